@@ -1,0 +1,40 @@
+//===- CpuTarget.cpp - the processor to compile for -----------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "codegen/cpu/CpuTarget.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/TargetParser/Host.h"
+
+using namespace ladle;
+
+static CpuTarget detectHost() {
+  std::vector<std::string> features;
+  for (const auto &[name, enabled] : llvm::sys::getHostCPUFeatures())
+    features.push_back(((enabled ? "+" : "-") + name).str());
+  // The order of a hash table is no part of a cache key.
+  llvm::sort(features);
+  // Kernels stream: the clock that vectors of 512 bits cost on older cores is
+  // repaid by half as many loads in flight.
+  if (llvm::is_contained(features, "+avx512f"))
+    features.push_back("-prefer-256-bit");
+  return {llvm::sys::getProcessTriple(), llvm::sys::getHostCPUName().str(),
+          llvm::join(features, ",")};
+}
+
+const CpuTarget &CpuTarget::host() {
+  static const CpuTarget target = detectHost();
+  return target;
+}
+
+bool CpuTarget::has(llvm::StringRef feature) const {
+  for (llvm::StringRef item : llvm::split(features, ','))
+    if (item.consume_front("+") && item == feature)
+      return true;
+  return false;
+}

@@ -1,0 +1,30 @@
+//===- CpuTarget.h - the processor to compile for ---------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_CODEGEN_CPU_CPUTARGET_H
+#define LADLE_CODEGEN_CPU_CPUTARGET_H
+
+#include "llvm/ADT/StringRef.h"
+#include <string>
+
+namespace ladle {
+
+/// A processor as LLVM names it.
+struct CpuTarget {
+  std::string triple;
+  std::string cpu;      ///< "sapphirerapids"; "generic" is always right
+  std::string features; ///< "+avx2,+fma,-avx512f"
+
+  /// The processor that this runs on, with all that it offers.
+  static const CpuTarget &host();
+
+  bool has(llvm::StringRef feature) const;
+};
+
+} // namespace ladle
+
+#endif // LADLE_CODEGEN_CPU_CPUTARGET_H

@@ -1,0 +1,188 @@
+//===- LadleAttributes.td - routes, forms, argument kinds --*- tablegen -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_ATTRIBUTES
+#define LADLE_ATTRIBUTES
+
+include "dialect/LadleDialect.td"
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/EnumAttr.td"
+
+class Ladle_Attr<string name, string attrMnemonic, list<Trait> traits = []>
+    : AttrDef<Ladle_Dialect, name, traits> {
+  let mnemonic = attrMnemonic;
+}
+
+//===----------------------------------------------------------------------===//
+// Routes and forms
+//===----------------------------------------------------------------------===//
+
+def Ladle_Route : I32EnumAttr<"Route", "how a decode step uses the history", [
+  I32EnumAttrCase<"Recurrent", 0, "recurrent">,
+  I32EnumAttrCase<"Outer", 1, "outer">,
+  I32EnumAttrCase<"Inner", 2, "inner">,
+  I32EnumAttrCase<"Adjoint", 3, "adjoint">,
+  I32EnumAttrCase<"KvOnly", 4, "kv_only">,
+]> {
+  let cppNamespace = "::ladle";
+  let genSpecializedAttr = 0;
+}
+
+def Ladle_RouteAttr : EnumAttr<Ladle_Dialect, Ladle_Route, "route"> {
+  let summary = "the route of a step";
+  let description = [{
+    All routes give the same output from different bytes and flops.
+
+    | route | reads the checkpoint with | materialises the state | caches |
+    |---|---|---|---|
+    | `recurrent` | nothing | every step, and stores it | nothing |
+    | `outer` | nothing | in registers | key, value, decay |
+    | `inner` | every read vector of the token | never | key, value, decay |
+    | `adjoint` | one vector an output | never | raw inputs |
+    | `kv_only` | nothing, there is no checkpoint | never | key, value, decay |
+  }];
+  let assemblyFormat = "`<` $value `>`";
+}
+
+def Ladle_Form : I32EnumAttr<"Form", "what a step does", [
+  I32EnumAttrCase<"Decode", 0, "decode">,
+  I32EnumAttrCase<"DecodeFold", 1, "decode_fold">,
+  I32EnumAttrCase<"Fold", 2, "fold">,
+]> {
+  let cppNamespace = "::ladle";
+  let genSpecializedAttr = 0;
+}
+
+def Ladle_FormAttr : EnumAttr<Ladle_Dialect, Ladle_Form, "form"> {
+  let summary = "the form of a step";
+  let description = [{
+    `decode` answers one token and appends it to the buffer; `decode_fold`
+    answers one token and folds the buffer and the token into the state in one
+    pass; `fold` folds the buffer and answers nothing.
+  }];
+  let assemblyFormat = "`<` $value `>`";
+}
+
+//===----------------------------------------------------------------------===//
+// Arguments and buffer fields
+//===----------------------------------------------------------------------===//
+
+def Ladle_ArgumentKind : I32EnumAttr<"ArgumentKind", "what an argument is", [
+  I32EnumAttrCase<"Param", 0, "param">,
+  I32EnumAttrCase<"Token", 1, "token">,
+  I32EnumAttrCase<"Carry", 2, "carry">,
+  I32EnumAttrCase<"State", 3, "state">,
+  I32EnumAttrCase<"Buffer", 4, "buffer">,
+]> {
+  let cppNamespace = "::ladle";
+}
+
+def Ladle_OperandClass : I32EnumAttr<"OperandClass",
+    "how an operand depends on the state", [
+  I32EnumAttrCase<"TokenOnly", 0, "token_only">,
+  I32EnumAttrCase<"Affine", 1, "affine">,
+  I32EnumAttrCase<"Other", 2, "other">,
+]> {
+  let cppNamespace = "::ladle";
+  let genSpecializedAttr = 0;
+}
+
+def Ladle_OperandClassAttr
+    : EnumAttr<Ladle_Dialect, Ladle_OperandClass, "operand_class"> {
+  let summary = "the class of an operand of a state operation";
+  let description = [{
+    `token_only`: computed from inputs and carries alone. `affine`: a linear
+    combination of reads with token-only coefficients, plus a token-only term.
+    `other`: anything else, for instance the tanh of a read.
+  }];
+  let assemblyFormat = "`<` $value `>`";
+}
+
+def Ladle_Side : I32EnumAttr<"Side", "which axis of a state a field runs along", [
+  I32EnumAttrCase<"Key", 0, "dk">,
+  I32EnumAttrCase<"Value", 1, "dv">,
+  I32EnumAttrCase<"Scalar", 2, "scalar">,
+]> {
+  let cppNamespace = "::ladle";
+}
+
+def Ladle_BufferOrder : I32EnumAttr<"BufferOrder", "how entries are laid out", [
+  I32EnumAttrCase<"Ring", 0, "ring">,
+  I32EnumAttrCase<"Paged", 1, "paged">,
+]> {
+  let cppNamespace = "::ladle";
+}
+
+def Ladle_BufferWeight : I32EnumAttr<"BufferWeight", "how an entry is weighted", [
+  I32EnumAttrCase<"Linear", 0, "linear">,
+  I32EnumAttrCase<"Exp", 1, "exp">,
+]> {
+  let cppNamespace = "::ladle";
+}
+
+def Ladle_FieldAttr : Ladle_Attr<"Field", "field"> {
+  let summary = "a field of a buffer entry";
+  let description = [{
+    `shape` is the shape of the field in one entry, heads first. `side` says
+    which axis of the state the last dimension runs along.
+
+    ```mlir
+    #ladle.field<k : 16x128xbf16 @dk>
+    ```
+  }];
+  let parameters = (ins StringRefParameter<>:$name,
+                        ArrayRefParameter<"int64_t">:$shape,
+                        "::mlir::Type":$elementType,
+                        "::ladle::Side":$side);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// The text between the angle brackets, which a buffer type repeats.
+    static FieldAttr parseBody(::mlir::AsmParser &parser);
+    void printBody(::mlir::AsmPrinter &printer) const;
+  }];
+}
+
+def Ladle_TransitionAttr : Ladle_Attr<"Transition", "transition"> {
+  let summary = "how a raw entry changes the state";
+  let description = [{
+    One token of a recurrence whose operands do not depend on the state:
+
+        S ← D S + Σ_i k_i (v_i + Σ_r c_ir (Sᵀ a_ir))ᵀ
+
+    named by the fields of an entry. `decay` names D or is empty. For write i,
+    `keys[i]`, `keyScales[i]` and `values[i]`, `valueScales[i]` name k_i and
+    v_i (a value may be empty). Read r belongs to write `readOwners[r]`, has
+    the coefficient field `coefficients[r]`, the vector `vectors[r]` times
+    `vectorScales[r]`, and is taken from D S in place of S if
+    `afterDecay[r]` is 1.
+  }];
+  let parameters = (ins StringRefParameter<>:$decay,
+    OptionalArrayRefParameter<"::mlir::StringAttr">:$keys,
+    OptionalArrayRefParameter<"::mlir::StringAttr">:$keyScales,
+    OptionalArrayRefParameter<"::mlir::StringAttr">:$values,
+    OptionalArrayRefParameter<"::mlir::StringAttr">:$valueScales,
+    OptionalArrayRefParameter<"int64_t">:$readOwners,
+    OptionalArrayRefParameter<"::mlir::StringAttr">:$coefficients,
+    OptionalArrayRefParameter<"::mlir::StringAttr">:$vectors,
+    OptionalArrayRefParameter<"::mlir::StringAttr">:$vectorScales,
+    OptionalArrayRefParameter<"int64_t">:$afterDecay);
+  let assemblyFormat = [{
+    `<` `decay` `=` $decay
+    `,` `keys` `=` `[` (`]`) : ($keys^ `]`)?
+    `,` `key_scales` `=` `[` (`]`) : ($keyScales^ `]`)?
+    `,` `values` `=` `[` (`]`) : ($values^ `]`)?
+    `,` `value_scales` `=` `[` (`]`) : ($valueScales^ `]`)?
+    `,` `owners` `=` `[` (`]`) : ($readOwners^ `]`)?
+    `,` `coefficients` `=` `[` (`]`) : ($coefficients^ `]`)?
+    `,` `vectors` `=` `[` (`]`) : ($vectors^ `]`)?
+    `,` `vector_scales` `=` `[` (`]`) : ($vectorScales^ `]`)?
+    `,` `after_decay` `=` `[` (`]`) : ($afterDecay^ `]`)? `>`
+  }];
+}
+
+#endif // LADLE_ATTRIBUTES

@@ -1,0 +1,38 @@
+//===- LadleOps.h - operations of the ladle dialect -------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_DIALECT_LADLEOPS_H
+#define LADLE_DIALECT_LADLEOPS_H
+
+#include "dialect/LadleDialect.h"
+#include "dialect/LadleTypes.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+namespace ladle {
+
+/// The pool of states, as a side-effect resource.
+struct StateResource : mlir::SideEffects::Resource::Base<StateResource> {
+  llvm::StringRef getName() final { return "ladle.state"; }
+};
+
+/// The entry buffers and their cursors, as a side-effect resource.
+struct BufferResource : mlir::SideEffects::Resource::Base<BufferResource> {
+  llvm::StringRef getName() final { return "ladle.buffer"; }
+};
+
+class YieldOp;
+
+} // namespace ladle
+
+#define GET_OP_CLASSES
+#include "dialect/LadleOps.h.inc"
+
+#endif // LADLE_DIALECT_LADLEOPS_H

@@ -1,0 +1,222 @@
+//===- LadleTypes.cpp - states, pools, buffers, summaries -----------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "dialect/LadleTypes.h"
+#include "dialect/LadleDialect.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace ladle;
+
+#define GET_TYPEDEF_CLASSES
+#include "dialect/LadleTypes.cpp.inc"
+
+void LadleDialect::registerTypes() {
+  addTypes<
+#define GET_TYPEDEF_LIST
+#include "dialect/LadleTypes.cpp.inc"
+      >();
+}
+
+static LogicalResult
+verifyStorageType(function_ref<InFlightDiagnostic()> emitError, Type type) {
+  if (type.isF32() || type.isBF16() || type.isF16())
+    return success();
+  return emitError() << "stored elements must be f32, bf16 or f16, got "
+                     << type;
+}
+
+//===----------------------------------------------------------------------===//
+// StateType and PoolType: heads x dk x dv x element
+//===----------------------------------------------------------------------===//
+
+template <typename T> static Type parseStateLike(AsmParser &parser) {
+  SmallVector<int64_t> shape;
+  Type elementType;
+  SMLoc start = parser.getCurrentLocation();
+  if (parser.parseLess() ||
+      parser.parseDimensionList(shape, /*allowDynamic=*/false) ||
+      parser.parseType(elementType) || parser.parseGreater())
+    return {};
+  if (shape.size() != 3) {
+    parser.emitError(start, "expected heads x dk x dv x type, got ")
+        << shape.size() << " dimensions";
+    return {};
+  }
+  return T::getChecked([&] { return parser.emitError(start); },
+                       parser.getContext(), shape[0], shape[1], shape[2],
+                       elementType);
+}
+
+template <typename T> static void printStateLike(AsmPrinter &printer, T type) {
+  printer << "<" << type.getHeads() << "x" << type.getKeySize() << "x"
+          << type.getValueSize() << "x" << type.getElementType() << ">";
+}
+
+static LogicalResult
+verifyStateLike(function_ref<InFlightDiagnostic()> emitError, int64_t heads,
+                int64_t keySize, int64_t valueSize, Type elementType) {
+  if (heads < 1 || keySize < 1 || valueSize < 1)
+    return emitError() << "sizes must be positive, got " << heads << "x"
+                       << keySize << "x" << valueSize;
+  return verifyStorageType(emitError, elementType);
+}
+
+Type StateType::parse(AsmParser &parser) {
+  return parseStateLike<StateType>(parser);
+}
+void StateType::print(AsmPrinter &printer) const {
+  printStateLike(printer, *this);
+}
+LogicalResult StateType::verify(function_ref<InFlightDiagnostic()> emitError,
+                                int64_t heads, int64_t keySize,
+                                int64_t valueSize, Type elementType) {
+  return verifyStateLike(emitError, heads, keySize, valueSize, elementType);
+}
+
+Type PoolType::parse(AsmParser &parser) {
+  return parseStateLike<PoolType>(parser);
+}
+void PoolType::print(AsmPrinter &printer) const {
+  printStateLike(printer, *this);
+}
+LogicalResult PoolType::verify(function_ref<InFlightDiagnostic()> emitError,
+                               int64_t heads, int64_t keySize,
+                               int64_t valueSize, Type elementType) {
+  return verifyStateLike(emitError, heads, keySize, valueSize, elementType);
+}
+
+//===----------------------------------------------------------------------===//
+// BufferType
+//===----------------------------------------------------------------------===//
+
+FieldAttr BufferType::getField(StringRef name) const {
+  for (FieldAttr field : getFields())
+    if (field.getName() == name)
+      return field;
+  return {};
+}
+
+/// Parses `keyword = value` where the value names a case of an enum.
+template <typename Enum>
+static ParseResult parseChoice(AsmParser &parser, StringRef keyword,
+                               std::optional<Enum> (*symbolize)(StringRef),
+                               Enum &result) {
+  StringRef name;
+  if (parser.parseKeyword(keyword) || parser.parseEqual())
+    return failure();
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseKeyword(&name))
+    return failure();
+  std::optional<Enum> value = symbolize(name);
+  if (!value)
+    return parser.emitError(loc, "unknown ") << keyword << " '" << name << "'";
+  result = *value;
+  return success();
+}
+
+Type BufferType::parse(AsmParser &parser) {
+  SmallVector<FieldAttr> fields;
+  int64_t capacity = 0;
+  BufferOrder order = BufferOrder::Ring;
+  BufferWeight weight = BufferWeight::Linear;
+  SMLoc start = parser.getCurrentLocation();
+  auto parseField = [&]() -> ParseResult {
+    FieldAttr field = FieldAttr::parseBody(parser);
+    if (!field)
+      return failure();
+    fields.push_back(field);
+    return success();
+  };
+  if (parser.parseLess() ||
+      parser.parseCommaSeparatedList(AsmParser::Delimiter::Square,
+                                     parseField) ||
+      parser.parseComma() || parser.parseKeyword("capacity") ||
+      parser.parseEqual() || parser.parseInteger(capacity) ||
+      parser.parseComma() ||
+      parseChoice<BufferOrder>(parser, "order", symbolizeBufferOrder, order) ||
+      parser.parseComma() ||
+      parseChoice<BufferWeight>(parser, "weight", symbolizeBufferWeight,
+                                weight) ||
+      parser.parseGreater())
+    return {};
+  return BufferType::getChecked([&] { return parser.emitError(start); },
+                                parser.getContext(), fields, capacity, order,
+                                weight);
+}
+
+void BufferType::print(AsmPrinter &printer) const {
+  printer << "<[";
+  llvm::interleaveComma(getFields(), printer.getStream(),
+                        [&](FieldAttr field) { field.printBody(printer); });
+  printer << "], capacity = " << getCapacity()
+          << ", order = " << stringifyBufferOrder(getOrder())
+          << ", weight = " << stringifyBufferWeight(getWeight()) << ">";
+}
+
+LogicalResult BufferType::verify(function_ref<InFlightDiagnostic()> emitError,
+                                 ArrayRef<FieldAttr> fields, int64_t capacity,
+                                 BufferOrder, BufferWeight) {
+  if (fields.empty())
+    return emitError() << "a buffer needs at least one field";
+  if (capacity < 0)
+    return emitError() << "capacity must not be negative, got " << capacity;
+  llvm::SmallDenseSet<StringRef> names;
+  llvm::SmallDenseMap<Side, FieldAttr> firstOfSide;
+  for (FieldAttr field : fields) {
+    if (!names.insert(field.getName()).second)
+      return emitError() << "two fields are called '" << field.getName() << "'";
+    FieldAttr first =
+        firstOfSide.try_emplace(field.getSide(), field).first->second;
+    if (field.getSide() != Side::Scalar &&
+        field.getShape().back() != first.getShape().back())
+      return emitError() << "fields '" << first.getName() << "' and '"
+                         << field.getName() << "' on side @"
+                         << stringifySide(field.getSide()) << " end in "
+                         << first.getShape().back() << " and "
+                         << field.getShape().back() << " channels";
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// SummaryType: heads x size x element
+//===----------------------------------------------------------------------===//
+
+Type SummaryType::parse(AsmParser &parser) {
+  SmallVector<int64_t> shape;
+  Type elementType;
+  SMLoc start = parser.getCurrentLocation();
+  if (parser.parseLess() ||
+      parser.parseDimensionList(shape, /*allowDynamic=*/false) ||
+      parser.parseType(elementType) || parser.parseGreater())
+    return {};
+  if (shape.size() != 2) {
+    parser.emitError(start, "expected heads x size x type, got ")
+        << shape.size() << " dimensions";
+    return {};
+  }
+  return SummaryType::getChecked([&] { return parser.emitError(start); },
+                                 parser.getContext(), shape[0], shape[1],
+                                 elementType);
+}
+
+void SummaryType::print(AsmPrinter &printer) const {
+  printer << "<" << getHeads() << "x" << getSize() << "x" << getElementType()
+          << ">";
+}
+
+LogicalResult SummaryType::verify(function_ref<InFlightDiagnostic()> emitError,
+                                  int64_t heads, int64_t size,
+                                  Type elementType) {
+  if (heads < 1 || size < 1)
+    return emitError() << "sizes must be positive, got " << heads << "x"
+                       << size;
+  return verifyStorageType(emitError, elementType);
+}

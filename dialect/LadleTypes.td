@@ -1,0 +1,92 @@
+//===- LadleTypes.td - states, pools, buffers, summaries ---*- tablegen -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_TYPES
+#define LADLE_TYPES
+
+include "dialect/LadleAttributes.td"
+
+class Ladle_Type<string name, string typeMnemonic>
+    : TypeDef<Ladle_Dialect, name> {
+  let mnemonic = typeMnemonic;
+}
+
+// A state value and a state pool have the same parameters.
+class Ladle_StateLike<string name, string typeMnemonic>
+    : Ladle_Type<name, typeMnemonic> {
+  let parameters = (ins "int64_t":$heads, "int64_t":$keySize,
+                        "int64_t":$valueSize, "::mlir::Type":$elementType);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+}
+
+def Ladle_StateType : Ladle_StateLike<"State", "state"> {
+  let summary = "the folded history of a sequence: heads × dk × dv";
+  let description = [{
+    A value. The element type is the type in which the state is stored between
+    tokens; arithmetic on it is f32.
+
+    ```mlir
+    !ladle.state<32x128x128xf32>
+    ```
+  }];
+}
+
+def Ladle_PoolType : Ladle_StateLike<"Pool", "pool"> {
+  let summary = "the place of a state in the pool: a store, not a value";
+  let description = [{
+    Exists at the step stage only. `ladle.load_state` gives its value,
+    `ladle.store_state` replaces it.
+
+    ```mlir
+    !ladle.pool<32x128x128xf32>
+    ```
+  }];
+}
+
+def Ladle_BufferType : Ladle_Type<"Buffer", "buffer"> {
+  let summary = "a store of unfolded history entries";
+  let description = [{
+    The entry ring of a recurrence (`weight = linear`) and the KV cache of an
+    attention (`weight = exp`) are both buffers. `capacity` is the number of
+    entries that a slot holds; 0 stands for a buffer that grows.
+
+    ```mlir
+    !ladle.buffer<[k : 16x128xbf16 @dk, u : 32x128xf32 @dv], capacity = 16,
+                  order = ring, weight = linear>
+    ```
+  }];
+  let parameters = (ins ArrayRefParameter<"::ladle::FieldAttr">:$fields,
+                        "int64_t":$capacity,
+                        "::ladle::BufferOrder":$order,
+                        "::ladle::BufferWeight":$weight);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// The field called `name`, or null.
+    ::ladle::FieldAttr getField(::llvm::StringRef name) const;
+  }];
+}
+
+def Ladle_SummaryType : Ladle_Type<"Summary", "summary"> {
+  let summary = "an evaluated piece of history for one query";
+  let description = [{
+    Holds (m, Z, A): running maximum, normaliser, accumulator, for each head.
+    Two summaries of disjoint pieces of history merge into the summary of
+    both; the merge is associative. What is stored is (A / Z, log-sum-exp).
+
+    ```mlir
+    !ladle.summary<32x128xf32>
+    ```
+  }];
+  let parameters = (ins "int64_t":$heads, "int64_t":$size,
+                        "::mlir::Type":$elementType);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+}
+
+#endif // LADLE_TYPES

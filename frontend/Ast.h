@@ -1,0 +1,181 @@
+//===- Ast.h - a source file as a tree ----------------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The parser builds the tree; the checker (Sema) fills in what stands under
+// "Filled in by the checker"; IR generation only reads. Names point into the
+// source buffer, which outlives the tree.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_FRONTEND_AST_H
+#define LADLE_FRONTEND_AST_H
+
+#include "frontend/Shape.h"
+
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Casting.h"
+#include "llvm/Support/SMLoc.h"
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace ladle::frontend {
+
+struct Function;
+
+//===----------------------------------------------------------------------===//
+// Expressions
+//===----------------------------------------------------------------------===//
+
+struct Expr {
+  enum class Kind { Number, Name, Negate, Binary, Call };
+
+  /// Where a diagnostic about the expression points: its first character, or
+  /// the operator of a binary expression.
+  llvm::SMLoc loc;
+  llvm::SMRange range;
+  /// Levels of the tree below and including this one.
+  unsigned depth = 1;
+
+  // Filled in by the checker.
+  Shape shape;
+  /// The value, if it is known when the file is compiled.
+  std::optional<double> constant;
+
+  Kind getKind() const { return kind; }
+  virtual ~Expr() = default;
+
+protected:
+  explicit Expr(Kind kind) : kind(kind) {}
+
+private:
+  Kind kind;
+};
+
+using ExprPtr = std::unique_ptr<Expr>;
+
+template <Expr::Kind exprKind> struct ExprOf : Expr {
+  ExprOf() : Expr(exprKind) {}
+  static bool classof(const Expr *expr) { return expr->getKind() == exprKind; }
+};
+
+struct NumberExpr : ExprOf<Expr::Kind::Number> {
+  double value = 0;
+};
+
+struct NameExpr : ExprOf<Expr::Kind::Name> {
+  llvm::StringRef name;
+};
+
+struct NegateExpr : ExprOf<Expr::Kind::Negate> {
+  ExprPtr operand;
+};
+
+struct BinaryExpr : ExprOf<Expr::Kind::Binary> {
+  char op = '+'; // one of + - * /
+  ExprPtr lhs, rhs;
+};
+
+/// `callee(args)`, the state operations included.
+struct CallExpr : ExprOf<Expr::Kind::Call> {
+  llvm::StringRef callee;
+  std::vector<ExprPtr> args;
+
+  // Filled in by the checker; null for decay, write and read.
+  const Function *function = nullptr;
+};
+
+//===----------------------------------------------------------------------===//
+// Declarations and statements
+//===----------------------------------------------------------------------===//
+
+/// A dimension as written: `Dk`, `1`, `W + 1` or `Dk / 2`.
+struct DimExpr {
+  llvm::SMLoc loc;
+  /// Canonical text, by which dimensions are compared.
+  std::string name;
+  /// The size it refers to; empty for a number.
+  llvm::StringRef size;
+  /// + - * or /, or 0 for a plain name or number.
+  char op = 0;
+  int64_t number = 0;
+
+  /// A compound dimension is never a head dimension.
+  bool isPlainName() const { return !size.empty() && !op; }
+};
+
+/// `name[dims]`.
+struct ArrayDecl {
+  llvm::StringRef name;
+  llvm::SMLoc loc;
+  std::vector<DimExpr> dims;
+
+  // Filled in by the checker.
+  Shape shape;
+  ElementType type = ElementType::F32;
+  bool used = false;
+};
+
+/// `Hk = 16` inside a preset.
+struct PresetEntry {
+  llvm::StringRef name;
+  llvm::SMLoc loc;
+  ExprPtr value;
+};
+
+struct Preset {
+  llvm::StringRef name;
+  llvm::SMLoc loc;
+  std::vector<PresetEntry> entries;
+};
+
+/// `let`, `option`, an assignment, or the value of an output.
+struct Statement {
+  enum class Kind { Declare, Option, Let, Assign, Output };
+  /// What `Declare` declares.
+  enum class Storage { Param, Token, Carry, State };
+
+  Kind kind = Kind::Declare;
+  llvm::SMLoc loc;
+  /// Declare: one or more. Output: one.
+  std::vector<ArrayDecl> arrays;
+  Storage storage = Storage::Param;
+  /// Declare and Output: the type as written.
+  llvm::StringRef typeName;
+  llvm::SMLoc typeLoc;
+  /// Option, Let, Assign.
+  llvm::StringRef name;
+  ExprPtr value;
+
+  // Filled in by the checker.
+  bool used = false;
+};
+
+/// The name of a size parameter of a recurrence.
+struct SizeParameter {
+  llvm::StringRef name;
+  llvm::SMLoc loc;
+};
+
+struct Recurrence {
+  llvm::StringRef name;
+  llvm::SMLoc loc;
+  std::vector<SizeParameter> sizes;
+  std::vector<Preset> presets;
+  /// In source order.
+  std::vector<Statement> statements;
+};
+
+struct SourceFile {
+  std::vector<Recurrence> recurrences;
+};
+
+} // namespace ladle::frontend
+
+#endif // LADLE_FRONTEND_AST_H

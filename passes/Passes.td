@@ -1,0 +1,271 @@
+//===- Passes.td - the passes of Ladle ---------------------*- tablegen -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// In alphabetical order. The IR of a description is taken from the test
+// tests/passes/<pass without ladle->.mlir.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_PASSES
+#define LADLE_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def BuildDecode : Pass<"ladle-build-decode", "::mlir::ModuleOp"> {
+  let summary = "build the decode and fold steps of every route";
+  let description = [{
+    From a recurrence in normal form, builds one `ladle.step` for each form of
+    each route. The body stays what it was; a route replaces the reads of the
+    state and decides what becomes of its writes:
+
+    - `recurrent` loads the state, updates it and stores it;
+    - `outer` rebuilds the state from checkpoint and entries and reads that;
+    - `inner` reads checkpoint and entries apart, with every query;
+    - `adjoint` carries each output's query back through the raw entries and
+      reads the checkpoint once;
+    - `kv_only` reads the entries alone.
+
+    A `decode_fold` answers its token and stores the state that holds all
+    entries and the token; a `fold` answers nothing.
+
+    ```mlir
+    %y = ladle.read %S, %q : ...
+    ```
+    becomes, for `inner`,
+    ```mlir
+    %gamma = ladle.decay_product %S_entries decay "decay" : ...
+    %S = ladle.load_state %pool : ...
+    %0 = ladle.read %S, %q : ...
+    %1 = ladle.broadcast %gamma dims [0] : ...
+    %2 = arith.mulf %0, %1 : ...
+    %3 = ladle.read_buffer %S_entries[%q] key "k" value "u" decay "decay" : ...
+    %y = arith.addf %2, %3 : ...
+    ```
+    A route that is not legal for the recurrence is an error that names the
+    operation which prevents it.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::math::MathDialect"];
+  let options = [
+    ListOption<"routes", "routes", "std::string",
+               "routes to build; none stands for every legal route">,
+    Option<"capacity", "capacity", "int64_t", "16",
+           "entries that the ring of a slot holds">,
+    Option<"entryType", "entry-type", "std::string", "\"f32\"",
+           "type in which a value that depends on the state is cached">,
+  ];
+}
+
+def ConvertLadleToCPU : Pass<"convert-ladle-to-cpu", "::mlir::ModuleOp"> {
+  let summary = "lower scheduled steps to functions over memrefs";
+  let description = [{
+    Each scheduled `ladle.step` becomes a function for one row of the batch and
+    a range of heads. Its arguments are seven indices (row, read slot, write
+    slot, base and length of the entry ring, first head, head after the last),
+    then the memory of parameters [heads, ...], tokens [rows, heads, ...],
+    carries [slots, heads, ...], pools [slots, heads, dv, dk], entry fields
+    [slots, heads, capacity, ...] and outputs [rows, heads, ...].
+
+    Head counts become a loop nest, in which a value with few heads is computed
+    once for the heads that share it. Odd phases become loops over tiles of dv:
+    the rows of a tile are read with all queries, what depends on the reads is
+    computed for the tile as a vector, and the rows are updated and stored
+    while they are in the nearest cache.
+
+    ```mlir
+    %S = ladle.load_state %pool : ...
+    %y = ladle.read %S, %q {ladle.phase = 1 : index} : ...
+    ```
+    becomes
+    ```mlir
+    scf.for %v = %c0 to %dv step %c16 {
+      scf.for %r = %c0 to %c16 step %c1 {
+        %at = arith.addi %v, %r : index
+        %row = vector.load %pool[%slot, %head, %at, %c0] : ..., vector<128xf32>
+        %product = arith.mulf %row, %q : vector<128xf32>
+        %dot = vector.reduction <add>, %product fastmath<reassoc> : ...
+        memref.store %dot, %scratch[%c0, %at] : memref<1x128xf32>
+      }
+      %tile = vector.load %scratch[%c0, %v] : memref<1x128xf32>, vector<16xf32>
+      vector.store %tile, %y[%row, %head, %v] : ..., vector<16xf32>
+    }
+    ```
+  }];
+  let dependentDialects = [
+    "::mlir::arith::ArithDialect", "::mlir::func::FuncDialect",
+    "::mlir::math::MathDialect", "::mlir::memref::MemRefDialect",
+    "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect"];
+}
+
+def DeriveHistory : Pass<"ladle-derive-history", "::ladle::RecurrenceOp"> {
+  let summary = "classify operands and find the legal routes";
+  let description = [{
+    For a recurrence in normal form (see `ladle-normalize-reads`), leaves on
+    each decay and read the class of its factor or query, on each write the
+    classes of value and key, and on the recurrence the routes that give the
+    same output as the recurrence itself:
+
+    - `recurrent` always;
+    - `outer`, `inner` and `kv_only` if decays, keys and queries are token-only;
+    - `adjoint` if, besides, every written value is a combination of reads of
+      its own state with token-only numbers, one a head.
+
+    ```mlir
+    ladle.recurrence @r(...) -> (...) {
+      %p = ladle.read %S, %k : ...
+      %u = arith.subf %v, %p : tensor<4x64xf32>
+      %1 = ladle.write %S, %k, %u : ...
+    ```
+    becomes
+    ```mlir
+    ladle.recurrence @r(...) -> (...) attributes {
+        ladle.routes = [#ladle.route<recurrent>, #ladle.route<outer>,
+                        #ladle.route<inner>, #ladle.route<adjoint>,
+                        #ladle.route<kv_only>]} {
+      %p = ladle.read %S, %k {ladle.class = #ladle.operand_class<token_only>}
+      %u = arith.subf %v, %p : tensor<4x64xf32>
+      %1 = ladle.write %S, %k, %u {
+             ladle.class = #ladle.operand_class<affine>,
+             ladle.key_class = #ladle.operand_class<token_only>}
+    ```
+    A remark names, for each route that is not legal, the operation that
+    prevents it and the way out.
+  }];
+}
+
+def ExpandFunctions : Pass<"ladle-expand-functions"> {
+  let summary = "turn the functions of models into arith, math and ladle.sum";
+  let description = [{
+    Replaces `ladle.sigmoid`, `silu`, `softplus`, `elu` and `l2norm`, and also
+    `math.log1p` and `math.expm1` (upstream lowers them to log(1 + x) and
+    exp(x) − 1, which lose all digits near 0), by forms that neither overflow
+    nor cancel in f32. `rotate`, `shift`, `conv`, `sum` and `broadcast` stay:
+    they say where elements come from, which the lowering must see.
+
+    ```mlir
+    %0 = ladle.l2norm %x eps 1.0e-6 : tensor<4x64xf32>
+    ```
+    becomes
+    ```mlir
+    %eps = arith.constant dense<1.0e-6> : tensor<4xf32>
+    %0 = arith.mulf %x, %x : tensor<4x64xf32>
+    %1 = ladle.sum %0 dim 1 : tensor<4x64xf32> to tensor<4xf32>
+    %2 = arith.addf %1, %eps : tensor<4xf32>
+    %3 = math.rsqrt %2 : tensor<4xf32>
+    %4 = ladle.broadcast %3 dims [0] : tensor<4xf32> to tensor<4x64xf32>
+    %5 = arith.mulf %x, %4 : tensor<4x64xf32>
+    ```
+    Rounding changes; the float64 reference evaluates the functions themselves.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::math::MathDialect"];
+}
+
+def LadleSchedule : Pass<"ladle-schedule", "::ladle::StepOp"> {
+  let summary = "decide what is computed once a head and what along dv";
+  let description = [{
+    Gives every operation of a step its phase. In an even phase a value is
+    complete for a head; an odd phase is a pass over tiles of dv, in which
+    state rows are read, what depends on them is computed, and rows are
+    stored. A value that goes from dv to dk or is reduced over dv ends a phase,
+    because then a head needs all of dv. A state is never stored before the
+    last phase that reads its old rows.
+
+    ```mlir
+    %r = ladle.read %S, %k : ...
+    %u = arith.subf %v, %r : tensor<4x64xf32>
+    %n = arith.mulf %k, %k : tensor<4x64xf32>
+    ```
+    becomes
+    ```mlir
+    %r = ladle.read %S, %k {ladle.phase = 1 : index} : ...
+    %u = arith.subf %v, %r {ladle.phase = 1 : index} : tensor<4x64xf32>
+    %n = arith.mulf %k, %k {ladle.phase = 0 : index} : tensor<4x64xf32>
+    ```
+    On the step it leaves the head counts (`ladle.levels`), the heads that one
+    task must cover together (`ladle.head_group`), and the tile
+    (`ladle.tile_rows`).
+  }];
+  let options = [
+    Option<"tileRows", "tile-rows", "int64_t", "16",
+           "rows of the state in a tile">,
+  ];
+}
+
+def NormalizeReads : Pass<"ladle-normalize-reads", "::ladle::RecurrenceOp"> {
+  let summary = "read every state as it is at the start of the token";
+  let description = [{
+    Brings a recurrence into the normal form that histories are derived from:
+    every read takes a state argument, and each state goes through at most one
+    decay, then its writes, to the terminator.
+
+        read(decay(S, a), q)    = a read(S, q)            a a number a head
+        read(decay(S, a), q)    = read(S, a ∘ q)          a a vector
+        read(write(S, k, u), q) = read(S, q) + Σ_r (k_r · q) u_r
+        decay(write(S, k, u), a) = write(decay(S, a), a ∘ k, u)
+        decay(decay(S, a), b)    = decay(S, a ∘ b)
+
+    What has few heads is computed with few heads and repeated afterwards.
+
+    ```mlir
+    %0 = ladle.decay %S, %a : !ladle.state<4x64x64xf32>, tensor<4xf32>
+    %1 = ladle.write %0, %k, %v : ...
+    %y = ladle.read %1, %q : ...
+    ladle.yield %y, %1 : ...
+    ```
+    becomes
+    ```mlir
+    %0 = ladle.decay %S, %a : !ladle.state<4x64x64xf32>, tensor<4xf32>
+    %1 = ladle.write %0, %k, %v : ...
+    %2 = ladle.broadcast %a dims [0] : tensor<4xf32> to tensor<4x64xf32>
+    %3 = ladle.read %S, %q : ...
+    %4 = arith.mulf %2, %3 : tensor<4x64xf32>
+    %5 = arith.mulf %k, %q : tensor<4x64xf32>
+    %6 = ladle.sum %5 dim 1 : tensor<4x64xf32> to tensor<4xf32>
+    %7 = ladle.broadcast %6 dims [0] : tensor<4xf32> to tensor<4x64xf32>
+    %8 = arith.mulf %7, %v : tensor<4x64xf32>
+    %y = arith.addf %4, %8 : tensor<4x64xf32>
+    ladle.yield %y, %1 : ...
+    ```
+    Rounding changes; the float64 reference evaluates the recurrence as it was
+    written.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
+def SelectRoute : Pass<"ladle-select-route", "::mlir::ModuleOp"> {
+  let summary = "keep the steps of the cheapest route";
+  let description = [{
+    Counts the bytes and flops of every step, predicts the time a token of
+    every route over its cycle (fills 0 to m − 1, the last of which folds) with
+    its own best threshold m, and keeps the steps of the fastest. Remarks say
+    what each of the others would have cost.
+
+    ```mlir
+    ladle.recurrence @f ...
+    ladle.step @f_recurrent_decode of @f route(recurrent) form(decode) ...
+    ladle.step @f_inner_decode of @f route(inner) form(decode) ...
+    ```
+    becomes
+    ```mlir
+    ladle.recurrence @f ... attributes {
+      ladle.fold_threshold = 16 : i64, ladle.selected = #ladle.route<inner>}
+    ladle.step @f_inner_decode of @f route(inner) form(decode) ...
+    ```
+  }];
+  let options = [
+    Option<"machineName", "machine", "std::string", "\"cpu\"",
+           "what to predict for: cpu or h200">,
+    Option<"batch", "batch", "int64_t", "256", "rows of the batch">,
+    Option<"context", "context", "int64_t", "0",
+           "tokens of a sequence; 0 stands for more than any buffer holds">,
+    Option<"readBandwidth", "read-bandwidth", "double", "0",
+           "measured GB/s of reading; 0 keeps the machine's">,
+    Option<"updateBandwidth", "update-bandwidth", "double", "0",
+           "measured GB/s of updating in place, read and write counted">,
+  ];
+}
+
+#endif // LADLE_PASSES

@@ -1,0 +1,102 @@
+//===- Pipelines.cpp - stages of the compiler -----------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/Pipelines.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
+#include "passes/Passes.h"
+
+using namespace mlir;
+using namespace ladle;
+
+void ladle::buildSpecPipeline(OpPassManager &pm) {
+  OpPassManager &spec = pm.nest<RecurrenceOp>();
+  spec.addPass(createNormalizeReads());
+  spec.addPass(createCSEPass());
+  spec.addPass(createDeriveHistory());
+}
+
+void ladle::buildStepPipeline(OpPassManager &pm,
+                              const DecodePipelineOptions &options) {
+  buildSpecPipeline(pm);
+  BuildDecodeOptions build;
+  for (Route route : options.routes)
+    build.routes.push_back(stringifyRoute(route).str());
+  build.capacity = options.capacity;
+  build.entryType = options.entryType;
+  pm.addPass(createBuildDecode(build));
+  OpPassManager &step = pm.nest<StepOp>();
+  step.addPass(createExpandFunctions());
+  step.addPass(createCanonicalizerPass());
+  step.addPass(createCSEPass());
+}
+
+void ladle::buildKernelPipeline(OpPassManager &pm,
+                                const DecodePipelineOptions &options) {
+  LadleScheduleOptions schedule;
+  schedule.tileRows = options.tileRows;
+  pm.addNestedPass<StepOp>(createLadleSchedule(schedule));
+  pm.addPass(createConvertLadleToCPU());
+  OpPassManager &function = pm.nest<func::FuncOp>();
+  function.addPass(createCanonicalizerPass());
+  function.addPass(createCSEPass());
+  function.addPass(createLoopInvariantCodeMotionPass());
+}
+
+void ladle::buildCPUPipeline(OpPassManager &pm,
+                             const DecodePipelineOptions &options) {
+  buildStepPipeline(pm, options);
+  buildKernelPipeline(pm, options);
+}
+
+namespace {
+/// The options of the pipelines on the command line of ladle-opt.
+struct CommandLineOptions : PassPipelineOptions<CommandLineOptions> {
+  ListOption<std::string> routes{
+      *this, "routes",
+      llvm::cl::desc("routes to build; none stands for every legal route")};
+  Option<int64_t> capacity{*this, "capacity",
+                           llvm::cl::desc("entries that a ring holds"),
+                           llvm::cl::init(16)};
+  Option<std::string> entryType{*this, "entry-type",
+                                llvm::cl::desc("f32, bf16 or f16"),
+                                llvm::cl::init("f32")};
+  Option<int64_t> tileRows{*this, "tile-rows",
+                           llvm::cl::desc("rows of the state in a tile"),
+                           llvm::cl::init(16)};
+
+  DecodePipelineOptions get() const {
+    DecodePipelineOptions options;
+    for (const std::string &name : routes)
+      if (std::optional<Route> route = symbolizeRoute(name))
+        options.routes.push_back(*route);
+      else
+        llvm::errs() << "ignoring unknown route '" << name << "'\n";
+    options.capacity = capacity;
+    options.entryType = entryType;
+    options.tileRows = tileRows;
+    return options;
+  }
+};
+} // namespace
+
+void ladle::registerLadlePipelines() {
+  PassPipelineRegistration<>("ladle-to-history",
+                             "normal form and history of recurrences",
+                             buildSpecPipeline);
+  PassPipelineRegistration<CommandLineOptions>(
+      "ladle-to-steps", "recurrences to steps",
+      [](OpPassManager &pm, const CommandLineOptions &options) {
+        buildStepPipeline(pm, options.get());
+      });
+  PassPipelineRegistration<CommandLineOptions>(
+      "ladle-to-cpu", "recurrences to functions over memrefs",
+      [](OpPassManager &pm, const CommandLineOptions &options) {
+        buildCPUPipeline(pm, options.get());
+      });
+}

@@ -1,0 +1,48 @@
+//===- Pipelines.h - stages of the compiler ---------------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_PASSES_PIPELINES_H
+#define LADLE_PASSES_PIPELINES_H
+
+#include "dialect/LadleAttributes.h"
+#include "mlir/Pass/PassManager.h"
+
+namespace ladle {
+
+struct DecodePipelineOptions {
+  /// Routes to build; empty stands for every legal route.
+  llvm::SmallVector<Route> routes;
+  /// Entries that the ring of a slot holds (L).
+  int64_t capacity = 16;
+  /// "f32", "bf16" or "f16": the type of cached values that depend on a state.
+  std::string entryType = "f32";
+  /// Rows of the state in a tile of the CPU schedule.
+  int64_t tileRows = 16;
+};
+
+/// Spec stage: normal form and history, as attributes and remarks.
+void buildSpecPipeline(mlir::OpPassManager &pm);
+
+/// Spec to step stage: the steps of the chosen routes, functions expanded.
+void buildStepPipeline(mlir::OpPassManager &pm,
+                       const DecodePipelineOptions &options);
+
+/// Step to kernel stage on the CPU: functions over memrefs.
+void buildKernelPipeline(mlir::OpPassManager &pm,
+                         const DecodePipelineOptions &options);
+
+/// Spec to kernel stage on the CPU.
+void buildCPUPipeline(mlir::OpPassManager &pm,
+                      const DecodePipelineOptions &options);
+
+/// The pipelines as `ladle-to-history`, `ladle-to-steps` and
+/// `ladle-to-cpu` for ladle-opt.
+void registerLadlePipelines();
+
+} // namespace ladle
+
+#endif // LADLE_PASSES_PIPELINES_H

@@ -1,0 +1,330 @@
+//===- CostModel.cpp - bytes and time of a step ---------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/analysis/CostModel.h"
+#include "llvm/ADT/StringSwitch.h"
+#include "llvm/ADT/TypeSwitch.h"
+#include <cmath>
+
+using namespace mlir;
+using namespace ladle;
+
+static double elementBytes(Type type) {
+  return type.getIntOrFloatBitWidth() / 8.0;
+}
+
+static double tensorBytes(Type type) {
+  auto tensor = cast<RankedTensorType>(type);
+  return tensor.getNumElements() * elementBytes(tensor.getElementType());
+}
+
+static double fieldBytes(FieldAttr field) {
+  double count = 1;
+  for (int64_t size : field.getShape())
+    count *= size;
+  return count * elementBytes(field.getElementType());
+}
+
+static double stateElements(StateType state) {
+  return double(state.getHeads()) * state.getKeySize() * state.getValueSize();
+}
+
+/// Vectors a head in a [heads, D] or [heads, R, D] value.
+static double rankOf(Type type) {
+  auto tensor = cast<RankedTensorType>(type);
+  return tensor.getRank() == 3 ? tensor.getDimSize(1) : 1;
+}
+
+static double rankOf(BufferType buffer, StringRef field) {
+  ArrayRef<int64_t> shape = buffer.getField(field).getShape();
+  return shape.size() == 3 ? shape[1] : 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Counting on a step
+//===----------------------------------------------------------------------===//
+
+namespace {
+class Counter {
+public:
+  explicit Counter(StepOp step) : step(step) {}
+  StepCost run();
+
+private:
+  void touch(Value buffer, StringRef field) {
+    if (!field.empty())
+      touched.insert({buffer, field});
+  }
+  void touchAll(Value buffer, TransitionAttr transition);
+  void count(Operation *op);
+
+  StepOp step;
+  StepCost cost;
+  /// Fields that the step reads: several readers of a field share one pass.
+  llvm::SmallSetVector<std::pair<Value, StringRef>, 8> touched;
+};
+} // namespace
+
+void Counter::touchAll(Value buffer, TransitionAttr transition) {
+  touch(buffer, transition.getDecay());
+  for (ArrayRef<StringAttr> names :
+       {transition.getKeys(), transition.getKeyScales(), transition.getValues(),
+        transition.getValueScales(), transition.getCoefficients(),
+        transition.getVectors(), transition.getVectorScales()})
+    for (StringAttr name : names)
+      touch(buffer, name.getValue());
+}
+
+void Counter::count(Operation *op) {
+  TypeSwitch<Operation *>(op)
+      .Case([&](LoadStateOp load) {
+        StateType state = load.getState().getType();
+        cost.stateRead +=
+            stateElements(state) * elementBytes(state.getElementType());
+      })
+      .Case([&](StoreStateOp store) {
+        StateType state = store.getState().getType();
+        cost.stateWritten +=
+            stateElements(state) * elementBytes(state.getElementType());
+      })
+      .Case([&](DecayOp decay) {
+        cost.flops += stateElements(decay.getState().getType());
+      })
+      .Case([&](WriteOp write) {
+        cost.flops += 2 * stateElements(write.getState().getType()) *
+                      rankOf(write.getKey().getType());
+      })
+      .Case([&](ReadOp read) {
+        cost.flops += 2 * stateElements(read.getState().getType()) *
+                      rankOf(read.getQuery().getType());
+      })
+      .Case([&](DecayProductOp product) {
+        touch(product.getBuffer(), product.getDecay());
+        cost.flopsPerEntry += product.getResult().getType().getNumElements();
+      })
+      .Case([&](ReadBufferOp read) {
+        Value buffer = read.getBuffer();
+        touch(buffer, read.getKey());
+        touch(buffer, read.getValue());
+        for (auto name :
+             {read.getKeyScale(), read.getValueScale(), read.getDecay()})
+          touch(buffer, name.value_or(""));
+        double keys = rankOf(read.getBuffer().getType(), read.getKey());
+        for (auto [query, result] :
+             llvm::zip(read.getQueries(), read.getResults())) {
+          auto to = cast<RankedTensorType>(result.getType());
+          auto from = cast<RankedTensorType>(query.getType());
+          cost.flopsPerEntry += 2 * keys *
+                                (to.getNumElements() +
+                                 double(to.getDimSize(0)) / from.getDimSize(0) *
+                                     from.getNumElements());
+        }
+      })
+      .Case([&](FoldBufferOp fold) {
+        Value buffer = fold.getBuffer();
+        touch(buffer, fold.getKey());
+        touch(buffer, fold.getValue());
+        for (auto name :
+             {fold.getKeyScale(), fold.getValueScale(), fold.getDecay()})
+          touch(buffer, name.value_or(""));
+        cost.flopsPerEntry += 2 * stateElements(fold.getState().getType()) *
+                              rankOf(fold.getBuffer().getType(), fold.getKey());
+      })
+      .Case([&](TransportOp transport) {
+        TransitionAttr transition = transport.getTransition();
+        touchAll(transport.getBuffer(), transition);
+        for (auto [query, partial] :
+             llvm::zip(transport.getQueries(), transport.getPartials())) {
+          double keySide =
+              cast<RankedTensorType>(query.getType()).getNumElements();
+          double valueSide =
+              cast<RankedTensorType>(partial.getType()).getNumElements();
+          cost.flopsPerEntry +=
+              transition.getKeys().size() * 2 * (keySide + valueSide) +
+              transition.getVectors().size() * 2 * keySide + keySide;
+        }
+      })
+      .Case([&](ReplayOp replay) {
+        TransitionAttr transition = replay.getTransition();
+        touchAll(replay.getBuffer(), transition);
+        double passes = transition.getDecay().empty() ? 0 : 1;
+        for (StringAttr key : transition.getKeys())
+          passes += 2 * rankOf(replay.getBuffer().getType(), key.getValue());
+        for (StringAttr vector : transition.getVectors())
+          passes += 2 * rankOf(replay.getBuffer().getType(), vector.getValue());
+        cost.flopsPerEntry +=
+            passes * stateElements(replay.getState().getType());
+      })
+      .Case([&](AppendOp append) {
+        for (FieldAttr field : append.getBuffer().getType().getFields())
+          cost.entryWritten += fieldBytes(field);
+      })
+      .Default([&](Operation *each) {
+        for (Type type : each->getResultTypes())
+          if (auto tensor = dyn_cast<RankedTensorType>(type))
+            cost.flops += tensor.getNumElements();
+      });
+}
+
+StepCost Counter::run() {
+  for (Operation &op : step.getBody().front().without_terminator())
+    count(&op);
+  for (BlockArgument argument : step.getBody().getArguments()) {
+    if (argument.use_empty())
+      continue;
+    ArgumentKind kind = step.getArgumentKind(argument.getArgNumber());
+    if (kind == ArgumentKind::Token)
+      cost.inputRead += tensorBytes(argument.getType());
+    else if (kind == ArgumentKind::Carry)
+      cost.carryMoved += tensorBytes(argument.getType());
+  }
+  for (Value output : step.getYieldedOutputs())
+    cost.outputWritten += tensorBytes(output.getType());
+  for (Value carry : step.getYieldedCarries())
+    cost.carryMoved += tensorBytes(carry.getType());
+  for (auto [buffer, name] : touched)
+    cost.entryRead +=
+        fieldBytes(cast<BufferType>(buffer.getType()).getField(name));
+  return cost;
+}
+
+StepCost StepCost::of(StepOp step) { return Counter(step).run(); }
+
+//===----------------------------------------------------------------------===//
+// Machines
+//===----------------------------------------------------------------------===//
+
+Machine Machine::h200() { return {"h200", 4549e9, 4224e9, 60e12, 2.2e-6}; }
+
+Machine Machine::cpu(unsigned cores) {
+  return {"cpu", 20e9 * cores, 20e9 * cores, 50e9 * cores, 5e-6};
+}
+
+std::optional<Machine> Machine::named(StringRef name) {
+  return llvm::StringSwitch<std::optional<Machine>>(name)
+      .Case("h200", h200())
+      .Case("cpu", cpu(2))
+      .Default(std::nullopt);
+}
+
+//===----------------------------------------------------------------------===//
+// Cycles
+//===----------------------------------------------------------------------===//
+
+double RouteCost::cycleBytes(double m) const {
+  if (!decodeFold)
+    return decode.bytes(0);
+  if (route == Route::KvOnly) // no fold: the context is the buffer
+    return decode.bytes(m - 1);
+  double entries = (m - 1) * (m - 2) / 2;
+  return ((m - 1) * decode.bytes(0) + decode.entryRead * entries +
+          decodeFold->bytes(m - 1)) /
+         m;
+}
+
+double RouteCost::cycleFlops(double m) const {
+  if (!decodeFold)
+    return decode.flopsAt(0);
+  if (route == Route::KvOnly)
+    return decode.flopsAt(m - 1);
+  double entries = (m - 1) * (m - 2) / 2;
+  return ((m - 1) * decode.flopsAt(0) + decode.flopsPerEntry * entries +
+          decodeFold->flopsAt(m - 1)) /
+         m;
+}
+
+double RouteCost::separateCycleBytes(double m) const {
+  if (!fold)
+    return decode.bytes(0);
+  return decode.bytes(0) + decode.entryRead * (m - 1) / 2 + fold->bytes(m) / m;
+}
+
+double RouteCost::seconds(const Machine &machine, double batch,
+                          double m) const {
+  // In-place updates stream slower than reads; split the bytes by kind.
+  double updated = 0;
+  if (!decodeFold)
+    updated = decode.stateRead + decode.stateWritten;
+  else if (route != Route::KvOnly)
+    updated = (decodeFold->stateRead + decodeFold->stateWritten) / m;
+  double memory = updated / machine.updateBandwidth +
+                  (cycleBytes(m) - updated) / machine.readBandwidth;
+  return machine.launch +
+         batch * std::max(memory, cycleFlops(m) / machine.flopRate);
+}
+
+int64_t RouteCost::bestThreshold(const Machine &machine, double batch,
+                                 int64_t limit) const {
+  int64_t best = 1;
+  for (int64_t m = 2; m <= limit; ++m)
+    if (seconds(machine, batch, m) < seconds(machine, batch, best))
+      best = m;
+  return best;
+}
+
+int64_t RouteCost::bestSeparateThreshold(int64_t limit) const {
+  int64_t best = 1;
+  for (int64_t m = 2; m <= limit; ++m)
+    if (separateCycleBytes(m) < separateCycleBytes(best))
+      best = m;
+  return best;
+}
+
+//===----------------------------------------------------------------------===//
+// Choice
+//===----------------------------------------------------------------------===//
+
+SmallVector<RouteCost> ladle::collectCosts(Operation *module,
+                                           StringRef recurrence) {
+  SmallVector<RouteCost> costs;
+  module->walk([&](StepOp step) {
+    if (step.getRecurrence() != recurrence)
+      return;
+    auto found = llvm::find_if(costs, [&](const RouteCost &cost) {
+      return cost.route == step.getRoute();
+    });
+    if (found == costs.end()) {
+      costs.push_back({step.getRoute(), {}, {}, {}});
+      found = std::prev(costs.end());
+    }
+    StepCost cost = StepCost::of(step);
+    switch (step.getForm()) {
+    case Form::Decode:
+      found->decode = cost;
+      break;
+    case Form::DecodeFold:
+      found->decodeFold = cost;
+      break;
+    case Form::Fold:
+      found->fold = cost;
+      break;
+    }
+  });
+  return costs;
+}
+
+std::optional<RouteChoice> ladle::chooseRoute(ArrayRef<RouteCost> costs,
+                                              const Machine &machine,
+                                              int64_t batch, int64_t context,
+                                              int64_t capacity) {
+  std::optional<RouteChoice> best;
+  for (auto [i, cost] : llvm::enumerate(costs)) {
+    RouteChoice choice{i, 1, 0};
+    if (cost.route == Route::KvOnly) {
+      // Its buffer must hold the whole context.
+      if (context == 0 || context > capacity)
+        continue;
+      choice.threshold = context;
+    } else if (cost.decodeFold) {
+      choice.threshold = cost.bestThreshold(machine, batch, capacity);
+    }
+    choice.seconds = cost.seconds(machine, batch, choice.threshold);
+    if (!best || choice.seconds < best->seconds)
+      best = choice;
+  }
+  return best;
+}

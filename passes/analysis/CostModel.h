@@ -1,0 +1,96 @@
+//===- CostModel.h - bytes and time of a step -------------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// Bytes over bandwidth, flops over rate, and a floor for the launch. The bytes
+// are exact: they are counted on the step that is lowered.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_PASSES_ANALYSIS_COSTMODEL_H
+#define LADLE_PASSES_ANALYSIS_COSTMODEL_H
+
+#include "dialect/LadleOps.h"
+
+namespace ladle {
+
+/// What one step moves and computes for one row of the batch, as a linear
+/// function of the entries h in its buffer. Bytes; parameters, which all rows
+/// share, are not counted.
+struct StepCost {
+  double stateRead = 0, stateWritten = 0;
+  double entryRead = 0;    ///< a cached entry
+  double entryWritten = 0; ///< the entry of this token
+  double inputRead = 0, outputWritten = 0;
+  double carryMoved = 0;
+  double flops = 0, flopsPerEntry = 0;
+
+  /// Counts on a step.
+  static StepCost of(StepOp step);
+
+  double bytes(double h) const {
+    return stateRead + stateWritten + entryWritten + inputRead + outputWritten +
+           carryMoved + entryRead * h;
+  }
+  double flopsAt(double h) const { return flops + flopsPerEntry * h; }
+};
+
+/// What the cost of a token is predicted from.
+struct Machine {
+  std::string name;
+  double readBandwidth;   ///< bytes a second, reading only
+  double updateBandwidth; ///< bytes a second in place, read and write counted
+  double flopRate;        ///< f32 flops a second
+  double launch;          ///< seconds a step at least
+
+  /// NVIDIA H200, as measured with streaming kernels.
+  static Machine h200();
+  /// A processor core count of an ordinary server; `ladle run` replaces the
+  /// bandwidths by what it measures.
+  static Machine cpu(unsigned cores);
+  static std::optional<Machine> named(llvm::StringRef name);
+};
+
+/// The steps of one route of a recurrence.
+struct RouteCost {
+  Route route;
+  StepCost decode;
+  std::optional<StepCost> decodeFold, fold;
+
+  /// Bytes a token over a cycle of m tokens: fills 0..m−2, then a step that
+  /// answers and folds.
+  double cycleBytes(double m) const;
+  double cycleFlops(double m) const;
+  /// The same if the fold is a pass of its own after m tokens, as published
+  /// kernels do it (KVBuffer, eq. 9).
+  double separateCycleBytes(double m) const;
+  /// Seconds a step of `batch` rows on `machine`, amortised over the cycle.
+  /// For kv_only, m is the length of the context.
+  double seconds(const Machine &machine, double batch, double m) const;
+  /// The threshold m in 1..limit with the least time (or bytes).
+  int64_t bestThreshold(const Machine &machine, double batch,
+                        int64_t limit) const;
+  int64_t bestSeparateThreshold(int64_t limit) const;
+};
+
+/// The costs of all routes whose steps are in `module` for `recurrence`.
+llvm::SmallVector<RouteCost> collectCosts(mlir::Operation *module,
+                                          llvm::StringRef recurrence);
+
+/// The cheapest route: `context` tokens are in the sequence (0: longer than
+/// any buffer, so that kv_only is out).
+struct RouteChoice {
+  size_t index; ///< into the costs
+  int64_t threshold;
+  double seconds;
+};
+std::optional<RouteChoice> chooseRoute(llvm::ArrayRef<RouteCost> costs,
+                                       const Machine &machine, int64_t batch,
+                                       int64_t context, int64_t capacity);
+
+} // namespace ladle
+
+#endif // LADLE_PASSES_ANALYSIS_COSTMODEL_H

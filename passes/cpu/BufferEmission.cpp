@@ -1,0 +1,378 @@
+//===- BufferEmission.cpp - entries of a buffer in a kernel ---------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// Entries are walked from the newest to the oldest with the product of the
+// decays passed so far: one multiplication an entry, no logarithm, no
+// division, and a decay of 0 needs no special case.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/cpu/Kernel.h"
+
+using namespace mlir;
+using namespace ladle;
+
+//===----------------------------------------------------------------------===//
+// Fields
+//===----------------------------------------------------------------------===//
+
+Value Kernel::entryIndex(Value position) {
+  // All buffers of a row share its cursor; any of them knows the capacity.
+  auto ring = cast<BufferType>(fields.begin()->first.getType());
+  return arith::RemUIOp::create(b, arith::AddIOp::create(b, base, position),
+                                constantIndex(ring.getCapacity()));
+}
+
+Value Kernel::fieldMemory(Value buffer, StringRef name) {
+  ArrayRef<FieldAttr> all = cast<BufferType>(buffer.getType()).getFields();
+  auto found = llvm::find_if(
+      all, [&](FieldAttr field) { return field.getName() == name; });
+  return fields[buffer][found - all.begin()];
+}
+
+Components Kernel::loadField(Value buffer, StringRef name, Value entry) {
+  FieldAttr field = cast<BufferType>(buffer.getType()).getField(name);
+  Value source = fieldMemory(buffer, name);
+  ArrayRef<int64_t> shape = field.getShape();
+  SmallVector<Value> indices{readSlot, headIndex(shape[0]), entry};
+  if (shape.size() == 1)
+    return {toF32(memref::LoadOp::create(b, source, indices))};
+  Components result;
+  for (int64_t i = 0, e = shape.size() == 3 ? shape[1] : 1; i < e; ++i) {
+    SmallVector<Value> at(indices);
+    if (shape.size() == 3)
+      at.push_back(constantIndex(i));
+    at.push_back(constantIndex(0));
+    result.push_back(loadVector(source, at, shape.back()));
+  }
+  return result;
+}
+
+/// `value` times a number, which may be absent.
+static Value scaled(ImplicitLocOpBuilder &b, Value value, Value scale) {
+  if (!scale)
+    return value;
+  if (auto type = dyn_cast<VectorType>(value.getType());
+      type && !isa<VectorType>(scale.getType()))
+    scale = vector::BroadcastOp::create(b, type, scale);
+  return arith::MulFOp::create(b, value, scale);
+}
+
+static Value one(ImplicitLocOpBuilder &b, FieldAttr field) {
+  Type type = b.getF32Type();
+  if (field.getShape().size() == 1)
+    return arith::ConstantOp::create(b, b.getFloatAttr(type, 1.0));
+  auto vector = VectorType::get({field.getShape().back()}, type);
+  return arith::ConstantOp::create(b, DenseElementsAttr::get(vector, 1.0f));
+}
+
+//===----------------------------------------------------------------------===//
+// Reads of the buffer
+//===----------------------------------------------------------------------===//
+
+LogicalResult Kernel::emitDecayProduct(DecayProductOp op) {
+  FieldAttr field = op.getBuffer().getType().getField(op.getDecay());
+  auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1),
+                                 one(b, field));
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(loop.getBody());
+    Value decay = loadField(op.getBuffer(), op.getDecay(),
+                            entryIndex(loop.getInductionVar()))
+                      .front();
+    scf::YieldOp::create(
+        b, Value(arith::MulFOp::create(b, loop.getRegionIterArg(0), decay)));
+  }
+  setHeadValue(op.getResult(), {loop.getResult(0)});
+  return success();
+}
+
+LogicalResult Kernel::emitReadBuffer(ReadBufferOp op) {
+  BufferType buffer = op.getBuffer().getType();
+  SmallVector<Components> queries;
+  SmallVector<Value> initial;
+  if (op.getDecay())
+    initial.push_back(one(b, buffer.getField(*op.getDecay())));
+  int64_t valueSize = buffer.getField(op.getValue()).getShape().back();
+  for (Value query : op.getQueries()) {
+    FailureOr<Components> components = headOperand(query);
+    if (failed(components))
+      return failure();
+    queries.push_back(*components);
+    initial.append(components->size(), zeros(valueSize));
+  }
+
+  auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1),
+                                 initial);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(loop.getBody());
+    Value newest = arith::SubIOp::create(b, length, constantIndex(1));
+    Value entry =
+        entryIndex(arith::SubIOp::create(b, newest, loop.getInductionVar()));
+    SmallVector<Value> next(loop.getRegionIterArgs());
+    Components keys = loadField(op.getBuffer(), op.getKey(), entry);
+    Components values = loadField(op.getBuffer(), op.getValue(), entry);
+    Value scale;
+    for (std::optional<StringRef> name : {op.getKeyScale(), op.getValueScale()})
+      if (name) {
+        Value factor = loadField(op.getBuffer(), *name, entry).front();
+        scale = scale ? scaled(b, scale, factor) : factor;
+      }
+    size_t accumulator = 0;
+    if (op.getDecay()) {
+      Value passed = next[accumulator++];
+      if (isa<VectorType>(passed.getType()))
+        for (Value &key : keys)
+          key = scaled(b, key, passed);
+      else
+        scale = scale ? scaled(b, scale, passed) : passed;
+      Value decay = loadField(op.getBuffer(), *op.getDecay(), entry).front();
+      next[0] = arith::MulFOp::create(b, passed, decay);
+    }
+    for (const Components &query : queries)
+      for (Value component : query) {
+        Value &sum = next[accumulator++];
+        for (auto [key, value] : llvm::zip(keys, values)) {
+          Value weight = scaled(b, dot(key, component), scale);
+          sum = vector::FMAOp::create(b, splat(weight, valueSize), value, sum);
+        }
+      }
+    scf::YieldOp::create(b, next);
+  }
+  size_t next = op.getDecay() ? 1 : 0;
+  for (auto [result, query] : llvm::zip(op.getResults(), queries)) {
+    Components components;
+    for (size_t i = 0; i < query.size(); ++i)
+      components.push_back(loop.getResult(next++));
+    setHeadValue(result, components);
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Raw entries
+//===----------------------------------------------------------------------===//
+
+/// One raw entry, scaled.
+struct Kernel::Entry {
+  Value decay; // null without a decay
+  SmallVector<Components> keys, values, vectors;
+  SmallVector<Value> coefficients;
+
+  Entry(Kernel &kernel, Value buffer, TransitionAttr transition, Value index) {
+    ImplicitLocOpBuilder &b = kernel.b;
+    auto load = [&](StringRef name, StringRef scaleName) {
+      Components components = kernel.loadField(buffer, name, index);
+      if (!scaleName.empty()) {
+        Value scale = kernel.loadField(buffer, scaleName, index).front();
+        for (Value &component : components)
+          component = scaled(b, component, scale);
+      }
+      return components;
+    };
+    if (!transition.getDecay().empty())
+      decay = kernel.loadField(buffer, transition.getDecay(), index).front();
+    for (auto [name, scale] :
+         llvm::zip(transition.getKeys(), transition.getKeyScales()))
+      keys.push_back(load(name.getValue(), scale.getValue()));
+    for (auto [name, scale] :
+         llvm::zip(transition.getValues(), transition.getValueScales()))
+      values.push_back(name.empty() ? Components()
+                                    : load(name.getValue(), scale.getValue()));
+    for (auto [name, scale] :
+         llvm::zip(transition.getVectors(), transition.getVectorScales()))
+      vectors.push_back(load(name.getValue(), scale.getValue()));
+    for (StringAttr name : transition.getCoefficients())
+      coefficients.push_back(
+          kernel.loadField(buffer, name.getValue(), index).front());
+  }
+};
+
+LogicalResult Kernel::emitTransport(TransportOp op) {
+  TransitionAttr transition = op.getTransition();
+  SmallVector<Value> initial;
+  SmallVector<size_t> ranks;
+  for (auto [query, partial] : llvm::zip(op.getQueries(), op.getPartials())) {
+    FailureOr<Components> components = headOperand(query);
+    if (failed(components))
+      return failure();
+    ranks.push_back(components->size());
+    int64_t valueSize =
+        cast<RankedTensorType>(partial.getType()).getShape().back();
+    for (Value component : *components) {
+      initial.push_back(component);
+      initial.push_back(zeros(valueSize));
+    }
+  }
+
+  auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1),
+                                 initial);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(loop.getBody());
+    Value newest = arith::SubIOp::create(b, length, constantIndex(1));
+    Entry entry(
+        *this, op.getBuffer(), transition,
+        entryIndex(arith::SubIOp::create(b, newest, loop.getInductionVar())));
+    SmallVector<Value> next;
+    for (size_t i = 0; i < initial.size(); i += 2) {
+      Value query = loop.getRegionIterArg(i);
+      Value partial = loop.getRegionIterArg(i + 1);
+      int64_t valueSize = cast<VectorType>(partial.getType()).getShape().back();
+      int64_t keySize = cast<VectorType>(query.getType()).getShape().back();
+      SmallVector<Components> products;
+      for (auto [keys, values] : llvm::zip(entry.keys, entry.values)) {
+        Components &product = products.emplace_back();
+        for (auto [r, key] : llvm::enumerate(keys)) {
+          product.push_back(dot(query, key));
+          if (!values.empty())
+            partial = vector::FMAOp::create(b, splat(product.back(), valueSize),
+                                            values[r], partial);
+        }
+      }
+      // Reads taken after the decay go through it like the query itself.
+      Value before = zeros(keySize), after = query;
+      for (auto [m, owner] : llvm::enumerate(transition.getReadOwners()))
+        for (auto [r, vector] : llvm::enumerate(entry.vectors[m])) {
+          Value weight = scaled(b, products[owner][r], entry.coefficients[m]);
+          Value &sum = transition.getAfterDecay()[m] ? after : before;
+          sum = vector::FMAOp::create(b, splat(weight, keySize), vector, sum);
+        }
+      next.push_back(
+          arith::AddFOp::create(b, scaled(b, after, entry.decay), before));
+      next.push_back(partial);
+    }
+    scf::YieldOp::create(b, next);
+  }
+  size_t next = 0;
+  for (auto [i, rank] : llvm::enumerate(ranks)) {
+    Components origins, partials;
+    for (size_t r = 0; r < rank; ++r) {
+      origins.push_back(loop.getResult(next++));
+      partials.push_back(loop.getResult(next++));
+    }
+    setHeadValue(op.getOrigins()[i], origins);
+    setHeadValue(op.getPartials()[i], partials);
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Entries for a fold, brought together once a head
+//===----------------------------------------------------------------------===//
+
+/// Number of keys in an entry of `field`.
+static int64_t rankOf(FieldAttr field) {
+  return field.getShape().size() == 3 ? field.getShape()[1] : 1;
+}
+
+void Kernel::gatherFold(FoldBufferOp op) {
+  BufferType buffer = op.getBuffer().getType();
+  FieldAttr key = buffer.getField(op.getKey());
+  FieldAttr value = buffer.getField(op.getValue());
+  int64_t rank = rankOf(key);
+  Gathered &all = gathered[op];
+  all.keys =
+      allocateScratch({buffer.getCapacity() * rank, key.getShape().back()});
+  all.values =
+      allocateScratch({buffer.getCapacity() * rank, value.getShape().back()});
+  all.count = arith::MulIOp::create(b, length, constantIndex(rank));
+
+  SmallVector<Value> initial;
+  if (op.getDecay())
+    initial.push_back(one(b, buffer.getField(*op.getDecay())));
+  auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1),
+                                 initial);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value newest = arith::SubIOp::create(b, length, constantIndex(1));
+  Value entry =
+      entryIndex(arith::SubIOp::create(b, newest, loop.getInductionVar()));
+  Value scale = op.getDecay() ? loop.getRegionIterArg(0) : Value();
+  for (std::optional<StringRef> name : {op.getKeyScale(), op.getValueScale()})
+    if (name) {
+      Value factor = loadField(op.getBuffer(), *name, entry).front();
+      scale = scale ? scaled(b, scale, factor) : factor;
+    }
+  Value first =
+      arith::MulIOp::create(b, loop.getInductionVar(), constantIndex(rank));
+  Components keys = loadField(op.getBuffer(), op.getKey(), entry);
+  Components values = loadField(op.getBuffer(), op.getValue(), entry);
+  for (auto [r, pair] : llvm::enumerate(llvm::zip(keys, values))) {
+    Value at = arith::AddIOp::create(b, first, constantIndex(r));
+    vector::StoreOp::create(b, scaled(b, std::get<0>(pair), scale), all.keys,
+                            ArrayRef<Value>{at, constantIndex(0)});
+    vector::StoreOp::create(b, std::get<1>(pair), all.values,
+                            ArrayRef<Value>{at, constantIndex(0)});
+  }
+  if (op.getDecay()) {
+    Value decay = loadField(op.getBuffer(), *op.getDecay(), entry).front();
+    scf::YieldOp::create(
+        b, Value(arith::MulFOp::create(b, loop.getRegionIterArg(0), decay)));
+  }
+}
+
+void Kernel::gatherReplay(ReplayOp op) {
+  BufferType buffer = op.getBuffer().getType();
+  TransitionAttr transition = op.getTransition();
+  StateType state = op.getState().getType();
+  int64_t capacity = buffer.getCapacity();
+  int64_t writes = 0, reads = 0;
+  for (StringAttr key : transition.getKeys())
+    writes += rankOf(buffer.getField(key));
+  for (StringAttr vector : transition.getVectors())
+    reads += rankOf(buffer.getField(vector));
+
+  Gathered &all = gathered[op];
+  all.keys = allocateScratch({capacity * writes, state.getKeySize()});
+  all.values = allocateScratch({capacity * writes, state.getValueSize()});
+  if (!transition.getDecay().empty()) {
+    FieldAttr decay = buffer.getField(transition.getDecay());
+    all.decays = allocateScratch(
+        {capacity, decay.getShape().size() == 1 ? 1 : state.getKeySize()});
+  }
+  if (reads) {
+    all.vectors = allocateScratch({capacity * reads, state.getKeySize()});
+    all.coefficients = allocateScratch({capacity * reads, 1});
+  }
+
+  auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value position = loop.getInductionVar();
+  Entry entry(*this, op.getBuffer(), transition, entryIndex(position));
+  auto store = [&](Value vector, Value into, int64_t count, int64_t offset) {
+    if (!isa<VectorType>(vector.getType()))
+      vector = splat(vector, 1);
+    Value at = arith::AddIOp::create(
+        b, arith::MulIOp::create(b, position, constantIndex(count)),
+        constantIndex(offset));
+    vector::StoreOp::create(b, vector, into,
+                            ArrayRef<Value>{at, constantIndex(0)});
+  };
+  int64_t offset = 0;
+  for (auto [keys, values] : llvm::zip(entry.keys, entry.values))
+    for (auto [r, key] : llvm::enumerate(keys)) {
+      store(key, all.keys, writes, offset);
+      store(values.empty() ? zeros(state.getValueSize()) : values[r],
+            all.values, writes, offset++);
+    }
+  if (entry.decay)
+    store(entry.decay, all.decays, 1, 0);
+  offset = 0;
+  for (auto [vectors, coefficient] :
+       llvm::zip(entry.vectors, entry.coefficients))
+    for (Value vector : vectors) {
+      store(vector, all.vectors, reads, offset);
+      store(coefficient, all.coefficients, reads, offset++);
+    }
+}

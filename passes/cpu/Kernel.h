@@ -1,0 +1,160 @@
+//===- Kernel.h - a step as a function over memrefs -------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// A scheduled `ladle.step` becomes one function over memrefs, for one row of
+// the batch and a range of heads. This class holds what its parts share:
+// arguments, the loop nest over heads, and where each value lives.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_PASSES_CPU_KERNEL_H
+#define LADLE_PASSES_CPU_KERNEL_H
+
+#include "dialect/LadleOps.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+
+namespace ladle {
+
+/// A value of one head. A component is a number for [heads] and a vector along
+/// the last dimension otherwise, always in f32: memory is where types change;
+/// the dimensions between, such as the rank of a [heads, R, D] value, count
+/// components, the last of them fastest.
+using Components = llvm::SmallVector<mlir::Value>;
+int64_t componentCount(mlir::RankedTensorType type);
+
+class Kernel {
+public:
+  Kernel(StepOp step, mlir::OpBuilder &builder)
+      : step(step), b(step.getLoc(), builder) {}
+
+  /// Builds the function before the step. Diagnostics name what cannot be
+  /// lowered.
+  mlir::FailureOr<mlir::func::FuncOp> build();
+
+private:
+  //===--- Kernel.cpp: arguments, loop nest, phases ----------------------===//
+  void createFunction();
+  mlir::LogicalResult emitLevel(unsigned level);
+  mlir::LogicalResult emitPhases();
+  mlir::LogicalResult emitHeadOps(int64_t phase, std::optional<unsigned> level);
+  mlir::LogicalResult emitRowPhase(int64_t phase);
+  mlir::LogicalResult emitTile(int64_t phase, int64_t size, mlir::Value start,
+                               int64_t width);
+  void collectSinks();
+  void collectSpills();
+
+  //===--- Values.cpp: where values live ----------------------------------===//
+  int64_t phaseOf(mlir::Value value) const;
+  int64_t phaseOf(mlir::Operation *op) const;
+  unsigned levelOf(mlir::Type type) const;
+  mlir::Value headIndex(int64_t heads);
+  mlir::Value constantIndex(int64_t value);
+  mlir::Value allocateScratch(llvm::ArrayRef<int64_t> shape);
+  /// All of a value, in an even phase.
+  mlir::FailureOr<Components> headOperand(mlir::Value value);
+  /// The tile of a value that starts at `tileStart`, in an odd phase.
+  mlir::FailureOr<Components> rowOperand(mlir::Value value);
+  void setHeadValue(mlir::Value value, Components components);
+  void setRowValue(mlir::Value value, Components components);
+  Components loadArgument(mlir::BlockArgument argument);
+  /// The address of a value of this head in memory of shape
+  /// [outer, heads, ...]: outer index, head, then zeros.
+  void storeVector(mlir::Value vector, mlir::Value memory,
+                   llvm::ArrayRef<mlir::Value> indices);
+  void storeTo(mlir::Value memory, llvm::ArrayRef<mlir::Value> prefix,
+               const Components &components, mlir::Value lastIndex);
+  mlir::Value loadVector(mlir::Value memory,
+                         llvm::ArrayRef<mlir::Value> indices, int64_t width);
+  mlir::Value toF32(mlir::Value value);
+  mlir::Value convertTo(mlir::Value value, mlir::Type elementType);
+  mlir::Value splat(mlir::Value scalar, int64_t width);
+  mlir::Value dot(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value zeros(int64_t width);
+
+  //===--- TokenEmission.cpp: arithmetic ----------------------------------===//
+  mlir::LogicalResult emitHead(mlir::Operation *op);
+  mlir::LogicalResult emitRow(mlir::Operation *op);
+  mlir::FailureOr<Components>
+  emitComponents(mlir::Operation *op, llvm::ArrayRef<Components> operands,
+                 std::optional<int64_t> width);
+  Components emitBroadcast(BroadcastOp op, const Components &input,
+                           int64_t width);
+  Components emitSum(SumOp op, const Components &input);
+
+  //===--- BufferEmission.cpp: entries ------------------------------------===//
+  struct Entry;
+  mlir::Value entryIndex(mlir::Value position);
+  Components loadField(mlir::Value buffer, llvm::StringRef name,
+                       mlir::Value entry);
+  mlir::Value fieldMemory(mlir::Value buffer, llvm::StringRef name);
+  mlir::LogicalResult emitDecayProduct(DecayProductOp op);
+  mlir::LogicalResult emitReadBuffer(ReadBufferOp op);
+  mlir::LogicalResult emitTransport(TransportOp op);
+  void gatherFold(FoldBufferOp op);
+  void gatherReplay(ReplayOp op);
+
+  //===--- StateEmission.cpp: rows ----------------------------------------===//
+  mlir::LogicalResult emitReads(llvm::ArrayRef<ReadOp> reads, int64_t width,
+                                bool stashForStore);
+  mlir::LogicalResult emitStore(StoreStateOp store, int64_t width);
+  /// Row `row` of a state value; `local` counts from the start of the tile.
+  mlir::FailureOr<mlir::Value> emitStateRow(mlir::Value state, mlir::Value row,
+                                            mlir::Value local);
+  mlir::Value emitFoldRow(FoldBufferOp op, mlir::Value row, mlir::Value v);
+  mlir::Value emitReplayRow(ReplayOp op, mlir::Value row, mlir::Value v);
+
+  StepOp step;
+  mlir::ImplicitLocOpBuilder b;
+  mlir::func::FuncOp function;
+  mlir::Operation *scratchEnd = nullptr; // allocations go before it
+
+  // The task.
+  mlir::Value row, readSlot, writeSlot, base, length, headBegin, headEnd;
+  /// Memory of parameters, tokens, carries and pools.
+  llvm::DenseMap<mlir::Value, mlir::Value> memory;
+  /// Memory of each field of each buffer.
+  llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Value>> fields;
+  llvm::SmallVector<mlir::Value> outputs;
+
+  // The loop nest over heads: one level for each head count.
+  llvm::SmallVector<int64_t> levels;
+  llvm::SmallVector<mlir::Value> levelIndex;
+
+  // Where values live.
+  llvm::DenseMap<mlir::Value, Components> headValues;
+  llvm::DenseMap<mlir::Value, Components> rowValues;
+  llvm::DenseMap<mlir::Value, mlir::Value> spills; // [components, size]
+  llvm::DenseSet<mlir::Value> needsSpill;
+  llvm::DenseMap<int64_t, mlir::Value> constants;
+  int64_t currentPhase = 0;
+  mlir::Value tileStart;
+  int64_t tileWidth = 0;
+
+  /// A value that ends in memory: an output, a carry, or a field of an entry.
+  struct Sink {
+    mlir::Value value, memory;
+    llvm::SmallVector<mlir::Value> outer; // indices before the head
+    mlir::Value entry;                    // index after the head, or null
+  };
+  llvm::SmallVector<Sink> sinks;
+  void emitSinks(llvm::function_ref<bool(const Sink &)> when, bool alongRows);
+
+  /// Entries brought into the order of time and f32, with their weights.
+  struct Gathered {
+    mlir::Value count;                 // entries × R
+    mlir::Value keys, values;          // [count, dk], [count, dv]
+    mlir::Value decays;                // [entries] or [entries, dk]
+    mlir::Value coefficients, vectors; // [entries × reads × R](, dk)
+  };
+  llvm::DenseMap<mlir::Operation *, Gathered> gathered;
+  llvm::DenseMap<mlir::Value, mlir::Value> stashed; // state -> [tile, dk]
+};
+
+} // namespace ladle
+
+#endif // LADLE_PASSES_CPU_KERNEL_H

@@ -1,0 +1,230 @@
+//===- TokenEmission.cpp - arithmetic of a token --------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/cpu/Kernel.h"
+#include "passes/cpu/ScheduleInfo.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace ladle;
+
+LogicalResult Kernel::emitHead(Operation *op) {
+  // Stores, states and their operations are emitted with the rows.
+  if (isa<LoadStateOp, StoreStateOp, ZeroStateOp, DecayOp, WriteOp, ReadOp,
+          AppendOp, ClearOp>(op))
+    return success();
+  if (auto product = dyn_cast<DecayProductOp>(op))
+    return emitDecayProduct(product);
+  if (auto read = dyn_cast<ReadBufferOp>(op))
+    return emitReadBuffer(read);
+  if (auto transport = dyn_cast<TransportOp>(op))
+    return emitTransport(transport);
+  if (auto fold = dyn_cast<FoldBufferOp>(op)) {
+    gatherFold(fold);
+    return success();
+  }
+  if (auto replay = dyn_cast<ReplayOp>(op)) {
+    gatherReplay(replay);
+    return success();
+  }
+  SmallVector<Components> operands;
+  for (Value operand : op->getOperands()) {
+    FailureOr<Components> components = headOperand(operand);
+    if (failed(components))
+      return failure();
+    operands.push_back(*components);
+  }
+  FailureOr<Components> result = emitComponents(op, operands, std::nullopt);
+  if (failed(result))
+    return failure();
+  setHeadValue(op->getResult(0), *result);
+  return success();
+}
+
+LogicalResult Kernel::emitRow(Operation *op) {
+  SmallVector<Components> operands;
+  for (Value operand : op->getOperands()) {
+    FailureOr<Components> components = rowOperand(operand);
+    if (failed(components))
+      return failure();
+    operands.push_back(*components);
+  }
+  FailureOr<Components> result = emitComponents(op, operands, tileWidth);
+  if (failed(result))
+    return failure();
+  setRowValue(op->getResult(0), *result);
+  return success();
+}
+
+/// Repeats an elementwise operation on one component.
+static Value repeatOn(ImplicitLocOpBuilder &b, Operation *op,
+                      ArrayRef<Value> operands, Type resultType) {
+  OperationState state(b.getLoc(), op->getName());
+  state.addOperands(operands);
+  state.addTypes(resultType);
+  state.propertiesAttr = op->getPropertiesAsAttribute();
+  return b.create(state)->getResult(0);
+}
+
+Components Kernel::emitBroadcast(BroadcastOp op, const Components &input,
+                                 int64_t width) {
+  ArrayRef<int64_t> from = op.getInput().getType().getShape();
+  ArrayRef<int64_t> to = op.getResult().getType().getShape();
+  ArrayRef<int64_t> dims = op.getDims();
+  if (from.size() == to.size()) // over heads only
+    return input;
+  bool keepsLast = from.size() > 1 && dims.back() + 1 == int64_t(to.size());
+  Components result;
+  for (int64_t i = 0, e = componentCount(op.getResult().getType()); i < e;
+       ++i) {
+    // Position of this component in the dimensions between.
+    SmallVector<int64_t> position(to.size(), 0);
+    for (int64_t rest = i, dim = int64_t(to.size()) - 2; dim > 0; --dim) {
+      position[dim] = rest % to[dim];
+      rest /= to[dim];
+    }
+    int64_t source = 0;
+    for (size_t dim = 1; dim + 1 < from.size(); ++dim)
+      source = source * from[dim] + position[dims[dim]];
+    Value component = input[source];
+    if (keepsLast) {
+      result.push_back(component);
+      continue;
+    }
+    if (from.size() > 1)
+      component =
+          vector::ExtractOp::create(b, component, position[dims.back()]);
+    result.push_back(splat(component, width));
+  }
+  return result;
+}
+
+Components Kernel::emitSum(SumOp op, const Components &input) {
+  RankedTensorType from = op.getInput().getType();
+  RankedTensorType to = op.getResult().getType();
+  int64_t dim = op.getDim(), last = from.getRank() - 1;
+  if (dim == last) {
+    SmallVector<Value> sums;
+    for (Value component : input)
+      sums.push_back(
+          vector::ReductionOp::create(b, vector::CombiningKind::ADD, component,
+                                      arith::FastMathFlags::reassoc));
+    if (to.getRank() == 1)
+      return sums;
+    // The dimension before becomes the one that vectors run along.
+    int64_t size = to.getShape().back();
+    Components result;
+    for (size_t i = 0; i < sums.size(); i += size)
+      result.push_back(vector::FromElementsOp::create(
+          b, VectorType::get({size}, from.getElementType()),
+          ArrayRef(sums).slice(i, size)));
+    return result;
+  }
+  // [outer, size, inner] components.
+  int64_t size = from.getDimSize(dim), inner = 1;
+  for (int64_t i = dim + 1; i < last; ++i)
+    inner *= from.getDimSize(i);
+  Components result;
+  for (int64_t i = 0, e = componentCount(to); i < e; ++i) {
+    int64_t first = i / inner * size * inner + i % inner;
+    Value total = input[first];
+    for (int64_t k = 1; k < size; ++k)
+      total = arith::AddFOp::create(b, total, input[first + k * inner]);
+    result.push_back(total);
+  }
+  return result;
+}
+
+FailureOr<Components> Kernel::emitComponents(Operation *op,
+                                             ArrayRef<Components> operands,
+                                             std::optional<int64_t> width) {
+  if (op->getNumResults() != 1 ||
+      !isa<RankedTensorType>(op->getResult(0).getType()))
+    return op->emitError("cannot be lowered for the CPU: '")
+           << op->getName() << "' has no token value as its result";
+  auto tensor = cast<RankedTensorType>(op->getResult(0).getType());
+  int64_t rank = tensor.getRank();
+  int64_t size = width.value_or(tensor.getShape().back());
+  int64_t count = componentCount(tensor);
+  Type type = tensor.getElementType();
+  if (rank > 1)
+    type = VectorType::get({size}, type);
+
+  return TypeSwitch<Operation *, FailureOr<Components>>(op)
+      .Case([&](arith::ConstantOp constant) -> FailureOr<Components> {
+        auto splatAttr = dyn_cast<SplatElementsAttr>(constant.getValue());
+        if (!splatAttr)
+          return op->emitError("only constants with one value are supported");
+        TypedAttr value = rank > 1 ? TypedAttr(DenseElementsAttr::get(
+                                         cast<VectorType>(type),
+                                         splatAttr.getSplatValue<Attribute>()))
+                                   : splatAttr.getSplatValue<TypedAttr>();
+        return Components(count, arith::ConstantOp::create(b, value));
+      })
+      .Case<arith::ExtFOp, arith::TruncFOp>(
+          [&](Operation *) -> FailureOr<Components> { return operands[0]; })
+      .Case([&](BroadcastOp broadcast) -> FailureOr<Components> {
+        return emitBroadcast(broadcast, operands[0], size);
+      })
+      .Case([&](SumOp sum) -> FailureOr<Components> {
+        return emitSum(sum, operands[0]);
+      })
+      .Case([&](RotateOp rotate) -> FailureOr<Components> {
+        int64_t pairs = rotate.getAngle().getType().getShape().back();
+        Components result;
+        for (auto [input, angle] : llvm::zip(operands[0], operands[1])) {
+          Value cosine = math::CosOp::create(b, angle);
+          Value sine = math::SinOp::create(b, angle);
+          Value head = vector::ExtractStridedSliceOp::create(
+              b, input, ArrayRef<int64_t>{0}, ArrayRef<int64_t>{2 * pairs},
+              ArrayRef<int64_t>{1});
+          auto split = vector::DeinterleaveOp::create(b, head);
+          Value x = split.getRes1(), y = split.getRes2();
+          Value rotatedX =
+              arith::SubFOp::create(b, arith::MulFOp::create(b, x, cosine),
+                                    arith::MulFOp::create(b, y, sine));
+          Value rotatedY =
+              arith::AddFOp::create(b, arith::MulFOp::create(b, x, sine),
+                                    arith::MulFOp::create(b, y, cosine));
+          Value rotated = vector::InterleaveOp::create(b, rotatedX, rotatedY);
+          result.push_back(vector::InsertStridedSliceOp::create(
+              b, rotated, input, ArrayRef<int64_t>{0}, ArrayRef<int64_t>{1}));
+        }
+        return result;
+      })
+      .Case([&](ShiftOp) -> FailureOr<Components> {
+        Components result(llvm::drop_begin(operands[0]));
+        result.push_back(operands[1].front());
+        return result;
+      })
+      .Case([&](ConvOp) -> FailureOr<Components> {
+        Components inputs(operands[0]);
+        inputs.push_back(operands[1].front());
+        Value total;
+        for (auto [input, weight] : llvm::zip(inputs, operands[2])) {
+          Value term = arith::MulFOp::create(b, input, weight);
+          total = total ? arith::AddFOp::create(b, total, term) : term;
+        }
+        return Components{total};
+      })
+      .Default([&](Operation *each) -> FailureOr<Components> {
+        if (!each->hasTrait<OpTrait::Elementwise>())
+          return each->emitError("cannot be lowered for the CPU: '")
+                 << each->getName() << "' is neither elementwise nor known";
+        Components result;
+        for (int64_t i = 0; i < count; ++i) {
+          SmallVector<Value> inputs;
+          for (const Components &operand : operands)
+            inputs.push_back(operand[i]);
+          result.push_back(repeatOn(b, each, inputs, type));
+        }
+        return result;
+      });
+}

@@ -1,0 +1,30 @@
+//===- Arguments.h - check the arguments of a step --------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_ARGUMENTS_H
+#define LADLE_RUNTIME_ARGUMENTS_H
+
+#include "ladle/decode.h"
+#include "runtime/Kernels.h"
+
+namespace ladle {
+
+using NamedTensors = std::map<std::string, TensorView, std::less<>>;
+
+/// Where the arguments of a step are written to.
+struct ArgumentDescriptors {
+  std::span<MemoryDescriptor> params, tokens, outputs;
+};
+
+/// Describes all of `tensors`, or names the first that is wrong.
+Status bindArguments(const Signature &signature, int64_t rows,
+                     const NamedTensors &tensors,
+                     ArgumentDescriptors descriptors);
+
+} // namespace ladle
+
+#endif // LADLE_RUNTIME_ARGUMENTS_H

@@ -1,0 +1,69 @@
+//===- KernelCaller.h - kernels over rows and heads -------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Holds the argument lists of kernels, so that a step only fills in what has
+// changed and allocates nothing.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_KERNELCALLER_H
+#define LADLE_RUNTIME_KERNELCALLER_H
+
+#include "runtime/PoolImpl.h"
+#include "runtime/ThreadPool.h"
+
+namespace ladle {
+
+/// What a kernel does for one row.
+struct RowTask {
+  KernelFunction kernel = nullptr;
+  bool usesBuffer = false;
+  int64_t row = 0, readSlot = 0, writeSlot = 0, base = 0, length = 0;
+  /// Whether the state of the write slot is new afterwards and its ring empty.
+  bool folds = false;
+};
+
+struct HeadRange {
+  int64_t begin = 0, end = 0;
+};
+
+class KernelCaller {
+public:
+  /// Parameters, tokens and outputs are null until they are described. `pool`
+  /// must outlive this.
+  KernelCaller(const Program &program, const Pool::Impl &pool, int workers);
+  KernelCaller(const KernelCaller &) = delete;
+
+  std::span<MemoryDescriptor> params() {
+    return {descriptors.data(), paramCount};
+  }
+  std::span<MemoryDescriptor> tokens() {
+    return {descriptors.data() + paramCount, tokenCount};
+  }
+  std::span<MemoryDescriptor> outputs() {
+    return std::span(descriptors).last(outputCount);
+  }
+
+  /// Runs `tasks` over a range of heads, split so that all threads are busy.
+  void run(ThreadPool &threads, std::span<const RowTask> tasks,
+           HeadRange heads);
+
+private:
+  /// The arguments of one worker. On a cache line of its own, since they are
+  /// written for every task.
+  struct alignas(64) Worker {
+    int64_t integers[taskIntegers];
+    std::vector<void *> withFields, withoutFields;
+  };
+
+  int64_t headGroup;
+  size_t paramCount, tokenCount, outputCount;
+  std::vector<MemoryDescriptor> descriptors;
+  std::vector<Worker> workers;
+};
+
+} // namespace ladle
+
+#endif // LADLE_RUNTIME_KERNELCALLER_H

@@ -1,0 +1,79 @@
+//===- Kernels.h - what a compiler hands to the runtime ---------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The interface between compiled code and who calls it.
+//
+// A kernel computes a range of heads for one row. It takes an array of
+// pointers, in this order:
+//
+// - seven int64_t: row, read slot, write slot, base and length of the ring of
+//   the read slot, first head, head after the last
+// - a MemoryDescriptor for each parameter [heads, dims...], token
+//   [rows, heads, dims...], carry [slots, heads, dims...], state
+//   [slots, heads, dv, dk], field of the entries [slots, heads, L, dims...] and
+//   output [rows, heads, dims...], in the order of the signature
+//
+// Kernels without a buffer get no fields. A fold gets null descriptors for
+// parameters, tokens and outputs. Carries, states and fields are dense within
+// a slot. Kernels write carries, states and entries to the write slot; cursors
+// are the runtime's, and move when all heads of the row are done.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_KERNELS_H
+#define LADLE_RUNTIME_KERNELS_H
+
+#include "ladle/program.h"
+
+namespace ladle {
+
+using KernelFunction = void (*)(void **arguments);
+
+/// The largest rank of an argument: [rows or slots, heads, L, R, D].
+inline constexpr int64_t maxArgumentRank = 5;
+inline constexpr size_t taskIntegers = 7;
+
+/// Memory as compiled code takes it (a strided memref of MLIR). The strides
+/// follow right after `rank` sizes, so that the arrays are one.
+struct MemoryDescriptor {
+  void *allocated = nullptr;
+  void *aligned = nullptr;
+  int64_t offset = 0;
+  int64_t sizesAndStrides[2 * maxArgumentRank] = {};
+};
+
+struct RouteKernels {
+  RouteKind route;
+  /// Null for a form that the route lacks.
+  KernelFunction decode = nullptr, decodeFold = nullptr, fold = nullptr;
+  /// Whether the kernels take the fields of the entries.
+  bool usesBuffer = false;
+};
+
+struct ProgramImpl {
+  Signature signature;
+  RouteKind route = RouteKind::Recurrent; ///< the one that decodes
+  int64_t capacity = 0;                   ///< L, 0 without a buffer
+  /// Heads that a task covers together; divides the heads of the signature.
+  int64_t headGroup = 1;
+  /// Of the buffers of all states: [heads], [heads, D] or [heads, R, D],
+  /// without L. Shared by all routes that use a buffer.
+  std::vector<TensorSpec> fields;
+  /// kv_only hands rows over to inner once they have folded, so needs both.
+  std::vector<RouteKernels> routes;
+  std::shared_ptr<void> code; ///< keeps the kernels in memory
+  std::string manifest;       ///< JSON
+
+  const RouteKernels *find(RouteKind route) const {
+    for (const RouteKernels &kernels : routes)
+      if (kernels.route == route)
+        return &kernels;
+    return nullptr;
+  }
+};
+
+} // namespace ladle
+
+#endif // LADLE_RUNTIME_KERNELS_H

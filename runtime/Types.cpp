@@ -1,0 +1,47 @@
+//===- Types.cpp - names and sizes of element types and routes ------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ladle/types.h"
+
+#include <array>
+
+using namespace ladle;
+
+std::string_view ladle::toString(DType dtype) {
+  static constexpr std::array<std::string_view, 6> names = {
+      "f32", "bf16", "f16", "i32", "i64", "u8"};
+  return names[static_cast<size_t>(dtype)];
+}
+
+int64_t ladle::sizeInBytes(DType dtype) {
+  static constexpr std::array<int64_t, 6> sizes = {4, 2, 2, 4, 8, 1};
+  return sizes[static_cast<size_t>(dtype)];
+}
+
+bool ladle::isFloat(DType dtype) {
+  return dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16;
+}
+
+static constexpr std::array<std::string_view, 5> routeNames = {
+    "recurrent", "outer", "inner", "adjoint", "kv_only"};
+
+std::string_view ladle::toString(RouteKind route) {
+  return routeNames[static_cast<size_t>(route)];
+}
+
+std::optional<RouteKind> ladle::parseRoute(std::string_view text) {
+  for (size_t i = 0; i < routeNames.size(); ++i)
+    if (routeNames[i] == text)
+      return static_cast<RouteKind>(i);
+  return std::nullopt;
+}
+
+std::string_view ladle::toString(FormKind form) {
+  static constexpr std::array<std::string_view, 3> names = {
+      "decode", "decode_fold", "fold"};
+  return names[static_cast<size_t>(form)];
+}

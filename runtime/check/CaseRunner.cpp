@@ -1,0 +1,372 @@
+//===- CaseRunner.cpp - one run of one route against the oracle -----------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/check/CaseRunner.h"
+
+#include "ladle/decode.h"
+#include "runtime/check/Batch.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+
+using namespace ladle;
+using namespace ladle::check;
+using interpreter::Precision;
+using interpreter::roundTo;
+using interpreter::SpecInterpreter;
+using interpreter::ValueInfo;
+
+using Arrays = SpecInterpreter::Arrays;
+
+bool CaseResult::passed() const {
+  return failure.empty() &&
+         std::all_of(forms.begin(), forms.end(),
+                     [](const FormResult &form) { return form.passed(); });
+}
+
+Precision ladle::check::precisionOf(DType dtype) {
+  switch (dtype) {
+  case DType::BF16:
+    return Precision::Bfloat16;
+  case DType::F16:
+    return Precision::Float16;
+  default:
+    return Precision::Float32;
+  }
+}
+
+namespace {
+
+/// What a slot should hold.
+struct Sequence {
+  SpecInterpreter::Row exact;
+  /// A float64 run that rounds what the pool stores, when it stores it.
+  SpecInterpreter::Row rounded;
+  int64_t length = 0; ///< entries that are not folded
+};
+
+/// Memory for the states of a pool with a pattern in the padding.
+class PaddedStates {
+public:
+  PaddedStates(const Signature &signature, int64_t slots, int64_t padding);
+  void configure(PoolOptions &options) const;
+  bool isPaddingIntact() const;
+
+private:
+  static constexpr std::byte pattern{0x5a};
+  struct State {
+    std::unique_ptr<std::byte, decltype(&std::free)> memory;
+    int64_t elements, elementBytes;
+  };
+  int64_t slots, padding;
+  std::vector<State> states;
+};
+
+/// One step: which slots its rows read and write.
+struct Plan {
+  std::vector<int32_t> read, write;
+};
+
+class Simulation {
+public:
+  Simulation(const CheckCase &config, const Program &program,
+             const Oracles &oracles, const RandomInputs &inputs,
+             CaseResult &result)
+      : config(config), program(program), oracles(oracles), inputs(inputs),
+        result(result), signature(program.signature()), random(config.seed),
+        batch(signature, config.rows, config.packed) {}
+
+  Status run();
+
+private:
+  Status createPool();
+  Status step(int64_t token);
+  Status resetOne(int64_t token);
+  Plan makePlan();
+  bool chance(uint64_t oneIn) { return random() % oneIn == 0; }
+  void advance(Sequence &sequence, bool folds, const Arrays &tokens,
+               Arrays &exact, Arrays &rounded);
+  Status compareOutputs(int64_t row, int64_t token, const Plan &plan,
+                        const Arrays &tokens);
+  Status compareSlots();
+  void add(FormKind form, const std::vector<double> &actual,
+           const std::vector<double> &exact, const std::vector<double> &rounded,
+           int64_t row, const std::string &name);
+
+  const CheckCase &config;
+  const Program &program;
+  const Oracles &oracles;
+  const RandomInputs &inputs;
+  CaseResult &result;
+  const Signature &signature;
+  std::mt19937_64 random;
+  Batch batch;
+  Arrays params;
+  std::optional<PaddedStates> padded;
+  std::optional<Pool> pool;
+  std::optional<Decoder> decoder;
+  /// The first slot that is none of padding, and how many there are.
+  int32_t firstSlot = 0, slotCount = 0;
+  std::vector<Sequence> sequences; // by slot, from firstSlot on
+  int64_t currentToken = -1;
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Pool
+//===----------------------------------------------------------------------===//
+
+PaddedStates::PaddedStates(const Signature &signature, int64_t slots,
+                           int64_t padding)
+    : slots(slots), padding(padding) {
+  for (const StateSpec &spec : signature.states) {
+    int64_t elements = spec.heads * spec.keySize * spec.valueSize;
+    int64_t elementBytes = sizeInBytes(spec.dtype);
+    constexpr size_t alignment = 64;
+    size_t bytes = slots * (elements + padding) * elementBytes;
+    bytes = (bytes + alignment - 1) / alignment * alignment;
+    auto *memory =
+        static_cast<std::byte *>(std::aligned_alloc(alignment, bytes));
+    std::fill_n(memory, bytes, pattern);
+    states.push_back({{memory, std::free}, elements, elementBytes});
+  }
+}
+
+void PaddedStates::configure(PoolOptions &options) const {
+  for (const State &state : states) {
+    options.slotStrides.push_back(state.elements + padding);
+    options.stateMemory.push_back(state.memory.get());
+  }
+}
+
+bool PaddedStates::isPaddingIntact() const {
+  for (const State &state : states)
+    for (int64_t slot = 0; slot < slots; ++slot) {
+      const std::byte *begin =
+          state.memory.get() +
+          (slot * (state.elements + padding) + state.elements) *
+              state.elementBytes;
+      if (!std::all_of(begin, begin + padding * state.elementBytes,
+                       [](std::byte b) { return b == pattern; }))
+        return false;
+    }
+  return true;
+}
+
+Status Simulation::createPool() {
+  // Both kinds of sentinel: negative, and slot 0.
+  bool padsWithZero = config.pads && config.seed % 2 == 0;
+  firstSlot = padsWithZero ? 1 : 0;
+  slotCount = static_cast<int32_t>(config.rows * (config.moves ? 2 : 1) +
+                                   (config.staggered ? 2 : 0));
+  PoolOptions options;
+  options.slots = firstSlot + slotCount;
+  options.padSlot = padsWithZero ? 0 : -1;
+  options.foldThreshold = program.capacity() ? config.threshold : 0;
+  if (config.slotPadding) {
+    padded.emplace(signature, options.slots, config.slotPadding);
+    padded->configure(options);
+  }
+  Result<Pool> created = Pool::create(program, options);
+  if (!created)
+    return created.status();
+  pool.emplace(std::move(*created));
+
+  std::vector<int32_t> all(slotCount);
+  std::iota(all.begin(), all.end(), firstSlot);
+  if (Status status = pool->reset(all); !status)
+    return status;
+  sequences.assign(slotCount, {oracles.exact.makeRow(),
+                               oracles.rounded.makeRow(), /*length=*/0});
+  Result<Decoder> made = Decoder::create(program, *pool);
+  if (!made)
+    return made.status();
+  decoder.emplace(std::move(*made));
+  return Status();
+}
+
+Status Simulation::resetOne(int64_t token) {
+  if (!config.resets || token == 0 || !chance(8))
+    return Status();
+  auto index = static_cast<int32_t>(random() % slotCount);
+  sequences[index] = {oracles.exact.makeRow(), oracles.rounded.makeRow(),
+                      /*length=*/0};
+  int32_t slot = firstSlot + index;
+  return pool->reset({&slot, 1});
+}
+
+//===----------------------------------------------------------------------===//
+// Steps
+//===----------------------------------------------------------------------===//
+
+Plan Simulation::makePlan() {
+  std::vector<int32_t> order(slotCount);
+  std::iota(order.begin(), order.end(), firstSlot);
+  if (config.staggered)
+    std::shuffle(order.begin(), order.end(), random);
+  Plan plan;
+  plan.read.assign(order.begin(), order.begin() + config.rows);
+  plan.write = plan.read;
+  int32_t sentinel = firstSlot == 1 ? 0 : -1;
+  for (int64_t row = 0; row < config.rows; ++row) {
+    if (config.moves && chance(4))
+      plan.write[row] = order[config.rows + row];
+    if (config.pads && chance(4))
+      plan.read[row] = plan.write[row] = sentinel;
+  }
+  return plan;
+}
+
+Status Simulation::run() {
+  if (Status status = createPool(); !status)
+    return status;
+  params = inputs.draw(oracles.exact.getParams(), 0, RandomInputs::params);
+  batch.setParams(params);
+  for (int64_t token = 0; token < config.tokens; ++token)
+    if (Status status = step(token); !status)
+      return status;
+  currentToken = config.tokens;
+  if (Status status = compareSlots(); !status)
+    return status;
+  if (padded && !padded->isPaddingIntact())
+    return Status(ErrorCode::Internal,
+                  "the padding between two states was written");
+  return Status();
+}
+
+Status Simulation::step(int64_t token) {
+  currentToken = token;
+  if (Status status = resetOne(token); !status)
+    return status;
+  Plan plan = makePlan();
+  std::vector<Arrays> tokens;
+  for (int64_t row = 0; row < config.rows; ++row) {
+    tokens.push_back(inputs.draw(oracles.exact.getTokens(), row, token));
+    batch.setTokens(row, tokens.back());
+  }
+  batch.clearOutputs();
+
+  StepArguments arguments;
+  arguments.rows = config.rows;
+  arguments.readSlots = plan.read;
+  if (config.moves)
+    arguments.writeSlots = plan.write;
+  arguments.tensors = batch.getTensors();
+  if (Status status = decoder->step(arguments); !status)
+    return status;
+  for (int64_t row = 0; row < config.rows; ++row)
+    if (Status status = compareOutputs(row, token, plan, tokens[row]); !status)
+      return status;
+  return Status();
+}
+
+static void roundAll(Arrays &arrays, llvm::ArrayRef<ValueInfo> infos) {
+  for (size_t i = 0; i < arrays.size(); ++i)
+    roundTo(arrays[i], infos[i].precision);
+}
+
+void Simulation::advance(Sequence &sequence, bool folds, const Arrays &tokens,
+                         Arrays &exact, Arrays &rounded) {
+  oracles.exact.step(sequence.exact, params, tokens, exact);
+  oracles.rounded.step(sequence.rounded, params, tokens, rounded);
+  roundAll(sequence.rounded.carries, oracles.rounded.getCarries());
+  if (folds)
+    roundAll(sequence.rounded.states, oracles.rounded.getStates());
+  bool keepsEntry = !folds && config.route != RouteKind::Recurrent;
+  sequence.length = keepsEntry ? sequence.length + 1 : 0;
+}
+
+void Simulation::add(FormKind kind, const std::vector<double> &actual,
+                     const std::vector<double> &exact,
+                     const std::vector<double> &rounded, int64_t row,
+                     const std::string &name) {
+  FormResult &form = result.forms[static_cast<size_t>(kind)];
+  ++form.count;
+  form.error.add(relativeError(actual, exact), row, currentToken, name);
+  form.bound.rounded =
+      std::max(form.bound.rounded, relativeError(rounded, exact));
+}
+
+Status Simulation::compareOutputs(int64_t row, int64_t token, const Plan &plan,
+                                  const Arrays &tokens) {
+  int32_t read = plan.read[row], write = plan.write[row];
+  if (pool->isPadding(read)) {
+    for (size_t i = 0; i < signature.outputs.size(); ++i)
+      for (double value : batch.getOutput(row, i))
+        if (value != 0)
+          return Status(ErrorCode::Internal,
+                        fmt::format("padded row {} answers {} at token {}", row,
+                                    value, token));
+    return Status();
+  }
+  Sequence &source = sequences[read - firstSlot];
+  Sequence &target = sequences[write - firstSlot];
+  if (read != write)
+    target = source;
+  bool isRecurrent = config.route == RouteKind::Recurrent;
+  bool folds =
+      isRecurrent || read != write || target.length + 1 >= config.threshold;
+  Arrays exact(signature.outputs.size()), rounded = exact;
+  advance(target, folds, tokens, exact, rounded);
+  FormKind form =
+      folds && !isRecurrent ? FormKind::DecodeFold : FormKind::Decode;
+  for (size_t i = 0; i < exact.size(); ++i)
+    add(form, batch.getOutput(row, i), exact[i], rounded[i], row,
+        signature.outputs[i].name);
+
+  Result<Cursor> cursor = pool->cursor(write);
+  if (!cursor)
+    return cursor.status();
+  if (cursor->length != target.length)
+    return Status(ErrorCode::Internal,
+                  fmt::format("slot {} holds {} entries after token {}, "
+                              "expected {}",
+                              write, cursor->length, token, target.length));
+  return Status();
+}
+
+//===----------------------------------------------------------------------===//
+// The end
+//===----------------------------------------------------------------------===//
+
+Status Simulation::compareSlots() {
+  for (int32_t index = 0; index < slotCount; ++index) {
+    Sequence &sequence = sequences[index];
+    Result<SlotContents> contents =
+        pool->exportSlot(program, firstSlot + index);
+    if (!contents)
+      return contents.status();
+    roundAll(sequence.rounded.states, oracles.rounded.getStates());
+    for (size_t i = 0; i < signature.states.size(); ++i)
+      add(FormKind::Fold,
+          toKeyMajor(toDoubles(contents->states[i].view()),
+                     signature.states[i]),
+          sequence.exact.states[i], sequence.rounded.states[i], index,
+          signature.states[i].name);
+    for (size_t i = 0; i < signature.carries.size(); ++i)
+      add(FormKind::Fold, toDoubles(contents->carries[i].view()),
+          sequence.exact.carries[i], sequence.rounded.carries[i], index,
+          signature.carries[i].name);
+  }
+  return Status();
+}
+
+CaseResult ladle::check::runCase(const CheckCase &config,
+                                 const Program &program, const Oracles &oracles,
+                                 const RandomInputs &inputs) {
+  CaseResult result;
+  result.config = config;
+  Simulation simulation(config, program, oracles, inputs, result);
+  if (Status status = simulation.run(); !status)
+    result.failure = status.message();
+  return result;
+}

@@ -1,0 +1,60 @@
+//===- CaseRunner.h - one run of one route against the oracle ---*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_CHECK_CASERUNNER_H
+#define LADLE_RUNTIME_CHECK_CASERUNNER_H
+
+#include "codegen/interpreter/SpecInterpreter.h"
+#include "ladle/program.h"
+#include "runtime/check/CheckCase.h"
+#include "runtime/check/Comparison.h"
+#include "runtime/check/RandomInputs.h"
+
+#include <array>
+
+namespace ladle::check {
+
+/// What one form of a route did.
+struct FormResult {
+  int64_t count = 0; ///< tensors compared
+  WorstError error;
+  Bound bound;
+
+  bool passed() const { return error.value <= bound.value(); }
+};
+
+struct CaseResult {
+  CheckCase config;
+  /// By FormKind. Decode: the answers of tokens that were appended (by the
+  /// recurrent route: all). DecodeFold: the answers of tokens that folded.
+  /// Fold: states and carries at the end, when all is folded.
+  std::array<FormResult, 3> forms;
+  /// What went wrong besides errors that are too large.
+  std::string failure;
+
+  bool passed() const;
+};
+
+/// The oracle twice: as it is, and rounding values to the entry type of the
+/// case where they are written.
+struct Oracles {
+  interpreter::SpecInterpreter exact, rounded;
+};
+
+/// Runs `config` on `program`, which decodes by its route and has its types and
+/// capacity. Besides the numbers it checks that padded rows answer zero, that
+/// cursors move as the fold threshold says, that slots which no row wrote keep
+/// what they had, and that the padding between states stays untouched.
+CaseResult runCase(const CheckCase &config, const Program &program,
+                   const Oracles &oracles, const RandomInputs &inputs);
+
+/// The precision of a storage type.
+interpreter::Precision precisionOf(DType dtype);
+
+} // namespace ladle::check
+
+#endif // LADLE_RUNTIME_CHECK_CASERUNNER_H

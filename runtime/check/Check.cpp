@@ -1,0 +1,293 @@
+//===- Check.cpp - every route of a file against the oracle ---------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/check/Check.h"
+
+#include "runtime/check/Oracle.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+using namespace ladle;
+using namespace ladle::check;
+using interpreter::Precision;
+using interpreter::SpecInterpreter;
+
+static constexpr RouteKind allRoutes[] = {
+    RouteKind::Recurrent, RouteKind::Outer, RouteKind::Inner,
+    RouteKind::Adjoint, RouteKind::KvOnly};
+
+//===----------------------------------------------------------------------===//
+// Workbench
+//===----------------------------------------------------------------------===//
+
+/// What a program and its oracles depend on.
+static std::string keyOf(const CheckCase &config) {
+  CheckCase key;
+  key.stateType = config.stateType;
+  key.entryType = config.entryType;
+  key.capacity = key.threshold = config.capacity;
+  key.sizes = config.sizes;
+  return key.str();
+}
+
+Result<const Oracles *> Workbench::getOracles(const CheckCase &config) {
+  CheckCase unbuffered = config;
+  unbuffered.capacity = 1;
+  std::string key = keyOf(unbuffered);
+  if (auto it = oracles.find(key); it != oracles.end())
+    return &it->second;
+
+  frontend::ElaborationOptions options = request.elaboration;
+  for (const auto &[name, size] : config.sizes)
+    options.sizes[name] = size;
+  options.stateTypes["*"] = toString(config.stateType);
+  // float32 entries are within what float32 arithmetic is allowed.
+  Precision entries = config.entryType == DType::F32
+                          ? Precision::Float64
+                          : precisionOf(config.entryType);
+  std::string messages;
+  std::optional<SpecInterpreter> exact =
+      compileOracle(request.path, request.source, options, messages);
+  if (!exact)
+    return Status(ErrorCode::InvalidData, messages);
+  std::optional<SpecInterpreter> rounded =
+      compileOracle(request.path, request.source, options, messages, entries);
+  if (!rounded)
+    return Status(ErrorCode::InvalidData, messages);
+  Oracles pair{std::move(*exact), std::move(*rounded)};
+  return &oracles.emplace(key, std::move(pair)).first->second;
+}
+
+Result<CompileOptions> Workbench::makeOptions(const CheckCase &config) {
+  CompileOptions options;
+  options.recurrence = request.elaboration.recurrence;
+  options.preset = request.elaboration.preset;
+  options.sizes = request.elaboration.sizes;
+  for (const auto &[name, size] : config.sizes)
+    options.sizes[name] = size;
+  options.options = request.elaboration.options;
+  options.stateType = toString(config.stateType);
+  options.entryType = toString(config.entryType);
+  options.capacity = config.capacity;
+  Result<const Oracles *> oracles = getOracles(config);
+  if (!oracles)
+    return oracles.status();
+  for (const interpreter::ValueInfo &output : (*oracles)->exact.getOutputs())
+    options.tokenTypes[output.name] = "f32";
+  return options;
+}
+
+Result<const std::vector<Program> *>
+Workbench::getPrograms(const CheckCase &config) {
+  std::string key = keyOf(config);
+  if (auto it = programs.find(key); it != programs.end())
+    return &it->second;
+  Result<CompileOptions> options = makeOptions(config);
+  if (!options)
+    return options.status();
+  Result<std::vector<Program>> compiled =
+      compileAllRoutes(request.source, request.path, *options);
+  if (!compiled)
+    return compiled.status();
+  return &programs.emplace(key, std::move(*compiled)).first->second;
+}
+
+Result<Program> Workbench::getProgram(const CheckCase &config) {
+  Result<const std::vector<Program> *> all = getPrograms(config);
+  if (!all)
+    return all.status();
+  for (const Program &program : **all)
+    if (program.route() == config.route)
+      return program;
+  // Asking for it alone gives the diagnostics that say why.
+  Result<CompileOptions> options = makeOptions(config);
+  if (!options)
+    return options.status();
+  options->route = toString(config.route);
+  Result<Program> program =
+      compileSource(request.source, request.path, *options);
+  return program ? Status(ErrorCode::Internal, "the route was left out")
+                 : program.status();
+}
+
+//===----------------------------------------------------------------------===//
+// The check
+//===----------------------------------------------------------------------===//
+
+namespace {
+class Checker {
+public:
+  Checker(const CheckRequest &request, CheckReport &report)
+      : request(request), report(report), workbench(request) {}
+
+  Status findRoutes();
+  Status runAll();
+  void run(const std::vector<CheckCase> &cases);
+
+  std::vector<RouteKind> routes;
+
+private:
+  std::vector<SizeMap> findSizes();
+  std::vector<CheckCase> plan();
+  CaseResult runOne(const CheckCase &config);
+  Status runTraces();
+
+  const CheckRequest &request;
+  CheckReport &report;
+  Workbench workbench;
+  Signature signature; // at the sizes as given
+};
+} // namespace
+
+Status Checker::findRoutes() {
+  CheckCase plain;
+  Result<const std::vector<Program> *> programs = workbench.getPrograms(plain);
+  if (!programs)
+    return programs.status();
+  for (const Program &program : **programs)
+    routes.push_back(program.route());
+  signature = (*programs)->front().signature();
+  report.name = signature.name;
+  for (RouteKind route : allRoutes) {
+    plain.route = route;
+    if (Result<Program> program = workbench.getProgram(plain); !program)
+      report.missing.push_back({route, program.message()});
+  }
+  return Status();
+}
+
+/// The sizes as given, and small ones if the recurrence takes them.
+std::vector<SizeMap> Checker::findSizes() {
+  SizeMap given = readSizes(request.path, request.source, request.elaboration);
+  SizeMap small = shrinkSizes(signature, given);
+  if (small.empty())
+    return {{}};
+  CheckCase config;
+  config.sizes = small;
+  return workbench.getOracles(config) ? std::vector<SizeMap>{{}, small}
+                                      : std::vector<SizeMap>{{}};
+}
+
+std::vector<CheckCase> Checker::plan() {
+  std::vector<SizeMap> sizes = findSizes();
+  std::vector<CheckCase> cases = planCross(routes, sizes, request.seed);
+  // Many cases at full size take minutes, and the small ones meet more.
+  std::vector<SizeMap> pairwise = sizes;
+  if (!request.full && sizes.size() > 1)
+    pairwise = {sizes.back()};
+  for (CheckCase &config :
+       planPairwise(routes, pairwise, request.seed, request.full ? 4 : 1)) {
+    if (request.full)
+      config.tokens *= 4;
+    cases.push_back(std::move(config));
+  }
+  return cases;
+}
+
+CaseResult Checker::runOne(const CheckCase &config) {
+  CaseResult result;
+  result.config = config;
+  Result<const Oracles *> oracles = workbench.getOracles(config);
+  if (!oracles) {
+    result.failure = oracles.message();
+    return result;
+  }
+  Result<Program> compiled = workbench.getProgram(config);
+  if (!compiled) {
+    result.failure = compiled.message();
+    return result;
+  }
+  return runCase(config, *compiled, **oracles,
+                 RandomInputs(request.ranges, config.seed));
+}
+
+Status Checker::runTraces() {
+  Result<Safetensors> file = Safetensors::open(request.trace);
+  if (!file)
+    return file.status();
+  CheckCase plain;
+  Result<const Oracles *> oracles = workbench.getOracles(plain);
+  if (!oracles)
+    return oracles.status();
+  Result<Trace> trace = Trace::load(*file, (*oracles)->exact);
+  if (!trace)
+    return trace.status();
+  for (RouteKind route : routes) {
+    plain.route = route;
+    Result<Program> program = workbench.getProgram(plain);
+    if (!program)
+      return program.status();
+    report.traces.push_back(runTrace(*trace, *program, /*threshold=*/0));
+  }
+  return Status();
+}
+
+void Checker::run(const std::vector<CheckCase> &cases) {
+  for (const CheckCase &config : cases) {
+    report.cases.push_back(runOne(config));
+    if (request.progress)
+      request.progress(report.cases.size(), cases.size());
+  }
+}
+
+Status Checker::runAll() {
+  if (!request.trace.empty())
+    if (Status status = runTraces(); !status)
+      return status;
+  run(plan());
+  return Status();
+}
+
+/// The command that repeats a case of `request`.
+static std::string reproducerOf(const CheckRequest &request) {
+  std::string text = fmt::format("ladle check {}", request.path);
+  const frontend::ElaborationOptions &options = request.elaboration;
+  if (!options.recurrence.empty())
+    text += " --recurrence " + options.recurrence;
+  if (!options.preset.empty())
+    text += fmt::format(" --preset '{}'", options.preset);
+  for (const auto &[name, value] : options.sizes)
+    text += fmt::format(" --set {}={}", name, value);
+  for (const auto &[name, value] : options.options)
+    text += fmt::format(" --set {}={}", name, value);
+  for (const auto &[name, range] : request.ranges)
+    text += fmt::format(" --range {}={}", name, range.str());
+  return text;
+}
+
+Result<CheckReport> ladle::check::check(const CheckRequest &request) {
+  CheckReport report;
+  report.reproducer = reproducerOf(request);
+  Checker checker(request, report);
+  if (Status status = checker.findRoutes(); !status)
+    return status;
+  if (Status status = checker.runAll(); !status)
+    return status;
+  return report;
+}
+
+Result<CheckReport>
+ladle::check::checkCases(const CheckRequest &request,
+                         const std::vector<CheckCase> &cases) {
+  CheckReport report;
+  report.reproducer = reproducerOf(request);
+  Checker checker(request, report);
+  if (Status status = checker.findRoutes(); !status)
+    return status;
+  checker.run(cases);
+  return report;
+}
+
+Result<std::vector<RouteKind>>
+ladle::check::findRoutes(const CheckRequest &request) {
+  CheckReport report;
+  Checker checker(request, report);
+  if (Status status = checker.findRoutes(); !status)
+    return status;
+  return checker.routes;
+}

@@ -1,0 +1,44 @@
+//===- Comparison.cpp - relative errors and their bounds ------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/check/Comparison.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+
+using namespace ladle::check;
+
+double ladle::check::relativeError(std::span<const double> actual,
+                                   std::span<const double> expected) {
+  assert(actual.size() == expected.size());
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  double difference = 0, largest = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (!std::isfinite(expected[i]) || !std::isfinite(actual[i])) {
+      bool isSame = actual[i] == expected[i] ||
+                    (std::isnan(actual[i]) && std::isnan(expected[i]));
+      if (!isSame)
+        return infinity;
+      continue;
+    }
+    difference = std::max(difference, std::abs(actual[i] - expected[i]));
+    largest = std::max(largest, std::abs(expected[i]));
+  }
+  return largest > 0 ? difference / largest : difference;
+}
+
+void WorstError::add(double error, int64_t atRow, int64_t atToken,
+                     const std::string &ofTensor) {
+  if (error <= value && row >= 0)
+    return;
+  value = error;
+  row = atRow;
+  token = atToken;
+  tensor = ofTensor;
+}

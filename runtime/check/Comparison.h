@@ -1,0 +1,49 @@
+//===- Comparison.h - relative errors and their bounds ----------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The error of a tensor is max |actual − expected| / max |expected|, over the
+// elements of one tensor of one row at one token: norm-wise, because an output
+// near zero is a difference of large terms. The error of a run is the largest
+// over its rows, tokens and tensors.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_CHECK_COMPARISON_H
+#define LADLE_RUNTIME_CHECK_COMPARISON_H
+
+#include <span>
+#include <string>
+
+namespace ladle::check {
+
+/// The error of one tensor: infinite if an element is NaN or infinite in one
+/// and not the same in the other, absolute if `expected` is zero.
+double relativeError(std::span<const double> actual,
+                     std::span<const double> expected);
+
+/// The largest error so far, and where it was.
+struct WorstError {
+  double value = 0;
+  int64_t row = -1, token = -1;
+  std::string tensor;
+
+  void add(double error, int64_t atRow, int64_t atToken,
+           const std::string &ofTensor);
+};
+
+/// What a run may differ from the oracle by. `exact` is what float32 arithmetic
+/// is allowed. Storage types narrower than float32 are allowed twice what they
+/// cost in float64: `rounded` is the error of a float64 run that rounds only
+/// what they store, at the same points.
+struct Bound {
+  static constexpr double exact = 1e-5;
+  double rounded = 0;
+
+  double value() const { return 2 * rounded + exact; }
+};
+
+} // namespace ladle::check
+
+#endif // LADLE_RUNTIME_CHECK_COMPARISON_H

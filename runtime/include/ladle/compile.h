@@ -1,0 +1,78 @@
+//===- compile.h - from a .ladle file to a program --------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The compiler as a library (ladle_jit). What it makes is kept in a cache on
+// disk, so that the second process to ask for a program starts at once.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_COMPILE_H
+#define LADLE_COMPILE_H
+
+#include "ladle/program.h"
+
+#include <map>
+
+namespace ladle {
+
+struct CompileOptions {
+  /// Empty: the first recurrence of the file.
+  std::string recurrence;
+  /// Empty: the first preset, if there is one.
+  std::string preset;
+  /// Override the preset. A name may stand in either map, whether it is a size
+  /// or an option of the file.
+  std::map<std::string, int64_t> sizes;
+  std::map<std::string, double> options;
+  /// Storage of all states: "f32", "bf16" or "f16"; empty: as declared.
+  std::string stateType;
+  /// Storage of tokens and outputs by name, where it is not as declared.
+  std::map<std::string, std::string> tokenTypes;
+  /// Storage of cached values that depend on a state.
+  std::string entryType = "f32";
+  /// L: entries that a slot of the buffer holds.
+  int64_t capacity = 16;
+  /// A route, or "auto": the one that the cost model finds cheapest for
+  /// `batch` rows and sequences of `context` tokens (0: longer than any
+  /// buffer) on this machine.
+  std::string route = "auto";
+  int64_t batch = 256, context = 0;
+  /// Measured bandwidths of memory in GB/s, for the cost model; 0 takes those
+  /// of an ordinary server.
+  double readBandwidth = 0, updateBandwidth = 0;
+  /// Further routes of the same program, which must cache the same entries.
+  std::vector<std::string> extraRoutes;
+  bool useDiskCache = true;
+};
+
+/// Compiles a file ("-" is the standard input), or finds it in the cache.
+/// InvalidArgument if it does not compile: the message holds all diagnostics,
+/// with source lines and carets.
+///
+/// The manifest of the program is a JSON object with
+/// - "version", "target", "capacity", "entry_type"
+/// - "route" and "fold_threshold", the choice of the cost model if the route
+///   was "auto"; and then also
+/// - "routes": an array of what each legal route costs: "route",
+///   "fold_threshold", "seconds" a step of the batch, and "bytes" and "flops" a
+///   token and row, all amortised over a cycle and predicted
+/// - "warnings": what the compiler had to say
+/// - "kernels": an array of "route", "bytes" of code, "cached", "milliseconds"
+Result<Program> compileFile(const std::string &path,
+                            const CompileOptions &options = {});
+
+/// Likewise for text that is in memory; diagnostics call it `name`.
+Result<Program> compileSource(std::string_view text, std::string_view name,
+                              const CompileOptions &options = {});
+
+/// Compiles each legal route into a program of its own, in parallel, in the
+/// order of RouteKind. `route` and `extraRoutes` do not matter.
+Result<std::vector<Program>>
+compileAllRoutes(std::string_view text, std::string_view name,
+                 const CompileOptions &options = {});
+
+} // namespace ladle
+
+#endif // LADLE_COMPILE_H

@@ -1,0 +1,80 @@
+//===- decode.h - one token for each row of a batch -------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A step answers one token for each row of a batch. Every row names the slot
+// of its sequence; rows fold on their own, when their own buffer is full. The
+// answer of a row depends on that row alone, bit for bit: not on the rows
+// around it, the number of threads, or where its memory lies.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_DECODE_H
+#define LADLE_DECODE_H
+
+#include "ladle/pool.h"
+
+#include <map>
+
+namespace ladle {
+
+struct StepArguments {
+  int64_t rows = 0;
+  /// [rows]; a padding slot makes a padded row, whose outputs become zero and
+  /// which touches nothing else.
+  std::span<const int32_t> readSlots;
+  /// [rows], or empty for the read slots. A row that reads one slot and writes
+  /// another leaves the first as it is: the second becomes the first and the
+  /// row's token, folded.
+  std::span<const int32_t> writeSlots;
+  /// A view for every parameter [heads, ...], token [rows, heads, ...] and
+  /// output [rows, heads, ...] of the signature. Any strides but along the
+  /// last dimension of [heads, D] and [heads, R, D], which is contiguous; the
+  /// dimension of a single shared head may be left out. Outputs overlap neither
+  /// themselves nor anything else.
+  std::map<std::string, TensorView, std::less<>> tensors;
+};
+
+struct DecoderOptions {
+  int threads = 0; ///< 0: one for each processor that the process may use
+  /// The heads to compute, multiples of Program::headGroup(); the end -1 is
+  /// all. The other heads of the pool and of the outputs are left alone.
+  int64_t headBegin = 0, headEnd = -1;
+};
+
+/// A program bound to a pool and to threads. The pool must outlive it; only
+/// one step at a time may run on a pool.
+class Decoder {
+public:
+  /// InvalidArgument if the pool was made for other states, carries or entries
+  /// than the program's, or the head range does not fit.
+  static Result<Decoder> create(const Program &program, Pool &pool,
+                                const DecoderOptions &options = {});
+  Decoder(Decoder &&);
+  Decoder &operator=(Decoder &&);
+  ~Decoder();
+
+  int threads() const;
+
+  /// Decodes one token for each row. If it fails, the message names the
+  /// argument, what it got and what it wanted, nothing has been computed and
+  /// nothing has changed. It fails on: a missing or unknown argument, a wrong
+  /// type, shape or stride, null or misaligned memory, a slot out of range, a
+  /// slot that one row writes and another reads or writes, and entries in the
+  /// buffer of a slot that the route cannot read.
+  Status step(const StepArguments &arguments);
+
+private:
+  struct Impl;
+  explicit Decoder(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl;
+};
+
+/// One step on the threads of the process. A Decoder is faster for many.
+Status decode(const Program &program, Pool &pool,
+              const StepArguments &arguments);
+
+} // namespace ladle
+
+#endif // LADLE_DECODE_H

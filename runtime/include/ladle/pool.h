@@ -1,0 +1,108 @@
+//===- pool.h - what a program keeps between tokens -------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A pool holds, for each slot, one sequence: its states, its carries, a ring of
+// entries that are not folded into the states yet, and a cursor on that ring.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_POOL_H
+#define LADLE_POOL_H
+
+#include "ladle/program.h"
+#include "ladle/tensor.h"
+
+#include <cstddef>
+
+namespace ladle {
+
+struct PoolOptions {
+  int64_t slots = 0;
+  /// Elements from one slot to the next, for each state of the signature; 0 or
+  /// an absent element is dense (heads × valueSize × keySize), more is padding.
+  std::vector<int64_t> slotStrides;
+  /// Memory of the caller for each state, [slots, heads, valueSize, keySize]
+  /// with the stride above, aligned to 64 bytes; null or an absent element is
+  /// owned by the pool and zero. The states in it count as histories that have
+  /// begun; `reset` makes them empty.
+  std::vector<void *> stateMemory;
+  /// What marks a row of a batch as padding: any negative slot if this is
+  /// negative, slot 0 if this is 0 (slot 0 is then never used).
+  int32_t padSlot = -1;
+  /// m: a row folds when its token would be the m-th entry; 0 is the capacity
+  /// of the program, 1 folds with every token.
+  int64_t foldThreshold = 0;
+};
+
+/// Where a slot stands on its ring.
+struct Cursor {
+  int64_t base = 0;      ///< ring index of the oldest entry
+  int64_t length = 0;    ///< entries that are not folded yet
+  int64_t committed = 0; ///< of these, those that are no drafts
+  int64_t epoch = 0;     ///< how often the states were written; 0 is never
+};
+
+/// A copy of one sequence, for another pool or another machine.
+struct SlotContents {
+  struct Item {
+    std::string name;
+    DType dtype;
+    std::vector<int64_t> shape; ///< without the dimension of the slots
+    std::vector<std::byte> data;
+
+    TensorView view() const;
+  };
+  std::vector<Item> states;  ///< [heads, valueSize, keySize]
+  std::vector<Item> carries; ///< [heads, ...]
+};
+
+class Pool {
+public:
+  /// Allocates what `program` needs. Memory is zero and only taken when it is
+  /// first touched.
+  static Result<Pool> create(const Program &program,
+                             const PoolOptions &options);
+  Pool(Pool &&);
+  Pool &operator=(Pool &&);
+  ~Pool();
+
+  int64_t slots() const;
+  bool isPadding(int32_t slot) const;
+  Result<Cursor> cursor(int32_t slot) const;
+
+  int64_t foldThreshold() const;
+  /// 1 to the capacity, from the next step on. Longer buffers fold with their
+  /// next token.
+  Status setFoldThreshold(int64_t m);
+
+  /// Makes sequences empty: states and carries zero, no entries. Padding is
+  /// skipped, here and in flush.
+  Status reset(std::span<const int32_t> slots);
+
+  /// Folds all entries of these slots into their states.
+  Status flush(const Program &program, std::span<const int32_t> slots);
+
+  /// Copies a sequence after folding its entries.
+  Result<SlotContents> exportSlot(const Program &program, int32_t slot);
+  /// Replaces a sequence. Names and shapes must be those of the pool; float
+  /// types are converted.
+  Status importSlot(int32_t slot, const SlotContents &contents);
+
+  /// The memory of a state, [slots, heads, valueSize, keySize], or of a carry,
+  /// [slots, heads, ...]. Without the entries that are not folded yet.
+  Result<TensorView> state(std::string_view name) const;
+  Result<TensorView> carry(std::string_view name) const;
+
+  struct Impl;
+  Impl &getImpl() const { return *impl; }
+
+private:
+  explicit Pool(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl;
+};
+
+} // namespace ladle
+
+#endif // LADLE_POOL_H

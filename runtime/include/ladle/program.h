@@ -1,0 +1,57 @@
+//===- program.h - a compiled recurrence ------------------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The compiler makes programs (`ladle/compile.h`); this library runs them.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_PROGRAM_H
+#define LADLE_PROGRAM_H
+
+#include "ladle/status.h"
+#include "ladle/types.h"
+
+#include <span>
+
+namespace ladle {
+
+struct ProgramImpl;
+
+/// The kernels of a recurrence at fixed sizes. Immutable; copies share the
+/// code.
+class Program {
+public:
+  /// Checks what a compiler made. InvalidArgument says what is missing.
+  static Result<Program> create(ProgramImpl impl);
+
+  const Signature &signature() const;
+  /// The route that decodes.
+  RouteKind route() const { return chosen; }
+  /// All routes that there are kernels for.
+  std::vector<RouteKind> routes() const;
+  /// The same program decoding by another of its routes, which may take turns
+  /// with this one on the same pool. NotFound names the routes there are.
+  Result<Program> withRoute(RouteKind route) const;
+  /// L: entries that a slot of the buffer holds. 0 without a buffer.
+  int64_t capacity() const;
+  /// What an entry of the buffer holds, for each of its heads.
+  std::span<const TensorSpec> fields() const;
+  /// Heads that are computed together; head ranges are multiples of it.
+  int64_t headGroup() const;
+  /// How the kernels were made, as JSON.
+  const std::string &manifest() const;
+
+  const ProgramImpl &getImpl() const { return *impl; }
+
+private:
+  Program(std::shared_ptr<const ProgramImpl> impl, RouteKind route)
+      : impl(std::move(impl)), chosen(route) {}
+  std::shared_ptr<const ProgramImpl> impl;
+  RouteKind chosen;
+};
+
+} // namespace ladle
+
+#endif // LADLE_PROGRAM_H

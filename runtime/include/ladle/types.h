@@ -1,0 +1,80 @@
+//===- types.h - element types, routes and signatures -----------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What a recurrence takes and gives, for who calls it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_TYPES_H
+#define LADLE_TYPES_H
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ladle {
+
+enum class DType : uint8_t { F32, BF16, F16, I32, I64, U8 };
+
+/// "f32", "bf16", "f16", "i32", "i64", "u8".
+std::string_view toString(DType dtype);
+/// Bytes of an element.
+int64_t sizeInBytes(DType dtype);
+bool isFloat(DType dtype);
+
+/// How a decode step uses the history. All routes give the same output from
+/// different bytes and flops. (The compiler's enumerations of the same thing
+/// are called Route and Form.)
+enum class RouteKind : uint8_t { Recurrent, Outer, Inner, Adjoint, KvOnly };
+
+/// "recurrent", "outer", "inner", "adjoint", "kv_only".
+std::string_view toString(RouteKind route);
+std::optional<RouteKind> parseRoute(std::string_view text);
+
+/// What a kernel does: answer a token and append it to the buffer, answer a
+/// token and fold it with the buffer into the state, or only fold.
+enum class FormKind : uint8_t { Decode, DecodeFold, Fold };
+
+/// "decode", "decode_fold", "fold".
+std::string_view toString(FormKind form);
+
+/// A value of one token, or of one slot: [heads], [heads, D] or [heads, R, D],
+/// without the dimension of the batch. A value that all heads share has one
+/// head.
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::F32;
+  std::vector<int64_t> shape;
+
+  bool operator==(const TensorSpec &) const = default;
+};
+
+/// A state of one slot, stored as [heads, valueSize, keySize].
+struct StateSpec {
+  std::string name;
+  int64_t heads = 0, keySize = 0, valueSize = 0;
+  DType dtype = DType::F32;
+
+  bool operator==(const StateSpec &) const = default;
+};
+
+/// The interface of a recurrence, in the order of its declarations.
+struct Signature {
+  std::string name;
+  int64_t heads = 0; ///< the largest head count; head ranges count in it
+  std::vector<TensorSpec> params;  ///< constants of the layer
+  std::vector<TensorSpec> tokens;  ///< inputs of one token
+  std::vector<TensorSpec> carries; ///< kept a slot besides the states
+  std::vector<TensorSpec> outputs; ///< answers of one token
+  std::vector<StateSpec> states;
+
+  bool operator==(const Signature &) const = default;
+};
+
+} // namespace ladle
+
+#endif // LADLE_TYPES_H

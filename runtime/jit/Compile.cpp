@@ -1,0 +1,424 @@
+//===- Compile.cpp - from a .ladle file to a program ----------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ladle/compile.h"
+#include "codegen/DiskCache.h"
+#include "codegen/cpu/CpuTarget.h"
+#include "codegen/cpu/ObjectLoader.h"
+#include "ladle/version.h"
+#include "runtime/Kernels.h"
+#include "runtime/jit/Manifest.h"
+#include "llvm/Config/llvm-config.h"
+#include "llvm/Support/MemoryBuffer.h"
+
+#include <thread>
+
+using namespace ladle;
+namespace json = llvm::json;
+
+namespace {
+
+/// The kernels of one route in memory.
+struct LoadedRoute {
+  jit::RouteObject object;
+  LoadedObject code;
+  bool cached = false;
+  double milliseconds = 0;
+};
+
+class Timer {
+public:
+  double milliseconds() const {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start)
+        .count();
+  }
+
+private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start = Clock::now();
+};
+
+/// One call of the interface: looks into the cache first, and starts a compiler
+/// only when something is not there.
+class Compilation {
+public:
+  Compilation(std::string_view text, std::string_view name,
+              const CompileOptions &options);
+
+  Result<jit::Plan> plan();
+  /// The kernels of several routes. Those that are not in the cache are
+  /// compiled at the same time.
+  Result<std::vector<LoadedRoute>> load(llvm::ArrayRef<RouteKind> routes);
+  Result<Program> link(RouteKind route, std::vector<LoadedRoute> routes,
+                       const jit::Plan *plan) const;
+
+private:
+  std::string makeKey(llvm::ArrayRef<llvm::StringRef> more) const;
+  std::string kernelKey(RouteKind route) const {
+    return makeKey({"kernels", toString(route)});
+  }
+  std::optional<LoadedRoute> lookup(RouteKind route) const;
+  Result<LoadedRoute> compile(RouteKind route, jit::Compiler &compiler) const;
+  jit::Compiler &getCompiler();
+  void store(const std::string &key,
+             llvm::ArrayRef<llvm::StringRef> parts) const;
+
+  std::string_view text, name;
+  const CompileOptions &options;
+  DiskCache cache;
+  std::unique_ptr<jit::Compiler> compiler;
+};
+
+} // namespace
+
+Compilation::Compilation(std::string_view text, std::string_view name,
+                         const CompileOptions &options)
+    : text(text), name(name), options(options),
+      cache(options.useDiskCache ? DiskCache::openDefault() : DiskCache("")) {}
+
+//===----------------------------------------------------------------------===//
+// The cache
+//===----------------------------------------------------------------------===//
+
+/// A number in full precision.
+static std::string exactText(double value) {
+  std::string text;
+  llvm::raw_string_ostream(text) << llvm::format("%a", value);
+  return text;
+}
+
+std::string Compilation::makeKey(llvm::ArrayRef<llvm::StringRef> more) const {
+  // The name of the file is in no key: it shows in diagnostics alone, and
+  // nothing with an error is stored.
+  std::vector<std::string> parts{version(),
+                                 jit::compilerFingerprint(),
+                                 LLVM_VERSION_STRING,
+                                 CpuTarget::host().triple,
+                                 CpuTarget::host().cpu,
+                                 CpuTarget::host().features,
+                                 std::string(text),
+                                 options.recurrence,
+                                 options.preset,
+                                 options.stateType,
+                                 options.entryType,
+                                 std::to_string(options.capacity)};
+  parts.push_back(std::to_string(options.sizes.size()));
+  for (const auto &[size, value] : options.sizes) {
+    parts.push_back(size);
+    parts.push_back(std::to_string(value));
+  }
+  parts.push_back(std::to_string(options.options.size()));
+  for (const auto &[option, value] : options.options) {
+    parts.push_back(option);
+    parts.push_back(exactText(value));
+  }
+  for (const auto &[token, type] : options.tokenTypes) {
+    parts.push_back(token);
+    parts.push_back(type);
+  }
+  llvm::SmallVector<llvm::StringRef> views(parts.begin(), parts.end());
+  views.append(more.begin(), more.end());
+  return DiskCache::makeKey(views);
+}
+
+void Compilation::store(const std::string &key,
+                        llvm::ArrayRef<llvm::StringRef> parts) const {
+  // A cache that cannot be written costs time, and is no error.
+  if (options.useDiskCache)
+    llvm::consumeError(cache.store(key, parts));
+}
+
+static Result<LoadedRoute> loadRoute(jit::RouteObject object) {
+  std::vector<std::string> symbols{object.decode};
+  if (object.usesBuffer()) {
+    symbols.push_back(object.decodeFold);
+    symbols.push_back(object.fold);
+  }
+  llvm::Expected<LoadedObject> code = loadObject(object.object, symbols);
+  if (!code)
+    return Status(ErrorCode::Internal, llvm::toString(code.takeError()));
+  LoadedRoute loaded;
+  loaded.object = std::move(object);
+  loaded.code = std::move(*code);
+  return loaded;
+}
+
+std::optional<LoadedRoute> Compilation::lookup(RouteKind route) const {
+  Timer timer;
+  std::optional<DiskCache::Entry> entry = cache.lookup(kernelKey(route));
+  if (!entry || entry->parts.size() != 2)
+    return std::nullopt;
+  std::optional<jit::RouteObject> object =
+      jit::parseRouteObject(entry->parts[0]);
+  if (!object)
+    return std::nullopt;
+  object->object = entry->parts[1].str();
+  Result<LoadedRoute> loaded = loadRoute(std::move(*object));
+  if (!loaded)
+    return std::nullopt;
+  loaded->cached = true;
+  loaded->milliseconds = timer.milliseconds();
+  return std::move(*loaded);
+}
+
+//===----------------------------------------------------------------------===//
+// Compiling
+//===----------------------------------------------------------------------===//
+
+jit::Compiler &Compilation::getCompiler() {
+  if (!compiler)
+    compiler = std::make_unique<jit::Compiler>(text, name, options);
+  return *compiler;
+}
+
+Result<LoadedRoute> Compilation::compile(RouteKind route,
+                                         jit::Compiler &compiler) const {
+  Timer timer;
+  Result<jit::RouteObject> object = compiler.compile(route);
+  if (!object)
+    return object.status();
+  store(kernelKey(route), {jit::serialize(*object), object->object});
+  Result<LoadedRoute> loaded = loadRoute(std::move(*object));
+  if (loaded)
+    loaded->milliseconds = timer.milliseconds();
+  return loaded;
+}
+
+Result<jit::Plan> Compilation::plan() {
+  std::string key = makeKey(
+      {"plan", std::to_string(options.batch), std::to_string(options.context),
+       exactText(options.readBandwidth), exactText(options.updateBandwidth),
+       std::to_string(std::thread::hardware_concurrency())});
+  if (std::optional<DiskCache::Entry> entry = cache.lookup(key))
+    if (entry->parts.size() == 1)
+      if (std::optional<jit::Plan> plan = jit::parsePlan(entry->parts[0]))
+        return std::move(*plan);
+  Result<jit::Plan> plan = getCompiler().plan();
+  if (plan)
+    store(key, {jit::serialize(*plan)});
+  return plan;
+}
+
+Result<std::vector<LoadedRoute>>
+Compilation::load(llvm::ArrayRef<RouteKind> routes) {
+  std::vector<std::optional<Result<LoadedRoute>>> found(routes.size());
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < routes.size(); ++i) {
+    if (std::optional<LoadedRoute> route = lookup(routes[i]))
+      found[i].emplace(std::move(*route));
+    else
+      missing.push_back(i);
+  }
+  // Each thread has a compiler of its own: elaborating again takes less time
+  // than one kernel, and nothing is shared.
+  std::vector<std::thread> threads;
+  for (size_t n = 1; n < missing.size(); ++n)
+    threads.emplace_back([&, i = missing[n]] {
+      jit::Compiler own(text, name, options);
+      found[i].emplace(compile(routes[i], own));
+    });
+  if (!missing.empty())
+    found[missing[0]].emplace(compile(routes[missing[0]], getCompiler()));
+  for (std::thread &thread : threads)
+    thread.join();
+
+  std::vector<LoadedRoute> loaded;
+  for (std::optional<Result<LoadedRoute>> &route : found) {
+    if (!*route)
+      return route->status();
+    loaded.push_back(std::move(**route));
+  }
+  return loaded;
+}
+
+//===----------------------------------------------------------------------===//
+// Programs
+//===----------------------------------------------------------------------===//
+
+static std::string makeManifest(RouteKind route,
+                                llvm::ArrayRef<LoadedRoute> routes,
+                                const jit::Plan *plan,
+                                const CompileOptions &options) {
+  json::Object manifest{{"version", version()},
+                        {"target", CpuTarget::host().cpu},
+                        {"capacity", options.capacity},
+                        {"entry_type", options.entryType},
+                        {"route", llvm::StringRef(toString(route))},
+                        {"warnings", routes.front().object.warnings}};
+  if (plan) {
+    json::Array costs;
+    for (const jit::RouteSummary &summary : plan->routes)
+      costs.push_back(jit::toJSON(summary));
+    manifest["routes"] = std::move(costs);
+    manifest["fold_threshold"] = plan->foldThreshold;
+  }
+  json::Array kernels;
+  for (const LoadedRoute &loaded : routes)
+    kernels.push_back(json::Object{
+        {"route", llvm::StringRef(toString(loaded.object.route))},
+        {"bytes", static_cast<int64_t>(loaded.object.object.size())},
+        {"cached", loaded.cached},
+        {"milliseconds", loaded.milliseconds}});
+  manifest["kernels"] = std::move(kernels);
+  std::string text;
+  llvm::raw_string_ostream(text) << json::Value(std::move(manifest));
+  return text;
+}
+
+Result<Program> Compilation::link(RouteKind route,
+                                  std::vector<LoadedRoute> routes,
+                                  const jit::Plan *plan) const {
+  ProgramImpl impl;
+  impl.signature = routes.front().object.signature;
+  impl.route = route;
+  impl.manifest = makeManifest(route, routes, plan, options);
+  auto code = std::make_shared<std::vector<std::shared_ptr<void>>>();
+  for (const LoadedRoute &loaded : routes) {
+    const jit::RouteObject &object = loaded.object;
+    if (object.usesBuffer()) {
+      if (!impl.fields.empty() && impl.fields != object.fields)
+        return Status(ErrorCode::InvalidArgument,
+                      "route '" + std::string(toString(object.route)) +
+                          "' caches other entries than the routes before it; "
+                          "compile it into a program of its own");
+      impl.fields = object.fields;
+      impl.capacity = options.capacity;
+    }
+    impl.headGroup = std::max(impl.headGroup, object.headGroup);
+    auto function = [&](size_t index) {
+      return reinterpret_cast<KernelFunction>(loaded.code.addresses[index]);
+    };
+    RouteKernels kernels;
+    kernels.route = object.route;
+    kernels.usesBuffer = object.usesBuffer();
+    kernels.decode = function(0);
+    if (kernels.usesBuffer) {
+      kernels.decodeFold = function(1);
+      kernels.fold = function(2);
+    }
+    impl.routes.push_back(kernels);
+    code->push_back(loaded.code.owner);
+  }
+  impl.code = std::move(code);
+  return Program::create(std::move(impl));
+}
+
+/// A route and, for kv_only, the one that takes over after the first fold.
+static void addRoute(std::vector<RouteKind> &routes, RouteKind route) {
+  auto add = [&](RouteKind each) {
+    if (!llvm::is_contained(routes, each))
+      routes.push_back(each);
+  };
+  add(route);
+  if (route == RouteKind::KvOnly)
+    add(RouteKind::Inner);
+}
+
+static Status checkOptions(const CompileOptions &options) {
+  auto invalid = [](const char *what, const std::string &got,
+                    const char *wanted) {
+    return Status(ErrorCode::InvalidArgument,
+                  std::string(what) + " is " + got + ", expected " + wanted);
+  };
+  if (options.capacity < 1)
+    return invalid("capacity", std::to_string(options.capacity),
+                   "at least 1 entry");
+  if (options.batch < 1)
+    return invalid("batch", std::to_string(options.batch), "at least 1 row");
+  if (options.context < 0)
+    return invalid("context", std::to_string(options.context),
+                   "0 or more tokens");
+  if (options.entryType != "f32" && options.entryType != "bf16" &&
+      options.entryType != "f16")
+    return invalid("entryType", "'" + options.entryType + "'",
+                   "f32, bf16 or f16");
+  return Status();
+}
+
+static Result<RouteKind> parseRouteOption(const std::string &text) {
+  if (std::optional<RouteKind> route = parseRoute(text))
+    return *route;
+  return Status(ErrorCode::InvalidArgument,
+                "route is '" + text +
+                    "', expected auto, recurrent, outer, inner, adjoint or "
+                    "kv_only");
+}
+
+Result<Program> ladle::compileSource(std::string_view text,
+                                     std::string_view name,
+                                     const CompileOptions &options) {
+  if (Status status = checkOptions(options); !status)
+    return status;
+  Compilation compilation(text, name, options);
+  std::optional<jit::Plan> plan;
+  RouteKind route;
+  if (options.route == "auto") {
+    Result<jit::Plan> made = compilation.plan();
+    if (!made)
+      return made.status();
+    plan = std::move(*made);
+    route = plan->route;
+  } else {
+    Result<RouteKind> parsed = parseRouteOption(options.route);
+    if (!parsed)
+      return parsed.status();
+    route = *parsed;
+  }
+  std::vector<RouteKind> routes;
+  addRoute(routes, route);
+  for (const std::string &extra : options.extraRoutes) {
+    Result<RouteKind> parsed = parseRouteOption(extra);
+    if (!parsed)
+      return parsed.status();
+    addRoute(routes, *parsed);
+  }
+  Result<std::vector<LoadedRoute>> loaded = compilation.load(routes);
+  if (!loaded)
+    return loaded.status();
+  return compilation.link(route, std::move(*loaded), plan ? &*plan : nullptr);
+}
+
+Result<Program> ladle::compileFile(const std::string &path,
+                                   const CompileOptions &options) {
+  auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(path, /*IsText=*/true);
+  if (!buffer)
+    return Status(ErrorCode::NotFound,
+                  "cannot read '" + path + "': " + buffer.getError().message());
+  return compileSource((*buffer)->getBuffer(), path, options);
+}
+
+Result<std::vector<Program>>
+ladle::compileAllRoutes(std::string_view text, std::string_view name,
+                        const CompileOptions &options) {
+  if (Status status = checkOptions(options); !status)
+    return status;
+  Compilation compilation(text, name, options);
+  Result<jit::Plan> plan = compilation.plan();
+  if (!plan)
+    return plan.status();
+  std::vector<RouteKind> routes;
+  for (const jit::RouteSummary &summary : plan->routes)
+    routes.push_back(summary.route);
+  Result<std::vector<LoadedRoute>> loaded = compilation.load(routes);
+  if (!loaded)
+    return loaded.status();
+
+  std::vector<Program> programs;
+  for (const LoadedRoute &each : *loaded) {
+    std::vector<LoadedRoute> parts{each};
+    if (each.object.route == RouteKind::KvOnly)
+      for (const LoadedRoute &other : *loaded)
+        if (other.object.route == RouteKind::Inner)
+          parts.push_back(other);
+    Result<Program> program =
+        compilation.link(each.object.route, std::move(parts), &*plan);
+    if (!program)
+      return program.status();
+    programs.push_back(std::move(*program));
+  }
+  return programs;
+}

@@ -1,0 +1,221 @@
+//===- Compiler.cpp - source text into objects ----------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/jit/Compiler.h"
+#include "codegen/cpu/LowerToLLVM.h"
+#include "codegen/cpu/ObjectEmitter.h"
+#include "dialect/LadleDialect.h"
+#include "frontend/Frontend.h"
+#include "passes/Pipelines.h"
+#include "passes/analysis/CostModel.h"
+#include "passes/cpu/ScheduleInfo.h"
+#include "runtime/jit/Interface.h"
+
+#include <numeric>
+#include <thread>
+
+using namespace ladle;
+using namespace ladle::jit;
+
+struct jit::Compiler::Impl {
+  Impl(std::string_view text, std::string_view name,
+       const CompileOptions &options);
+
+  /// Nothing but an error if it does not elaborate.
+  Status elaborate();
+  Status run(mlir::ModuleOp module,
+             llvm::function_ref<void(mlir::OpPassManager &)> build);
+  /// The diagnostics so far, as what went wrong.
+  Status failure();
+  DecodePipelineOptions pipelineOptions(llvm::ArrayRef<Route> routes) const;
+
+  const CompileOptions &options;
+  mlir::MLIRContext context;
+  llvm::SourceMgr sourceManager;
+  std::string diagnostics;
+  llvm::raw_string_ostream stream;
+  std::unique_ptr<mlir::SourceMgrDiagnosticHandler> handler;
+  mlir::OwningOpRef<mlir::ModuleOp> spec;
+};
+
+jit::Compiler::Impl::Impl(std::string_view text, std::string_view name,
+                          const CompileOptions &options)
+    // Kernels are small: threads of MLIR's own would cost more than they gain.
+    : options(options), context(mlir::MLIRContext::Threading::DISABLED),
+      stream(diagnostics) {
+  mlir::DialectRegistry registry;
+  registerCpuCodegenDialects(registry);
+  registry.insert<LadleDialect>();
+  context.appendDialectRegistry(registry);
+
+  sourceManager.AddNewSourceBuffer(
+      llvm::MemoryBuffer::getMemBufferCopy(text, name), llvm::SMLoc());
+  sourceManager.setDiagHandler(
+      [](const llvm::SMDiagnostic &diagnostic, void *self) {
+        diagnostic.print(nullptr, static_cast<Impl *>(self)->stream,
+                         /*ShowColors=*/false);
+      },
+      this);
+  handler = std::make_unique<mlir::SourceMgrDiagnosticHandler>(
+      sourceManager, &context, stream, [](mlir::Location) { return true; });
+  // Remarks explain choices to who asks; here nobody does.
+  context.getDiagEngine().registerHandler([](mlir::Diagnostic &diagnostic) {
+    return mlir::success(diagnostic.getSeverity() ==
+                         mlir::DiagnosticSeverity::Remark);
+  });
+}
+
+Status jit::Compiler::Impl::failure() {
+  if (diagnostics.empty())
+    return Status(ErrorCode::Internal, "the compiler failed without a reason");
+  return Status(ErrorCode::InvalidArgument, diagnostics);
+}
+
+Status jit::Compiler::Impl::elaborate() {
+  if (spec)
+    return Status();
+  frontend::ElaborationOptions elaboration;
+  elaboration.recurrence = options.recurrence;
+  elaboration.preset = options.preset;
+  elaboration.sizes = options.sizes;
+  elaboration.options = options.options;
+  if (!options.stateType.empty())
+    elaboration.stateTypes["*"] = options.stateType;
+  elaboration.tokenTypes = options.tokenTypes;
+  spec = frontend::compileToSpec(context, sourceManager, elaboration);
+  return spec ? Status() : failure();
+}
+
+Status jit::Compiler::Impl::run(
+    mlir::ModuleOp module,
+    llvm::function_ref<void(mlir::OpPassManager &)> build) {
+  mlir::PassManager manager(&context);
+  // The tests of the passes verify; here it would only cost time.
+  manager.enableVerifier(false);
+  build(manager);
+  return succeeded(manager.run(module)) ? Status() : failure();
+}
+
+DecodePipelineOptions
+jit::Compiler::Impl::pipelineOptions(llvm::ArrayRef<Route> routes) const {
+  DecodePipelineOptions pipeline;
+  pipeline.routes.assign(routes.begin(), routes.end());
+  pipeline.capacity = options.capacity;
+  pipeline.entryType = options.entryType;
+  return pipeline;
+}
+
+jit::Compiler::Compiler(std::string_view text, std::string_view name,
+                        const CompileOptions &options)
+    : impl(std::make_unique<Impl>(text, name, options)) {}
+jit::Compiler::~Compiler() = default;
+
+Result<Plan> jit::Compiler::plan() {
+  const CompileOptions &options = impl->options;
+  if (Status status = impl->elaborate(); !status)
+    return status;
+  mlir::OwningOpRef<mlir::ModuleOp> module = impl->spec->clone();
+  if (Status status = impl->run(*module,
+                                [&](mlir::OpPassManager &manager) {
+                                  buildStepPipeline(manager,
+                                                    impl->pipelineOptions({}));
+                                });
+      !status)
+    return status;
+
+  auto recurrence = *module->getOps<RecurrenceOp>().begin();
+  llvm::SmallVector<RouteCost> costs =
+      collectCosts(*module, recurrence.getSymName());
+  Machine machine = Machine::cpu(std::thread::hardware_concurrency());
+  if (options.readBandwidth > 0)
+    machine.readBandwidth = options.readBandwidth * 1e9;
+  if (options.updateBandwidth > 0)
+    machine.updateBandwidth = options.updateBandwidth * 1e9;
+  std::optional<RouteChoice> choice = chooseRoute(
+      costs, machine, options.batch, options.context, options.capacity);
+  if (!choice)
+    return Status(ErrorCode::InvalidArgument,
+                  "no route can decode a context of " +
+                      std::to_string(options.context) + " tokens");
+
+  Plan plan;
+  plan.route = toRouteKind(costs[choice->index].route);
+  plan.foldThreshold = choice->threshold;
+  for (const RouteCost &cost : costs) {
+    // A route that never folds within its buffer has a cycle of the context.
+    int64_t m =
+        cost.route == Route::KvOnly ? std::max<int64_t>(options.context, 1)
+        : cost.decodeFold
+            ? cost.bestThreshold(machine, options.batch, options.capacity)
+            : 1;
+    plan.routes.push_back(
+        {toRouteKind(cost.route), m,
+         cost.seconds(machine, static_cast<double>(options.batch),
+                      static_cast<double>(m)),
+         cost.cycleBytes(static_cast<double>(m)),
+         cost.cycleFlops(static_cast<double>(m))});
+  }
+  return plan;
+}
+
+Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
+  if (Status status = impl->elaborate(); !status)
+    return status;
+  mlir::OwningOpRef<mlir::ModuleOp> module = impl->spec->clone();
+  DecodePipelineOptions pipeline = impl->pipelineOptions(toRoute(kind));
+  if (Status status = impl->run(*module,
+                                [&](mlir::OpPassManager &manager) {
+                                  buildStepPipeline(manager, pipeline);
+                                });
+      !status)
+    return status;
+
+  RouteObject result;
+  result.route = kind;
+  result.signature = signatureOf(*module->getOps<RecurrenceOp>().begin());
+  for (StepOp step : module->getOps<StepOp>()) {
+    std::string symbol = (step.getSymName() + kPackedSuffix).str();
+    switch (step.getForm()) {
+    case Form::Decode:
+      result.decode = symbol;
+      result.fields = fieldsOf(step);
+      break;
+    case Form::DecodeFold:
+      result.decodeFold = symbol;
+      break;
+    case Form::Fold:
+      result.fold = symbol;
+      break;
+    }
+  }
+
+  LowerToLLVMOptions lowering;
+  lowering.expandBF16 = !CpuTarget::host().has("avx512bf16");
+  if (Status status = impl->run(*module,
+                                [&](mlir::OpPassManager &manager) {
+                                  buildKernelPipeline(manager, pipeline);
+                                });
+      !status)
+    return status;
+  // The groups of the forms divide one another or the head count.
+  for (mlir::Operation &op : *module->getBody())
+    if (auto group = op.getAttrOfType<mlir::IntegerAttr>(kHeadGroupAttr))
+      result.headGroup = std::lcm(result.headGroup, group.getInt());
+  if (Status status = impl->run(*module,
+                                [&](mlir::OpPassManager &manager) {
+                                  buildLowerToLLVMPipeline(manager, lowering);
+                                });
+      !status)
+    return status;
+
+  auto object = emitObject(*module);
+  if (failed(object))
+    return impl->failure();
+  result.object.assign(object->begin(), object->end());
+  result.warnings = impl->diagnostics;
+  return result;
+}

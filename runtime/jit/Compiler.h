@@ -1,0 +1,68 @@
+//===- Compiler.h - source text into objects --------------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The part of ladle_jit that knows MLIR. A program that is found in the disk
+// cache never comes here, and what it finds there is what this returns.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_JIT_COMPILER_H
+#define LADLE_RUNTIME_JIT_COMPILER_H
+
+#include "ladle/compile.h"
+
+namespace ladle::jit {
+
+/// What the cost model says of a route.
+struct RouteSummary {
+  RouteKind route = RouteKind::Recurrent;
+  int64_t foldThreshold = 1;
+  double seconds = 0, bytes = 0, flops = 0;
+};
+
+/// The legal routes of a recurrence, and the cheapest.
+struct Plan {
+  RouteKind route = RouteKind::Recurrent;
+  int64_t foldThreshold = 1;
+  std::vector<RouteSummary> routes;
+};
+
+/// The kernels of one route.
+struct RouteObject {
+  RouteKind route = RouteKind::Recurrent;
+  Signature signature;
+  std::vector<TensorSpec> fields; ///< empty for a route without a buffer
+  int64_t headGroup = 1;
+  /// Symbols in the object; empty for a form that the route lacks.
+  std::string decode, decodeFold, fold;
+  std::string object; ///< an ELF file
+  std::string warnings;
+
+  bool usesBuffer() const { return !fields.empty(); }
+};
+
+/// A hash of the compiler's sources: what another compiler made is not used.
+const char *compilerFingerprint();
+
+/// One source, elaborated with one set of options. Not for several threads at
+/// once; several compilers may work at once.
+class Compiler {
+public:
+  /// `text` and `name` must outlive the compiler.
+  Compiler(std::string_view text, std::string_view name,
+           const CompileOptions &options);
+  ~Compiler();
+
+  Result<Plan> plan();
+  Result<RouteObject> compile(RouteKind route);
+
+private:
+  struct Impl;
+  std::unique_ptr<Impl> impl;
+};
+
+} // namespace ladle::jit
+
+#endif // LADLE_RUNTIME_JIT_COMPILER_H

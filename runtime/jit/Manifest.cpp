@@ -1,0 +1,198 @@
+//===- Manifest.cpp - plans and interfaces as JSON ------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/jit/Manifest.h"
+
+namespace json = llvm::json;
+
+//===----------------------------------------------------------------------===//
+// Values, found by LLVM's JSON library through their namespace
+//===----------------------------------------------------------------------===//
+
+namespace ladle {
+
+static json::Value toJSON(RouteKind route) {
+  return json::Value(llvm::StringRef(toString(route)));
+}
+
+static bool fromJSON(const json::Value &value, RouteKind &route,
+                     json::Path path) {
+  std::optional<llvm::StringRef> text = value.getAsString();
+  std::optional<RouteKind> parsed =
+      text ? parseRoute(std::string_view(*text)) : std::nullopt;
+  if (!parsed)
+    path.report("expected a route");
+  else
+    route = *parsed;
+  return parsed.has_value();
+}
+
+static json::Value toJSON(DType dtype) {
+  return json::Value(llvm::StringRef(toString(dtype)));
+}
+
+static bool fromJSON(const json::Value &value, DType &dtype, json::Path path) {
+  std::optional<llvm::StringRef> text = value.getAsString();
+  for (DType candidate : {DType::F32, DType::BF16, DType::F16})
+    if (text && *text == llvm::StringRef(toString(candidate))) {
+      dtype = candidate;
+      return true;
+    }
+  path.report("expected a type");
+  return false;
+}
+
+static json::Value toJSON(const TensorSpec &spec) {
+  return json::Object{{"name", spec.name},
+                      {"dtype", toJSON(spec.dtype)},
+                      {"shape", json::Array(spec.shape)}};
+}
+
+static bool fromJSON(const json::Value &value, TensorSpec &spec,
+                     json::Path path) {
+  json::ObjectMapper map(value, path);
+  return map && map.map("name", spec.name) && map.map("dtype", spec.dtype) &&
+         map.map("shape", spec.shape);
+}
+
+static json::Value toJSON(const StateSpec &spec) {
+  return json::Object{{"name", spec.name},
+                      {"dtype", toJSON(spec.dtype)},
+                      {"heads", spec.heads},
+                      {"dk", spec.keySize},
+                      {"dv", spec.valueSize}};
+}
+
+static bool fromJSON(const json::Value &value, StateSpec &spec,
+                     json::Path path) {
+  json::ObjectMapper map(value, path);
+  return map && map.map("name", spec.name) && map.map("dtype", spec.dtype) &&
+         map.map("heads", spec.heads) && map.map("dk", spec.keySize) &&
+         map.map("dv", spec.valueSize);
+}
+
+template <typename T> static json::Array toArray(const std::vector<T> &items) {
+  json::Array array;
+  for (const T &item : items)
+    array.push_back(toJSON(item));
+  return array;
+}
+
+static json::Value toJSON(const Signature &signature) {
+  return json::Object{{"name", signature.name},
+                      {"heads", signature.heads},
+                      {"params", toArray(signature.params)},
+                      {"tokens", toArray(signature.tokens)},
+                      {"carries", toArray(signature.carries)},
+                      {"outputs", toArray(signature.outputs)},
+                      {"states", toArray(signature.states)}};
+}
+
+static bool fromJSON(const json::Value &value, Signature &signature,
+                     json::Path path) {
+  json::ObjectMapper map(value, path);
+  return map && map.map("name", signature.name) &&
+         map.map("heads", signature.heads) &&
+         map.map("params", signature.params) &&
+         map.map("tokens", signature.tokens) &&
+         map.map("carries", signature.carries) &&
+         map.map("outputs", signature.outputs) &&
+         map.map("states", signature.states);
+}
+
+namespace jit {
+
+json::Object toJSON(const RouteSummary &summary) {
+  return json::Object{{"route", toJSON(summary.route)},
+                      {"fold_threshold", summary.foldThreshold},
+                      {"seconds", summary.seconds},
+                      {"bytes", summary.bytes},
+                      {"flops", summary.flops}};
+}
+
+static bool fromJSON(const json::Value &value, RouteSummary &summary,
+                     json::Path path) {
+  json::ObjectMapper map(value, path);
+  return map && map.map("route", summary.route) &&
+         map.map("fold_threshold", summary.foldThreshold) &&
+         map.map("seconds", summary.seconds) &&
+         map.map("bytes", summary.bytes) && map.map("flops", summary.flops);
+}
+
+} // namespace jit
+} // namespace ladle
+
+using namespace ladle;
+
+//===----------------------------------------------------------------------===//
+// Documents
+//===----------------------------------------------------------------------===//
+
+/// `read` fills a T from the text; anything odd gives nothing.
+template <typename T>
+static std::optional<T>
+parse(llvm::StringRef text,
+      llvm::function_ref<bool(json::ObjectMapper &, T &)> read) {
+  llvm::Expected<json::Value> value = json::parse(text);
+  if (!value) {
+    llvm::consumeError(value.takeError());
+    return std::nullopt;
+  }
+  json::Path::Root root;
+  json::ObjectMapper map(*value, root);
+  T result;
+  if (!map || !read(map, result))
+    return std::nullopt;
+  return result;
+}
+
+static std::string toText(json::Value value) {
+  std::string text;
+  llvm::raw_string_ostream(text) << value;
+  return text;
+}
+
+std::string jit::serialize(const Plan &plan) {
+  json::Array routes;
+  for (const RouteSummary &summary : plan.routes)
+    routes.push_back(toJSON(summary));
+  return toText(json::Object{{"route", toJSON(plan.route)},
+                             {"fold_threshold", plan.foldThreshold},
+                             {"routes", std::move(routes)}});
+}
+
+std::optional<jit::Plan> jit::parsePlan(llvm::StringRef text) {
+  return parse<Plan>(text, [](json::ObjectMapper &map, Plan &plan) {
+    return map.map("route", plan.route) &&
+           map.map("fold_threshold", plan.foldThreshold) &&
+           map.map("routes", plan.routes);
+  });
+}
+
+std::string jit::serialize(const RouteObject &object) {
+  return toText(json::Object{{"route", toJSON(object.route)},
+                             {"signature", toJSON(object.signature)},
+                             {"fields", toArray(object.fields)},
+                             {"head_group", object.headGroup},
+                             {"decode", object.decode},
+                             {"decode_fold", object.decodeFold},
+                             {"fold", object.fold},
+                             {"warnings", object.warnings}});
+}
+
+std::optional<jit::RouteObject> jit::parseRouteObject(llvm::StringRef text) {
+  return parse<RouteObject>(text, [](json::ObjectMapper &map,
+                                     RouteObject &object) {
+    return map.map("route", object.route) &&
+           map.map("signature", object.signature) &&
+           map.map("fields", object.fields) &&
+           map.map("head_group", object.headGroup) &&
+           map.map("decode", object.decode) &&
+           map.map("decode_fold", object.decodeFold) &&
+           map.map("fold", object.fold) && map.map("warnings", object.warnings);
+  });
+}

@@ -1,0 +1,27 @@
+// RUN: ladle-opt %s --ladle-convert-to-llvm | FileCheck %s
+
+// CHECK-LABEL: llvm.func @sums_may_be_trees
+func.func @sums_may_be_trees(%x: vector<16xf32>, %y: vector<16xf32>) -> f32 {
+  // CHECK: %[[P:.*]] = llvm.fmul
+  // CHECK: "llvm.intr.vector.reduce.fadd"(%{{.*}}, %[[P]])
+  // CHECK-SAME: fastmathFlags = #llvm.fastmath<reassoc>
+  %0 = arith.mulf %x, %y : vector<16xf32>
+  %1 = vector.reduction <add>, %0 : vector<16xf32> into f32
+  return %1 : f32
+}
+
+// CHECK-LABEL: llvm.func @scratch_is_aligned_to_cache_lines
+func.func @scratch_is_aligned_to_cache_lines(%i: index) -> f32 {
+  // CHECK: llvm.alloca {{.*}} {alignment = 64 : i64}
+  %0 = memref.alloca() : memref<32xf32>
+  %1 = memref.load %0[%i] : memref<32xf32>
+  return %1 : f32
+}
+
+// CHECK-LABEL: llvm.func @rsqrt_is_a_division
+func.func @rsqrt_is_a_division(%x: f32) -> f32 {
+  // CHECK: llvm.intr.sqrt
+  // CHECK: llvm.fdiv
+  %0 = math.rsqrt %x : f32
+  return %0 : f32
+}

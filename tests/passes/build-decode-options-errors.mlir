@@ -1,0 +1,13 @@
+// RUN: not ladle-opt %s --ladle-build-decode=capacity=0 2>&1 | FileCheck %s --check-prefix=CAPACITY
+// RUN: not ladle-opt %s --ladle-build-decode=entry-type=i8 2>&1 | FileCheck %s --check-prefix=TYPE
+// RUN: not ladle-opt %s --ladle-build-decode=routes=sideways 2>&1 | FileCheck %s --check-prefix=ROUTE
+
+// CAPACITY: error: entries must be f32, bf16 or f16 and the capacity between 1 and 1024, got f32 and 0
+// TYPE: error: entries must be f32, bf16 or f16 and the capacity between 1 and 1024, got i8 and 16
+// ROUTE: error: unknown route 'sideways'
+ladle.recurrence @f(token %k: tensor<1x4xf32>, state %S: !ladle.state<1x4x4xf32>)
+    -> (y: tensor<1x4xf32>) {
+  %r = ladle.read %S, %k : !ladle.state<1x4x4xf32>, tensor<1x4xf32>
+       -> tensor<1x4xf32>
+  ladle.yield %r, %S : tensor<1x4xf32>, !ladle.state<1x4x4xf32>
+}

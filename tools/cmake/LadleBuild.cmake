@@ -1,0 +1,92 @@
+# How Ladle's libraries and tools are declared, in one place.
+
+# Warnings of our own code; MLIR's headers are system headers.
+add_library(ladle_options INTERFACE)
+target_compile_options(ladle_options INTERFACE -Wall -Wextra
+                       -Wno-unused-parameter)
+
+# Vptr checks need RTTI, which LLVM is built without; the function check needs
+# type information that the shared libraries do not carry.
+if(LADLE_SANITIZE)
+  add_compile_options(-fsanitize=address,undefined
+                      -fno-sanitize=vptr,function -fno-sanitize-recover=all
+                      -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined -fno-sanitize=vptr,function)
+endif()
+if(LADLE_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
+# MLIR's headers are most of the compile time of every file that uses them:
+# one precompiled header serves all compiler libraries and tools.
+add_library(ladle_pch OBJECT ${CMAKE_CURRENT_LIST_DIR}/Precompiled.cpp)
+target_compile_options(ladle_pch PRIVATE -fno-rtti -fno-exceptions)
+target_link_libraries(ladle_pch PRIVATE ladle_options)
+target_precompile_headers(ladle_pch PRIVATE
+                          ${CMAKE_CURRENT_LIST_DIR}/Precompiled.h)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # Lets ccache reuse a precompiled header whose text has not changed.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang\ -fno-pch-timestamp>)
+endif()
+
+# ladle_compiler_library(NAME sources... [LINK libs...] [DEPENDS targets...])
+# A library that includes MLIR: no RTTI, no exceptions, as LLVM was built.
+function(ladle_compiler_library name)
+  cmake_parse_arguments(ARG "" "" "LINK;DEPENDS" ${ARGN})
+  add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
+  target_compile_options(${name} PRIVATE -fno-rtti -fno-exceptions)
+  target_precompile_headers(${name} REUSE_FROM ladle_pch)
+  target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE ladle_options)
+  ladle_link_mlir(${name} PUBLIC)
+  if(ARG_DEPENDS)
+    add_dependencies(${name} ${ARG_DEPENDS})
+  endif()
+endfunction()
+
+# ladle_compiler_tool(NAME sources... [LINK libs...])
+function(ladle_compiler_tool name)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  target_compile_options(${name} PRIVATE -fno-rtti -fno-exceptions -fPIC)
+  # Code of executables would be -fPIE, which the precompiled header is not.
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_precompile_headers(${name} REUSE_FROM ladle_pch)
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} ladle_options)
+  ladle_link_mlir(${name} PRIVATE)
+endfunction()
+
+# ladle_fuzzer(NAME sources... [LINK libs...])
+# A libFuzzer target; only with LADLE_FUZZ.
+function(ladle_fuzzer name)
+  if(NOT LADLE_FUZZ)
+    return()
+  endif()
+  ladle_compiler_tool(${name} ${ARGN})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  add_dependencies(ladle-sanitized ${name})
+endfunction()
+
+# ladle_sanitized(TARGET tests...)
+# The named tests, which need TARGET, are also run under the sanitizers. Only a
+# part of the suite is: a second build of all of MLIR's users takes too long.
+add_custom_target(ladle-sanitized)
+function(ladle_sanitized target)
+  add_dependencies(ladle-sanitized ${target})
+  set_property(TEST ${ARGN} APPEND PROPERTY LABELS sanitized)
+endfunction()
+
+# ladle_link_mlir(TARGET PUBLIC|PRIVATE)
+# The shared libraries of the distribution while developing: they link in a
+# second. The archives for a binary that has to run without them. Nothing else
+# may name a library of MLIR: the process would hold two copies of it.
+if(LADLE_STATIC)
+  include(StaticMLIR)
+  ladle_add_static_mlir(ladle_mlir_static)
+endif()
+function(ladle_link_mlir target visibility)
+  if(LADLE_STATIC)
+    target_link_libraries(${target} ${visibility} ladle_mlir_static)
+  else()
+    target_link_libraries(${target} ${visibility} MLIR LLVM)
+  endif()
+endfunction()

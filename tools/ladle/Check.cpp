@@ -1,0 +1,106 @@
+//===- Check.cpp - ladle check --------------------------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/check/Check.h"
+#include "tools/ladle/Commands.h"
+#include "tools/ladle/Table.h"
+
+#include <cstdio>
+#include <fmt/format.h>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+using namespace ladle;
+using namespace ladle::tool;
+
+static Status invalid(std::string message) {
+  return Status(ErrorCode::InvalidArgument, std::move(message));
+}
+
+static Status readSource(const std::string &path, std::string &text) {
+  std::stringstream contents;
+  if (path == "-") {
+    contents << std::cin.rdbuf();
+  } else {
+    std::ifstream file(path, std::ios::binary);
+    contents << file.rdbuf();
+    // A folder opens, but cannot be read.
+    if (!file || file.bad())
+      return Status(ErrorCode::NotFound, fmt::format("cannot read '{}'", path));
+  }
+  text = contents.str();
+  return Status();
+}
+
+/// "name=range" into `ranges`.
+static Status parseRange(const std::string &text, check::InputRanges &ranges) {
+  size_t equals = text.find('=');
+  std::optional<check::InputRange> range;
+  if (equals != std::string::npos && equals > 0)
+    range = check::InputRange::parse(text.substr(equals + 1));
+  if (!range)
+    return invalid(fmt::format("--range takes name=low:high, name=normal or "
+                               "name=unit, got '{}'\nnote: for instance "
+                               "--range g=-3:0",
+                               text));
+  ranges[text.substr(0, equals)] = *range;
+  return Status();
+}
+
+static Result<check::CheckRequest> makeRequest(const CheckOptions &options) {
+  check::CheckRequest request;
+  request.path = options.source.file;
+  if (Status status = readSource(options.source.file, request.source); !status)
+    return status;
+  request.elaboration.recurrence = options.source.recurrence;
+  request.elaboration.preset = options.source.preset;
+  request.elaboration.sizes = options.source.sizes;
+  request.elaboration.options = options.source.options;
+  for (const std::string &range : options.ranges)
+    if (Status status = parseRange(range, request.ranges); !status)
+      return status;
+  request.seed = options.seed;
+  request.full = options.full;
+  request.trace = options.trace;
+  return request;
+}
+
+/// All cases, or the one that the user names.
+static Result<check::CheckReport> runCases(const check::CheckRequest &request,
+                                           const std::string &only) {
+  if (only.empty())
+    return check::check(request);
+  Result<check::CheckCase> config = check::CheckCase::parse(only);
+  if (!config)
+    return config.status();
+  return check::checkCases(request, {*config});
+}
+
+static int fail(const Status &status) {
+  // Diagnostics of the compiler bring their own "error:".
+  bool isDiagnostic = status.message().find("error:") != std::string::npos;
+  std::fprintf(stderr, "%s%s\n",
+               isDiagnostic ? "" : "error: ", status.message().c_str());
+  return 2;
+}
+
+int tool::check(const CheckOptions &options) {
+  Result<check::CheckRequest> request = makeRequest(options);
+  if (!request)
+    return fail(request.status());
+  Progress progress;
+  request->progress = [&](size_t done, size_t total) {
+    progress.show(fmt::format("{} of {} cases", done, total), done, total);
+  };
+  Result<check::CheckReport> report = runCases(*request, options.only);
+  progress.clear();
+  if (!report)
+    return fail(report.status());
+  std::fputs((options.json ? report->json() : report->table()).c_str(), stdout);
+  return report->passed() ? 0 : 1;
+}

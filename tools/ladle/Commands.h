@@ -1,0 +1,83 @@
+//===- Commands.h - what the command line calls -----------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// The commands of `ladle`. This header knows neither MLIR nor the command
+// line, so that one does not reach the other.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_TOOLS_LADLE_COMMANDS_H
+#define LADLE_TOOLS_LADLE_COMMANDS_H
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ladle::tool {
+
+/// What every command that reads a `.ladle` file needs.
+struct SourceOptions {
+  std::string file;
+  std::string recurrence, preset;
+  std::map<std::string, int64_t> sizes;
+  std::map<std::string, double> options;
+  std::string stateType; ///< empty: as declared
+  std::string entryType = "f32";
+  int64_t capacity = 16;
+};
+
+struct ExplainOptions {
+  SourceOptions source;
+  std::vector<int64_t> batches{1, 8, 64, 256};
+  std::string machine = "cpu";
+  bool json = false;
+};
+/// Prints the history form, operand classes, routes, bytes and crossings.
+int explain(const ExplainOptions &options);
+
+struct EmitOptions {
+  SourceOptions source;
+  std::string stage = "step"; ///< spec, history, step, kernel, llvm
+  std::vector<std::string> routes;
+};
+/// Prints the IR of a stage.
+int emit(const EmitOptions &options);
+
+struct RunOptions {
+  SourceOptions source;
+  std::string trace; ///< safetensors; empty: random inputs
+  std::string route = "auto";
+  int64_t threshold = 0; ///< m; 0: by the cost model
+  int64_t tokens = 2048;
+  int64_t rows = 0; ///< 0: until the state exceeds the cache 4 times
+  int threads = 0;  ///< 0: all
+  bool json = false;
+};
+/// Decodes a trace by every route and prints a table.
+int run(const RunOptions &options);
+
+struct CheckOptions {
+  SourceOptions source;
+  std::string trace;
+  std::vector<std::string> ranges; ///< name=low:high of random inputs
+  uint64_t seed = 1;
+  std::string only; ///< a case as text: run it alone
+  bool full = false;
+  bool json = false;
+};
+/// Compares every route with the float64 interpreter.
+int check(const CheckOptions &options);
+
+/// `ladle cache ls|trim|clear`.
+int cache(const std::string &action);
+/// `ladle doctor`: what this machine offers.
+int doctor();
+
+} // namespace ladle::tool
+
+#endif // LADLE_TOOLS_LADLE_COMMANDS_H

@@ -1,0 +1,305 @@
+//===- Explain.cpp - ladle explain ----------------------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/Pipelines.h"
+#include "passes/analysis/CostModel.h"
+#include "passes/analysis/HistoryForm.h"
+#include "passes/analysis/MathNotation.h"
+#include "tools/ladle/Commands.h"
+#include "tools/ladle/Source.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace mlir;
+using namespace ladle;
+using namespace ladle::tool;
+
+namespace {
+
+class Explanation {
+public:
+  Explanation(const ExplainOptions &options, ModuleOp module,
+              RecurrenceOp recurrence, const HistoryForm &history,
+              const Machine &machine)
+      : options(options), recurrence(recurrence), history(history),
+        machine(machine), costs(collectCosts(module, recurrence.getSymName())) {
+  }
+
+  void print(raw_ostream &os);
+  llvm::json::Object toJSON();
+
+private:
+  void printHistory(raw_ostream &os);
+  void printClasses(raw_ostream &os);
+  void printRoutes(raw_ostream &os);
+  void printBufferSizes(raw_ostream &os);
+  void printCrossings(raw_ostream &os);
+  int64_t threshold(const RouteCost &cost, int64_t batch) const {
+    return cost.decodeFold && cost.route != Route::KvOnly
+               ? cost.bestThreshold(machine, batch, options.source.capacity)
+               : 1;
+  }
+  std::string describe(std::optional<RouteChoice> choice) const;
+
+  const ExplainOptions &options;
+  RecurrenceOp recurrence;
+  const HistoryForm &history;
+  Machine machine;
+  SmallVector<RouteCost> costs;
+};
+
+} // namespace
+
+/// The line of the source that a location names.
+static unsigned lineOf(Location loc) {
+  unsigned line = 0;
+  loc->walk([&](Location each) {
+    if (auto file = dyn_cast<FileLineColLoc>(each))
+      line = file.getLine();
+    return line ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  return line;
+}
+
+//===----------------------------------------------------------------------===//
+// Mathematics
+//===----------------------------------------------------------------------===//
+
+void Explanation::printHistory(raw_ostream &os) {
+  MathNotation math(recurrence);
+  os << "history form\n";
+  for (const StateHistory &state : history.getStates()) {
+    std::string name = sourceName(recurrence, state.state);
+    auto type = cast<StateType>(state.state.getType());
+    bool decays = state.decay != nullptr;
+    bool vector =
+        decays && cast<RankedTensorType>(state.decay.getType()).getRank() > 1;
+    os << "  " << name << "_t = " << (decays ? "γ_t " : "")
+       << (vector ? "∘ " : "") << name << "_0";
+    for (size_t i = 0; i < state.writes.size(); ++i) {
+      std::string index = state.writes.size() > 1 ? std::to_string(i + 1) : "";
+      os << " + Σ_j "
+         << (decays ? (vector ? "((γ_t/γ_j) ∘ " : "(γ_t/γ_j) ")
+                    : (vector ? "(" : ""))
+         << "k" << index << "_j" << (vector ? ")" : "") << " u" << index
+         << "_jᵀ";
+    }
+    os << "        " << type.getHeads() << " heads, " << type.getKeySize()
+       << " × " << type.getValueSize() << " " << type.getElementType() << "\n";
+    if (decays)
+      os << "    γ_t = Π_{j≤t} " << math.render(state.decay) << "_j\n";
+    for (auto [i, write] : llvm::enumerate(state.writes)) {
+      std::string index = state.writes.size() > 1 ? std::to_string(i + 1) : "";
+      os << "    k" << index << " = " << math.render(write.key) << ",  u"
+         << index << " = " << math.render(write.value) << "\n";
+    }
+  }
+  auto names = recurrence.getOutputNames().getAsValueRange<StringAttr>();
+  for (auto [name, value] : llvm::zip(names, recurrence.getYieldedOutputs()))
+    os << "  " << name << " = " << math.render(value) << "\n";
+  SmallVector<std::string> definitions = math.takeDefinitions();
+  if (!definitions.empty())
+    os << "  where\n";
+  for (const std::string &line : definitions)
+    os << "    " << line << "\n";
+}
+
+void Explanation::printClasses(raw_ostream &os) {
+  os << "operands\n";
+  auto line = [&](StringRef what, Value value, OperandClass type,
+                  Operation *op) {
+    MathNotation math(recurrence);
+    os << "  line " << lineOf(op->getLoc()) << ": " << what << " "
+       << math.render(value) << " is " << stringifyOperandClass(type) << "\n";
+  };
+  for (const StateHistory &state : history.getStates()) {
+    if (state.decay)
+      line("decay", state.decay, state.decayClass, state.decayOp);
+    for (const StateWrite &write : state.writes) {
+      line("key", write.key, write.keyClass, write.op);
+      line("value", write.value, write.valueClass, write.op);
+    }
+    for (ReadOp read : state.reads)
+      line("query", read.getQuery(), history.getClass(read.getQuery()), read);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Costs
+//===----------------------------------------------------------------------===//
+
+/// 1234567 as "1.23 MB".
+static std::string humanBytes(double bytes) {
+  const char *units[] = {"B", "kB", "MB", "GB", "TB"};
+  int unit = 0;
+  for (; bytes >= 1000 && unit < 4; ++unit)
+    bytes /= 1000;
+  return llvm::formatv("{0:F2} {1}", bytes, units[unit]).str();
+}
+
+void Explanation::printRoutes(raw_ostream &os) {
+  os << "routes, bytes and flops of a token and row at the best m ≤ "
+     << options.source.capacity << " for batch " << options.batches.back()
+     << " on " << machine.name << "\n";
+  os << llvm::formatv("  {0,-10} {1,4} {2,14} {3,12} {4,14}\n", "route", "m",
+                      "bytes", "", "flops");
+  for (const RouteCost &cost : costs) {
+    int64_t m = threshold(cost, options.batches.back());
+    os << llvm::formatv("  {0,-10} {1,4} {2,14:F0} {3,12} {4,14:F0}\n",
+                        stringifyRoute(cost.route), m, cost.cycleBytes(m),
+                        humanBytes(cost.cycleBytes(m)), cost.cycleFlops(m));
+  }
+  for (unsigned i = 0; i <= getMaxEnumValForRoute(); ++i) {
+    auto route = static_cast<Route>(i);
+    if (auto obstacle = history.getObstacle(route))
+      os << "  " << stringifyRoute(route) << " is not legal: line "
+         << lineOf(obstacle->op->getLoc()) << ": " << obstacle->reason << "; "
+         << obstacle->wayOut << "\n";
+  }
+}
+
+void Explanation::printBufferSizes(raw_ostream &os) {
+  os << "buffer size m with the fewest bytes\n";
+  constexpr int64_t limit = 4096;
+  for (const RouteCost &cost : costs) {
+    if (!cost.fold || cost.route == Route::KvOnly)
+      continue;
+    int64_t fused = 1;
+    for (int64_t m = 2; m <= limit; ++m)
+      if (cost.cycleBytes(m) < cost.cycleBytes(fused))
+        fused = m;
+    os << llvm::formatv("  {0,-10} {1} when the fold answers a token, {2} when "
+                        "it is a pass of its own\n",
+                        stringifyRoute(cost.route), fused,
+                        cost.bestSeparateThreshold(limit));
+  }
+}
+
+std::string Explanation::describe(std::optional<RouteChoice> choice) const {
+  if (!choice)
+    return "none";
+  const RouteCost &cost = costs[choice->index];
+  std::string text = stringifyRoute(cost.route).str();
+  if (cost.decodeFold && cost.route != Route::KvOnly)
+    text += " m=" + std::to_string(choice->threshold);
+  return text;
+}
+
+void Explanation::printCrossings(raw_ostream &os) {
+  int64_t capacity = options.source.capacity;
+  os << "choice by batch\n";
+  for (int64_t batch : options.batches) {
+    auto choice = chooseRoute(costs, machine, batch, 0, capacity);
+    os << llvm::formatv("  {0,6}: {1}, {2:F2} µs a step predicted\n", batch,
+                        describe(choice), choice ? choice->seconds * 1e6 : 0);
+  }
+  std::string last;
+  for (int64_t batch = 1; batch <= 65536; batch *= 2) {
+    std::string now = describe(chooseRoute(costs, machine, batch, 0, capacity));
+    if (!last.empty() && now != last)
+      os << "  from batch " << batch << " on: " << now << "\n";
+    last = now;
+  }
+  const RouteCost *short_ = nullptr;
+  for (const RouteCost &cost : costs)
+    if (cost.route == Route::KvOnly)
+      short_ = &cost;
+  auto longChoice =
+      chooseRoute(costs, machine, options.batches.back(), 0, capacity);
+  if (!short_ || !longChoice || short_->decode.entryRead == 0)
+    return;
+  // The context up to which its entries are fewer bytes than a state.
+  int64_t crossing = 0;
+  while (crossing < (1 << 20) &&
+         short_->seconds(machine, options.batches.back(), crossing + 1) <
+             longChoice->seconds)
+    ++crossing;
+  os << "  kv_only is cheaper up to a context of " << crossing
+     << " tokens (batch " << options.batches.back() << ")\n";
+}
+
+//===----------------------------------------------------------------------===//
+// Output
+//===----------------------------------------------------------------------===//
+
+void Explanation::print(raw_ostream &os) {
+  os << recurrence.getSymName() << "\n\n";
+  printHistory(os);
+  os << "\n";
+  printClasses(os);
+  os << "\n";
+  printRoutes(os);
+  os << "\n";
+  printBufferSizes(os);
+  os << "\n";
+  printCrossings(os);
+}
+
+llvm::json::Object Explanation::toJSON() {
+  llvm::json::Array routes;
+  for (const RouteCost &cost : costs) {
+    int64_t m = threshold(cost, options.batches.back());
+    routes.push_back(llvm::json::Object{{"route", stringifyRoute(cost.route)},
+                                        {"m", m},
+                                        {"bytes", cost.cycleBytes(m)},
+                                        {"flops", cost.cycleFlops(m)}});
+  }
+  llvm::json::Array choices;
+  for (int64_t batch : options.batches) {
+    auto choice =
+        chooseRoute(costs, machine, batch, 0, options.source.capacity);
+    if (choice)
+      choices.push_back(llvm::json::Object{
+          {"batch", batch},
+          {"route", stringifyRoute(costs[choice->index].route)},
+          {"m", choice->threshold},
+          {"seconds", choice->seconds}});
+  }
+  return llvm::json::Object{{"recurrence", recurrence.getSymName()},
+                            {"machine", machine.name},
+                            {"routes", std::move(routes)},
+                            {"choices", std::move(choices)}};
+}
+
+int ladle::tool::explain(const ExplainOptions &options) {
+  std::optional<Machine> machine = Machine::named(options.machine);
+  if (!machine) {
+    llvm::errs() << "error: unknown machine '" << options.machine
+                 << "'\nnote: machines are cpu and h200\n";
+    return 2;
+  }
+  for (int64_t batch : options.batches)
+    if (batch < 1) {
+      llvm::errs() << "error: a batch must be positive, got " << batch << "\n";
+      return 2;
+    }
+  Source source(options.source, /*showRemarks=*/false);
+  if (!source.module)
+    return 1;
+  DecodePipelineOptions pipeline;
+  pipeline.capacity = options.source.capacity;
+  pipeline.entryType = options.source.entryType;
+  PassManager manager(&source.context);
+  buildStepPipeline(manager, pipeline);
+  if (failed(manager.run(*source.module)))
+    return 1;
+  for (RecurrenceOp recurrence : source.module->getOps<RecurrenceOp>()) {
+    FailureOr<HistoryForm> history = HistoryForm::get(recurrence);
+    if (failed(history))
+      return 1;
+    Explanation explanation(options, *source.module, recurrence, *history,
+                            *machine);
+    if (options.json)
+      llvm::outs() << llvm::json::Value(explanation.toJSON()) << "\n";
+    else
+      explanation.print(llvm::outs());
+  }
+  return 0;
+}

@@ -1,0 +1,149 @@
+//===- Host.cpp - the machine that this runs on ---------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "tools/ladle/Host.h"
+#include "runtime/Memory.h"
+#include "runtime/ThreadPool.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <sched.h>
+#include <unistd.h>
+
+using namespace ladle;
+using namespace ladle::tool;
+
+/// The text after `key` and a colon in a file of such lines.
+static std::string findLine(const char *path, const std::string &key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.compare(0, key.size(), key) != 0)
+      continue;
+    size_t colon = line.find(':');
+    size_t text = line.find_first_not_of(" \t", colon + 1);
+    if (colon != std::string::npos && text != std::string::npos)
+      return line.substr(text);
+  }
+  return "";
+}
+
+static int64_t kibibytes(const std::string &text) {
+  return text.empty() ? 0 : std::strtoll(text.c_str(), nullptr, 10) << 10;
+}
+
+Host Host::describe() {
+  Host host;
+  host.processor = findLine("/proc/cpuinfo", "model name");
+  if (host.processor.empty())
+    host.processor = "unknown processor";
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0)
+    host.cores = std::max(1, CPU_COUNT(&set));
+  auto cache = [](int name) -> int64_t { return std::max(0L, sysconf(name)); };
+  host.level1 = cache(_SC_LEVEL1_DCACHE_SIZE);
+  host.level2 = cache(_SC_LEVEL2_CACHE_SIZE);
+  host.lastLevel = std::max({cache(_SC_LEVEL4_CACHE_SIZE),
+                             cache(_SC_LEVEL3_CACHE_SIZE), host.level2});
+  host.memory = kibibytes(findLine("/proc/meminfo", "MemTotal"));
+  host.availableMemory = kibibytes(findLine("/proc/meminfo", "MemAvailable"));
+  return host;
+}
+
+//===----------------------------------------------------------------------===//
+// Bandwidth
+//===----------------------------------------------------------------------===//
+
+namespace {
+using Line = uint64_t __attribute__((vector_size(64)));
+constexpr int64_t pieceBytes = 128 << 10;
+constexpr int64_t pieceLines = pieceBytes / sizeof(Line);
+} // namespace
+
+/// Eight independent chains, so that loads and not their sum take the time.
+[[gnu::always_inline]] static inline uint64_t readLines(const Line *lines) {
+  Line sums[8] = {};
+  for (int64_t i = 0; i < pieceLines; i += 8)
+    for (int64_t j = 0; j < 8; ++j)
+      sums[j] ^= lines[i + j];
+  Line sum = sums[0] ^ sums[1] ^ sums[2] ^ sums[3] ^ sums[4] ^ sums[5] ^
+             sums[6] ^ sums[7];
+  return sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
+}
+
+[[gnu::always_inline]] static inline uint64_t updateLines(Line *lines) {
+  for (int64_t i = 0; i < pieceLines; ++i)
+    lines[i] += 1;
+  return 0;
+}
+
+// The compiler vectorises for the whole family of processors; the kernels are
+// compiled for this one, so the ceiling has to be too.
+#if defined(__x86_64__)
+#define LADLE_WIDE(FEATURES) [[gnu::target(FEATURES)]]
+#define LADLE_VARIANTS(NAME, POINTER)                                          \
+  LADLE_WIDE("avx512f") static uint64_t NAME##512(POINTER lines) {             \
+    return NAME(lines);                                                        \
+  }                                                                            \
+  LADLE_WIDE("avx2") static uint64_t NAME##256(POINTER lines) {                \
+    return NAME(lines);                                                        \
+  }                                                                            \
+  static uint64_t NAME##Best(POINTER lines) {                                  \
+    if (__builtin_cpu_supports("avx512f"))                                     \
+      return NAME##512(lines);                                                 \
+    if (__builtin_cpu_supports("avx2"))                                        \
+      return NAME##256(lines);                                                 \
+    return NAME(lines);                                                        \
+  }
+#else
+#define LADLE_VARIANTS(NAME, POINTER)                                          \
+  static uint64_t NAME##Best(POINTER lines) { return NAME(lines); }
+#endif
+
+LADLE_VARIANTS(readLines, const Line *)
+LADLE_VARIANTS(updateLines, Line *)
+
+/// Bytes a second of the fastest pass of `body` over all pieces.
+template <typename Body>
+static double stream(ThreadPool &threads, int64_t pieces, double seconds,
+                     const Body &body) {
+  using Clock = std::chrono::steady_clock;
+  double best = 0, total = 0;
+  for (int pass = 0; pass < 3 || total < seconds; ++pass) {
+    Clock::time_point start = Clock::now();
+    threads.forEach(pieces, body);
+    double time = std::chrono::duration<double>(Clock::now() - start).count();
+    total += time;
+    best = std::max(best, double(pieces) * pieceBytes / time);
+  }
+  return best;
+}
+
+Bandwidth tool::measureBandwidth(int64_t bytes, int threadCount,
+                                 double seconds) {
+  int64_t pieces = std::max<int64_t>(1, bytes / pieceBytes);
+  Memory memory;
+  if (!memory.allocate(pieces * pieceBytes))
+    return {};
+  auto *lines = static_cast<Line *>(memory.data());
+  ThreadPool threads(threadCount);
+  // Memory that was never written is one shared page of zeros.
+  threads.forEach(pieces, [&](int64_t piece, int) {
+    updateLinesBest(lines + piece * pieceLines);
+  });
+  std::atomic<uint64_t> sink = 0;
+  Bandwidth result;
+  result.read = stream(threads, pieces, seconds, [&](int64_t piece, int) {
+    sink.fetch_xor(readLinesBest(lines + piece * pieceLines),
+                   std::memory_order_relaxed);
+  });
+  result.update = 2 * stream(threads, pieces, seconds, [&](int64_t piece, int) {
+                    updateLinesBest(lines + piece * pieceLines);
+                  });
+  return result;
+}

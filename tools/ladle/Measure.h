@@ -1,0 +1,99 @@
+//===- Measure.h - what decoding takes, and how exact it is -----*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Every row of a batch decodes the same trace from another token on: row r
+// starts at token r·stride and wraps around.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_TOOLS_LADLE_MEASURE_H
+#define LADLE_TOOLS_LADLE_MEASURE_H
+
+#include "ladle/program.h"
+#include "runtime/check/RandomInputs.h"
+#include "runtime/check/TraceCheck.h"
+
+#include <functional>
+
+namespace ladle::tool {
+
+/// Told the part that is done, 0 to 1.
+using ProgressFunction = std::function<void(double part)>;
+
+/// A trace of random inputs, with the oracle's outputs.
+check::Trace makeRandomTrace(const interpreter::SpecInterpreter &oracle,
+                             int64_t tokens, uint64_t seed);
+
+/// The file as a trace of at most `tokens` tokens. Besides what Trace::load
+/// refuses, InvalidData if an input is not finite.
+Result<check::Trace> loadTrace(const std::string &path,
+                               const interpreter::SpecInterpreter &oracle,
+                               int64_t tokens);
+
+//===----------------------------------------------------------------------===//
+// Time
+//===----------------------------------------------------------------------===//
+
+struct TimingOptions {
+  int64_t rows = 1;
+  int64_t threshold = 1; ///< m
+  int64_t minSteps = 1, maxSteps = 1;
+  double budget = 10; ///< seconds after which no step but the least begins
+  int threads = 0;
+  /// All rows at the same fill, instead of evenly spread ones.
+  bool inPhase = false;
+};
+
+struct Timing {
+  int64_t rows = 0, steps = 0;
+  double seconds = 0; ///< a step, on average
+  /// The least seconds of a step at each fill, for rows in phase.
+  std::vector<double> byFill;
+};
+
+/// Decodes with the states that earlier tokens left. Rows of large batches are
+/// at evenly spread fills, as they are when sequences come and go, so that
+/// every step does its part of the folds. kv_only decodes contexts that grow
+/// from nothing to m tokens. Gathering a step's inputs takes no part.
+Result<Timing> timeDecode(const Program &program, const check::Trace &trace,
+                          const TimingOptions &options,
+                          const ProgressFunction &progress);
+
+//===----------------------------------------------------------------------===//
+// Errors
+//===----------------------------------------------------------------------===//
+
+/// A route to compare with the oracle.
+struct Candidate {
+  Program program;
+  int64_t threshold = 1;
+};
+
+struct RouteErrors {
+  check::WorstError outputs, states; ///< against the oracle
+  /// Against the trace; `tensor` is empty if it holds none.
+  check::WorstError storedOutputs, storedStates;
+  double outputBound = 0, stateBound = 0;
+  std::string failure; ///< why it did not run; empty if it did
+
+  bool passed() const {
+    return failure.empty() && outputs.value <= outputBound &&
+           storedOutputs.value <= outputBound && states.value <= stateBound &&
+           storedStates.value <= stateBound;
+  }
+};
+
+/// Decodes the whole trace in `rows` rows by every candidate. `rounded` is the
+/// oracle that rounds entries as they are cached.
+std::vector<RouteErrors>
+compareWithOracle(const std::vector<Candidate> &candidates,
+                  const check::Trace &trace,
+                  const interpreter::SpecInterpreter &exact,
+                  const interpreter::SpecInterpreter &rounded, int64_t rows,
+                  const ProgressFunction &progress);
+
+} // namespace ladle::tool
+
+#endif // LADLE_TOOLS_LADLE_MEASURE_H

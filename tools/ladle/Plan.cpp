@@ -1,0 +1,136 @@
+//===- Plan.cpp - which routes there are, and what they cost --------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "tools/ladle/Plan.h"
+#include "passes/Pipelines.h"
+#include "passes/analysis/CostModel.h"
+#include "passes/analysis/HistoryForm.h"
+#include "tools/ladle/Source.h"
+
+using namespace mlir;
+using namespace ladle;
+using namespace ladle::tool;
+
+struct Planner::Impl {
+  struct Obstacle {
+    std::string route, text;
+  };
+  std::string recurrence;
+  int64_t stateBytes = 0;
+  int64_t capacity = 0;
+  SmallVector<RouteCost> costs;
+  std::vector<Obstacle> obstacles;
+};
+
+Planner::Planner(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
+Planner::Planner(Planner &&) = default;
+Planner::~Planner() = default;
+
+const std::string &Planner::recurrence() const { return impl->recurrence; }
+int64_t Planner::stateBytes() const { return impl->stateBytes; }
+
+/// "line 14: the key depends on a read; ..."
+static std::string describe(const HistoryForm::Obstacle &obstacle) {
+  std::string text;
+  obstacle.op->getLoc()->walk([&](Location each) {
+    auto file = dyn_cast<FileLineColLoc>(each);
+    if (!file)
+      return WalkResult::advance();
+    text = "line " + std::to_string(file.getLine()) + ": ";
+    return WalkResult::interrupt();
+  });
+  return text + obstacle.reason + "; " + obstacle.wayOut;
+}
+
+std::optional<Planner> Planner::create(const SourceOptions &options) {
+  Source source(options, /*showRemarks=*/false);
+  if (!source.module)
+    return std::nullopt;
+  DecodePipelineOptions pipeline;
+  pipeline.capacity = options.capacity;
+  pipeline.entryType = options.entryType;
+  PassManager manager(&source.context);
+  buildStepPipeline(manager, pipeline);
+  if (failed(manager.run(*source.module)))
+    return std::nullopt;
+  auto recurrences = source.module->getOps<RecurrenceOp>();
+  RecurrenceOp recurrence = *recurrences.begin();
+  FailureOr<HistoryForm> history = HistoryForm::get(recurrence);
+  if (failed(history))
+    return std::nullopt;
+
+  auto impl = std::make_unique<Impl>();
+  impl->recurrence = recurrence.getSymName();
+  impl->capacity = options.capacity;
+  impl->costs = collectCosts(*source.module, recurrence.getSymName());
+  for (const StateHistory &state : history->getStates()) {
+    auto type = cast<StateType>(state.state.getType());
+    impl->stateBytes += type.getHeads() * type.getKeySize() *
+                        type.getValueSize() *
+                        (type.getElementType().getIntOrFloatBitWidth() / 8);
+  }
+  for (unsigned i = 0; i <= getMaxEnumValForRoute(); ++i) {
+    auto route = static_cast<Route>(i);
+    if (auto obstacle = history->getObstacle(route))
+      impl->obstacles.push_back(
+          {stringifyRoute(route).str(), describe(*obstacle)});
+  }
+  return Planner(std::move(impl));
+}
+
+RunPlan Planner::plan(const Bandwidth &bandwidth, int threads, int64_t rows,
+                      int64_t threshold) const {
+  Machine machine = Machine::cpu(threads);
+  machine.readBandwidth = bandwidth.read;
+  machine.updateBandwidth = bandwidth.update;
+  RunPlan plan;
+  for (const RouteCost &cost : impl->costs) {
+    RoutePlan route;
+    route.route = stringifyRoute(cost.route).str();
+    route.hasBuffer = cost.decodeFold.has_value();
+    if (route.hasBuffer)
+      route.threshold = threshold > 0 ? threshold
+                        : cost.route == Route::KvOnly
+                            ? impl->capacity
+                            : cost.bestThreshold(machine, rows, impl->capacity);
+    int64_t m = route.threshold;
+    route.bytes = cost.cycleBytes(m);
+    route.flops = cost.cycleFlops(m);
+    route.seconds = cost.seconds(machine, rows, m);
+    if (cost.route == Route::KvOnly) {
+      // On average over a context that grows until the buffer is full.
+      int64_t steps = std::max<int64_t>(1, m - 1);
+      double fill = (steps - 1) / 2.0;
+      route.bytes = cost.decode.bytes(fill);
+      route.flops = cost.decode.flopsAt(fill);
+      for (int64_t each = 0; each < steps; ++each)
+        route.bytesByFill.push_back(cost.decode.bytes(each));
+    } else {
+      const StepCost &last = route.hasBuffer ? *cost.decodeFold : cost.decode;
+      route.updatedBytes = (last.stateRead + last.stateWritten) / m;
+      for (int64_t fill = 0; fill + 1 < m; ++fill)
+        route.bytesByFill.push_back(cost.decode.bytes(fill));
+      route.bytesByFill.push_back(last.bytes(m - 1));
+    }
+    plan.routes.push_back(std::move(route));
+  }
+  if (auto choice = chooseRoute(impl->costs, machine, rows, /*context=*/0,
+                                impl->capacity))
+    plan.chosen = choice->index;
+  // A given m may turn the choice.
+  if (threshold > 0)
+    for (size_t i = 0; i < plan.routes.size(); ++i)
+      if (plan.routes[i].route != "kv_only" &&
+          plan.routes[i].seconds < plan.routes[plan.chosen].seconds)
+        plan.chosen = i;
+  for (const Impl::Obstacle &obstacle : impl->obstacles) {
+    RoutePlan &route = plan.routes.emplace_back();
+    route.route = obstacle.route;
+    route.obstacle = obstacle.text;
+  }
+  return plan;
+}

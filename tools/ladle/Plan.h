@@ -1,0 +1,73 @@
+//===- Plan.h - which routes there are, and what they cost ------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// This header knows nothing of MLIR.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_TOOLS_LADLE_PLAN_H
+#define LADLE_TOOLS_LADLE_PLAN_H
+
+#include "tools/ladle/Commands.h"
+#include "tools/ladle/Host.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ladle::tool {
+
+/// A route of a recurrence. Bytes and flops are of one row and token, over a
+/// whole cycle.
+struct RoutePlan {
+  std::string route;
+  std::string obstacle; ///< why the route is not legal; empty if it is
+  bool hasBuffer = false;
+  int64_t threshold = 1; ///< m
+  double bytes = 0, flops = 0;
+  /// Bytes of the steps of a cycle: fills 0 to m - 1, of which the last folds.
+  std::vector<double> bytesByFill;
+  double updatedBytes = 0; ///< of the bytes, what is read and written in place
+  double seconds = 0;      ///< predicted, a step of all rows
+
+  bool isLegal() const { return obstacle.empty(); }
+  /// The least time that the bytes of a row and token take.
+  double leastSeconds(const Bandwidth &bandwidth) const {
+    return updatedBytes / bandwidth.update +
+           (bytes - updatedBytes) / bandwidth.read;
+  }
+};
+
+struct RunPlan {
+  std::vector<RoutePlan> routes;
+  size_t chosen = 0;
+};
+
+/// The compiler's view of a file: elaborated once, then asked for costs.
+class Planner {
+public:
+  /// Nothing, with the errors on stderr, if the file has any.
+  static std::optional<Planner> create(const SourceOptions &source);
+  Planner(Planner &&);
+  ~Planner();
+
+  const std::string &recurrence() const;
+  /// Of all states of one row.
+  int64_t stateBytes() const;
+  /// The routes for `rows` rows of sequences that are longer than a buffer.
+  /// `threshold` replaces the best m of each route if it is positive.
+  RunPlan plan(const Bandwidth &bandwidth, int threads, int64_t rows,
+               int64_t threshold) const;
+
+private:
+  struct Impl;
+  explicit Planner(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl;
+};
+
+} // namespace ladle::tool
+
+#endif // LADLE_TOOLS_LADLE_PLAN_H

@@ -1,0 +1,323 @@
+//===- Run.cpp - ladle run ------------------------------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ladle/compile.h"
+#include "runtime/check/Oracle.h"
+#include "tools/ladle/RunReport.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fmt/format.h>
+#include <fstream>
+#include <sstream>
+
+using namespace ladle;
+using namespace ladle::tool;
+using interpreter::SpecInterpreter;
+
+namespace {
+
+/// Random inputs repeat after so many tokens.
+constexpr int64_t randomTokens = 512;
+/// Rows that are compared with the oracle, at offsets spread over the trace.
+constexpr int64_t comparedRows = 3;
+/// Seconds of timed steps, at the large batch and at batch 1.
+constexpr double chosenBudget = 30, otherBudget = 8, singleBudget = 2;
+constexpr double bandwidthSeconds = 1.5;
+
+class RunCommand {
+public:
+  explicit RunCommand(const RunOptions &options) : options(options) {}
+  int run();
+
+private:
+  Status checkOptions() const;
+  Status checkRoute(const RunPlan &plan) const;
+  Status makeOracles();
+  Status loadInputs();
+  void compileRoutes(const RunPlan &plan);
+  void chooseRows(const Planner &planner);
+  /// Thresholds, bytes and the choice, now that the bandwidth is known.
+  void applyPlan(const RunPlan &plan);
+  void compareRoutes();
+  void timeRoutes();
+
+  const RunOptions &options;
+  std::string text;
+  std::optional<SpecInterpreter> exact, rounded;
+  check::Trace trace;
+  RunReport report;
+  Progress progress;
+};
+
+} // namespace
+
+static int fail(const Status &status) {
+  std::string message = status.message();
+  // Diagnostics of the compiler bring their own "error:".
+  bool isDiagnostic = message.find("error:") != std::string::npos;
+  std::fprintf(stderr, "%s%s\n",
+               isDiagnostic ? "" : "error: ", message.c_str());
+  return status.code() == ErrorCode::InvalidArgument ? 2 : 1;
+}
+
+static Status invalid(std::string message) {
+  return Status(ErrorCode::InvalidArgument, std::move(message));
+}
+
+//===----------------------------------------------------------------------===//
+// What to run
+//===----------------------------------------------------------------------===//
+
+Status RunCommand::checkOptions() const {
+  if (options.source.file == "-")
+    return invalid("run compiles its file several times, so it cannot be "
+                   "standard input\nnote: write it to a file");
+  if (options.route != "auto" && !parseRoute(options.route))
+    return invalid(fmt::format(
+        "unknown route '{}'\nnote: routes are auto, recurrent, outer, inner, "
+        "adjoint and kv_only",
+        options.route));
+  if (options.threshold < 0 || options.threshold > options.source.capacity)
+    return invalid(fmt::format("--threshold is {}, wanted 1 to the capacity, "
+                               "{}\nnote: --capacity makes the buffer larger",
+                               options.threshold, options.source.capacity));
+  if (options.rows < 0)
+    return invalid(
+        fmt::format("--rows is {}, wanted a positive number", options.rows));
+  if (options.threads < 0)
+    return invalid(fmt::format("--threads is {}, wanted a positive number",
+                               options.threads));
+  return Status();
+}
+
+Status RunCommand::checkRoute(const RunPlan &plan) const {
+  if (options.route == "auto")
+    return Status();
+  for (const RoutePlan &route : plan.routes)
+    if (route.route == options.route && !route.isLegal())
+      return invalid(fmt::format("route '{}' is not legal for '{}': {}",
+                                 route.route, report.recurrence,
+                                 route.obstacle));
+  return Status();
+}
+
+Status RunCommand::makeOracles() {
+  std::ifstream file(options.source.file, std::ios::binary);
+  std::stringstream contents;
+  contents << file.rdbuf();
+  text = contents.str();
+
+  frontend::ElaborationOptions elaboration;
+  elaboration.recurrence = options.source.recurrence;
+  elaboration.preset = options.source.preset;
+  elaboration.sizes = options.source.sizes;
+  elaboration.options = options.source.options;
+  if (!options.source.stateType.empty())
+    elaboration.stateTypes["*"] = options.source.stateType;
+  auto compile = [&](interpreter::Precision entries, auto &oracle) {
+    std::string messages;
+    oracle = check::compileOracle(options.source.file, text, elaboration,
+                                  messages, entries);
+    return oracle ? Status() : Status(ErrorCode::InvalidData, messages);
+  };
+  if (Status status = compile(interpreter::Precision::Float64, exact); !status)
+    return status;
+  const std::string &entries = options.source.entryType;
+  if (entries == "f32")
+    return Status();
+  return compile(entries == "bf16" ? interpreter::Precision::Bfloat16
+                                   : interpreter::Precision::Float16,
+                 rounded);
+}
+
+Status RunCommand::loadInputs() {
+  if (options.trace.empty()) {
+    report.inputs = "random inputs";
+    trace = makeRandomTrace(*exact, std::min(options.tokens, randomTokens),
+                            /*seed=*/1);
+    return Status();
+  }
+  report.inputs = options.trace;
+  Result<check::Trace> loaded =
+      loadTrace(options.trace, *exact, options.tokens);
+  if (!loaded)
+    return Status(loaded.status().code(), loaded.message());
+  trace = std::move(*loaded);
+  return Status();
+}
+
+void RunCommand::compileRoutes(const RunPlan &plan) {
+  CompileOptions compile;
+  compile.recurrence = options.source.recurrence;
+  compile.preset = options.source.preset;
+  compile.sizes = options.source.sizes;
+  compile.options = options.source.options;
+  compile.stateType = options.source.stateType;
+  compile.entryType = options.source.entryType;
+  compile.capacity = options.source.capacity;
+  for (size_t i = 0; i < plan.routes.size(); ++i) {
+    RouteReport &route = report.routes.emplace_back();
+    route.plan = plan.routes[i];
+    if (!route.plan.isLegal())
+      continue;
+    progress.show("compiling " + route.plan.route, i, plan.routes.size());
+    compile.route = route.plan.route;
+    auto start = std::chrono::steady_clock::now();
+    Result<Program> program = compileSource(text, options.source.file, compile);
+    report.compileSeconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+            .count();
+    if (program)
+      route.program = std::move(*program);
+    else
+      route.failure = program.message();
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// How large
+//===----------------------------------------------------------------------===//
+
+void RunCommand::chooseRows(const Planner &planner) {
+  report.stateBytes = std::max<int64_t>(1, planner.stateBytes());
+  // Besides its states a row needs room for its entries.
+  int64_t entryBytes = 0;
+  for (const RouteReport &route : report.routes) {
+    if (!route.program)
+      continue;
+    int64_t bytes = 0;
+    for (const TensorSpec &field : route.program->fields()) {
+      int64_t count = sizeInBytes(field.dtype);
+      for (int64_t size : field.shape)
+        count *= size;
+      bytes += count * route.program->capacity();
+    }
+    entryBytes = std::max(entryBytes, bytes);
+  }
+  if (options.rows > 0) {
+    report.rows = options.rows;
+    return;
+  }
+  int64_t wanted = (4 * report.host.cacheBytes() + report.stateBytes - 1) /
+                   report.stateBytes;
+  int64_t possible = std::max<int64_t>(1, report.host.availableMemory / 2 /
+                                              (report.stateBytes + entryBytes));
+  report.rows = std::min({wanted, possible, int64_t(1) << 30});
+  report.isCapped = report.rows < wanted;
+}
+
+void RunCommand::applyPlan(const RunPlan &plan) {
+  for (size_t i = 0; i < plan.routes.size(); ++i) {
+    report.routes[i].plan = plan.routes[i];
+    if (options.route == plan.routes[i].route)
+      report.chosen = i;
+  }
+  if (options.route == "auto")
+    report.chosen = plan.chosen;
+  report.isForced = options.route != "auto";
+}
+
+//===----------------------------------------------------------------------===//
+// Runs
+//===----------------------------------------------------------------------===//
+
+void RunCommand::compareRoutes() {
+  std::vector<Candidate> candidates;
+  std::vector<RouteReport *> compared;
+  for (RouteReport &route : report.routes) {
+    if (!route.program)
+      continue;
+    candidates.push_back({*route.program, route.plan.threshold});
+    compared.push_back(&route);
+  }
+  report.comparedTokens = static_cast<int64_t>(trace.tokens.size());
+  report.comparedRows = std::min(comparedRows, report.comparedTokens);
+  std::vector<RouteErrors> errors =
+      compareWithOracle(candidates, trace, *exact, rounded ? *rounded : *exact,
+                        report.comparedRows, [&](double part) {
+                          progress.show("comparing with the oracle", part, 1);
+                        });
+  for (size_t i = 0; i < errors.size(); ++i) {
+    compared[i]->failure = errors[i].failure;
+    compared[i]->errors = std::move(errors[i]);
+  }
+}
+
+void RunCommand::timeRoutes() {
+  for (size_t i = 0; i < report.routes.size(); ++i) {
+    RouteReport &route = report.routes[i];
+    if (!route.program || !route.failure.empty())
+      continue;
+    bool isChosen = i == report.chosen;
+    int64_t m = route.plan.threshold;
+    TimingOptions timing;
+    timing.rows = report.rows;
+    timing.threshold = m;
+    timing.threads = options.threads;
+    timing.minSteps = m;
+    timing.maxSteps =
+        std::max(m, isChosen ? options.tokens : std::max<int64_t>(3 * m, 24));
+    timing.budget = isChosen ? chosenBudget : otherBudget;
+    auto measure = [&](const char *what, Timing &into) {
+      Result<Timing> result =
+          timeDecode(*route.program, trace, timing, [&](double part) {
+            progress.show(fmt::format("{}, {}", route.plan.route, what), part,
+                          1);
+          });
+      if (result)
+        into = *result;
+      else
+        route.failure = result.message();
+    };
+    measure("all rows", route.batch);
+    if (!route.failure.empty())
+      continue;
+    timing.rows = 1;
+    // Whole cycles: a single row folds in some steps and not in others.
+    timing.maxSteps = (options.tokens + m - 1) / m * m;
+    timing.budget = singleBudget;
+    measure("one row", route.single);
+  }
+}
+
+int RunCommand::run() {
+  if (Status status = checkOptions(); !status)
+    return fail(status);
+  std::optional<Planner> planner = Planner::create(options.source);
+  if (!planner)
+    return 1;
+  report.file = options.source.file;
+  report.recurrence = planner->recurrence();
+  report.host = Host::describe();
+  report.threads = options.threads ? options.threads : report.host.cores;
+  RunPlan plan = planner->plan({1e10, 1e10}, report.threads, 1, 0);
+  if (Status status = checkRoute(plan); !status)
+    return fail(status);
+  if (Status status = makeOracles(); !status)
+    return fail(status);
+  if (Status status = loadInputs(); !status)
+    return fail(status);
+  report.tokens = options.tokens;
+
+  compileRoutes(plan);
+  chooseRows(*planner);
+  progress.show("measuring the memory", 0, 1);
+  report.bandwidth = measureBandwidth(report.rows * report.stateBytes,
+                                      report.threads, bandwidthSeconds);
+  applyPlan(planner->plan(report.bandwidth, report.threads, report.rows,
+                          options.threshold));
+  compareRoutes();
+  timeRoutes();
+  progress.clear();
+  std::string output = options.json ? report.json() : report.table();
+  std::fputs(output.c_str(), stdout);
+  return report.passed() ? 0 : 1;
+}
+
+int tool::run(const RunOptions &options) { return RunCommand(options).run(); }

@@ -1,0 +1,165 @@
+//===- main.cpp - the command line of ladle -------------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ladle/version.h"
+#include "tools/ladle/Commands.h"
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+using namespace ladle::tool;
+
+namespace {
+
+/// `--set name=value` fills sizes or options: whole numbers may be either, and
+/// the frontend knows which.
+void addSourceOptions(CLI::App &command, SourceOptions &source,
+                      std::vector<std::string> &settings) {
+  command.add_option("file", source.file, "a .ladle file, or - for stdin")
+      ->required();
+  command.add_option("--recurrence", source.recurrence,
+                     "which recurrence of the file (default: the first)");
+  command.add_option("--preset", source.preset,
+                     "published sizes (default: the first preset)");
+  command
+      .add_option("--set", settings,
+                  "name=value: a size or an option, may be repeated")
+      ->allow_extra_args(false);
+  command
+      .add_option("--state", source.stateType,
+                  "store states as f32, bf16 or f16")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  command
+      .add_option("--entry", source.entryType,
+                  "cache values that depend on a state as f32, bf16 or f16")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  command
+      .add_option("--capacity", source.capacity,
+                  "entries that the ring of a slot holds")
+      ->check(CLI::Range(1, 1024));
+}
+
+/// Returns false, with a message, if a setting is not name=number.
+bool parseSettings(const std::vector<std::string> &settings,
+                   SourceOptions &source) {
+  for (const std::string &setting : settings) {
+    size_t equals = setting.find('=');
+    std::string name = setting.substr(0, equals);
+    std::string text =
+        equals == std::string::npos ? "" : setting.substr(equals + 1);
+    char *end = nullptr;
+    double value = std::strtod(text.c_str(), &end);
+    if (name.empty() || text.empty() || *end) {
+      std::fprintf(stderr,
+                   "error: --set takes name=number, got '%s'\n"
+                   "note: for instance --set Hk=2\n",
+                   setting.c_str());
+      return false;
+    }
+    if (value == static_cast<int64_t>(value))
+      source.sizes[name] = static_cast<int64_t>(value);
+    else
+      source.options[name] = value;
+  }
+  return true;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  CLI::App app("Ladle: a compiler for decoding linear attention");
+  app.set_version_flag("--version", std::string("ladle ") + ladle::version());
+  app.require_subcommand(1);
+  std::vector<std::string> settings;
+
+  ExplainOptions explainOptions;
+  CLI::App *explainCommand = app.add_subcommand(
+      "explain", "print the history form, routes, bytes and crossings");
+  addSourceOptions(*explainCommand, explainOptions.source, settings);
+  explainCommand
+      ->add_option("--batch", explainOptions.batches, "rows, for instance 1,64")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  explainCommand->add_option("--machine", explainOptions.machine,
+                             "cpu or h200");
+  explainCommand->add_flag("--json", explainOptions.json, "for a program");
+
+  EmitOptions emitOptions;
+  CLI::App *emitCommand =
+      app.add_subcommand("emit", "print the IR of a stage of the compiler");
+  addSourceOptions(*emitCommand, emitOptions.source, settings);
+  emitCommand->add_option("--stage", emitOptions.stage,
+                          "spec, history, step or kernel");
+  emitCommand
+      ->add_option("--route", emitOptions.routes,
+                   "routes to build (default: all that are legal)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+
+  RunOptions runOptions;
+  CLI::App *runCommand = app.add_subcommand(
+      "run", "decode a trace by every route and print what each took");
+  addSourceOptions(*runCommand, runOptions.source, settings);
+  runCommand->add_option("--trace", runOptions.trace,
+                         "real inputs, as safetensors (default: random)");
+  runCommand->add_option("--route", runOptions.route,
+                         "the route to decode by (default: the cheapest)");
+  runCommand->add_option("--threshold", runOptions.threshold,
+                         "entries before a fold (default: by the cost model)");
+  runCommand->add_option("--tokens", runOptions.tokens, "tokens to decode")
+      ->check(CLI::PositiveNumber);
+  runCommand->add_option("--rows", runOptions.rows,
+                         "rows of the batch (default: states of four times "
+                         "the last-level cache)");
+  runCommand->add_option("--threads", runOptions.threads,
+                         "threads (default: all cores)");
+  runCommand->add_flag("--json", runOptions.json, "for a program");
+
+  CheckOptions checkOptions;
+  CLI::App *checkCommand = app.add_subcommand(
+      "check", "compare every route with the float64 interpreter");
+  addSourceOptions(*checkCommand, checkOptions.source, settings);
+  checkCommand->add_option("--trace", checkOptions.trace,
+                           "also on real inputs, as safetensors");
+  checkCommand
+      ->add_option("--range", checkOptions.ranges,
+                   "name=low:high of a random input, may be repeated")
+      ->allow_extra_args(false);
+  checkCommand->add_option("--seed", checkOptions.seed, "of random inputs");
+  checkCommand->add_option("--case", checkOptions.only,
+                           "one case alone, as a report names it");
+  checkCommand->add_flag("--full", checkOptions.full, "all combinations");
+  checkCommand->add_flag("--json", checkOptions.json, "for a program");
+
+  std::string action;
+  CLI::App *cacheCommand =
+      app.add_subcommand("cache", "list, trim or clear compiled kernels");
+  cacheCommand->add_option("action", action, "ls, trim or clear")
+      ->required()
+      ->check(CLI::IsMember({"ls", "trim", "clear"}));
+  CLI::App *doctorCommand =
+      app.add_subcommand("doctor", "say what this machine offers");
+
+  CLI11_PARSE(app, argc, argv);
+
+  for (SourceOptions *source : {&explainOptions.source, &emitOptions.source,
+                                &runOptions.source, &checkOptions.source})
+    if (!parseSettings(settings, *source))
+      return 2;
+  if (explainCommand->parsed())
+    return explain(explainOptions);
+  if (emitCommand->parsed())
+    return emit(emitOptions);
+  if (runCommand->parsed())
+    return run(runOptions);
+  if (checkCommand->parsed())
+    return check(checkOptions);
+  if (cacheCommand->parsed())
+    return cache(action);
+  if (doctorCommand->parsed())
+    return doctor();
+  return 2;
+}

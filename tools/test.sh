@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# Installs what is missing, builds, and runs every check: the tests, a part of
+# them under AddressSanitizer and UBSan, the fuzzer for a minute, the linters.
+# Needs about half an hour on two slow cores from nothing, minutes afterwards.
+#
+#   LADLE_FUZZ_SECONDS   how long to fuzz (60)
+#   LADLE_BUDGET_SECONDS when this much time has passed, checks that need a build
+#                        of their own are skipped, and the summary says so (1800)
+#   LADLE_TIDY_SECONDS   how long to let clang-tidy run (0: not at all; a file
+#                        takes half a minute)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+jobs=$(nproc)
+summary=()
+failures=0
+
+# step NAME COMMAND...: runs it, with its name before and its time after.
+step() {
+  local name=$1 start=$SECONDS verdict=passed
+  shift
+  printf '\n== %s\n' "$name"
+  "$@" </dev/null || {
+    verdict=FAILED
+    failures=$((failures + 1))
+  }
+  summary+=("$(printf '%-24s %-6s %5d s' "$name" $verdict $((SECONDS - start)))")
+  printf '== %s: %s, %d s\n' "$name" "$verdict" $((SECONDS - start))
+  [[ $verdict == passed ]]
+}
+
+finish() {
+  printf '\n== summary\n'
+  printf '%s\n' "${summary[@]}"
+  # The closing lines of ctest, repeated where they are looked for.
+  grep -hE 'tests passed' build/*/ctest.log 2>/dev/null || true
+  if ((failures > 0)); then
+    printf '%d steps failed\n' "$failures"
+    exit 1
+  fi
+  printf 'all %d steps passed\n' "${#summary[@]}"
+}
+
+# Later steps say nothing when what they need did not build.
+need() {
+  step "$@" || finish
+}
+
+configure() {
+  local log=build/$1-configure.log
+  cmake --preset "$1" >"$log" 2>&1 || {
+    cat "$log"
+    return 1
+  }
+}
+
+run_ctest() {
+  ctest --preset "$1" -j "$jobs" | tee "build/$1/ctest.log"
+}
+
+fuzz() {
+  local seconds=${LADLE_FUZZ_SECONDS:-60} work=build/asan/fuzz
+  mkdir -p "$work/corpus"
+  # MLIR's shared library is not instrumented: containers that cross into it
+  # look overflown. New inputs go to the first folder, crashes beside it.
+  ASAN_OPTIONS=detect_container_overflow=0 build/asan/bin/ladle-parser-fuzzer -max_total_time="$seconds" -timeout=10 \
+    -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 \
+    -artifact_prefix="$work/" -dict=tests/fuzz/ladle.dict \
+    "$work/corpus" examples tests/fuzz/corpus
+}
+
+mkdir -p build
+need 'set-up' tools/setup.sh
+need 'configure dev' configure dev
+need 'build dev' cmake --build --preset dev -j "$jobs"
+step 'tests' run_ctest dev || true
+for check in tools/lint/check_*; do
+  step "lint: $(basename "${check%.*}" | sed 's/check_//')" "$check" || true
+done
+if ((SECONDS < ${LADLE_BUDGET_SECONDS:-1800})); then
+  need 'configure sanitizers' configure asan
+  need 'build sanitizers' cmake --build --preset asan -j "$jobs"
+  step 'tests, sanitized' run_ctest asan || true
+  step 'fuzz the parser' fuzz || true
+else
+  summary+=("sanitizers, fuzzer      skipped: $SECONDS s have passed")
+fi
+if ((${LADLE_TIDY_SECONDS:-0} > 0)); then
+  step 'lint: clang-tidy' tools/lint/tidy.py build/dev \
+    --seconds "$LADLE_TIDY_SECONDS" || true
+else
+  summary+=("lint: clang-tidy         skipped: LADLE_TIDY_SECONDS is not set")
+fi
+finish
