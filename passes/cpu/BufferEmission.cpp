@@ -56,6 +56,50 @@ Components Kernel::loadField(Value buffer, StringRef name, Value entry) {
   return result;
 }
 
+/// Asks for a share of the entries of the next head while rows of this one
+/// stream: the one that falls to the tile at `tileStart` of `extent` rows.
+/// Entries are short pieces, too short for the processor to see where they
+/// lead, and asking for all of them at once would hold up the rows.
+void Kernel::prefetchEntries(int64_t extent) {
+  if (fields.empty())
+    return;
+  int64_t capacity =
+      cast<BufferType>(fields.begin()->first.getType()).getCapacity();
+  // Entries a row, times the rows before this tile.
+  int64_t share = llvm::divideCeil(capacity * tileWidth, extent);
+  Value first = arith::DivUIOp::create(
+      b, arith::MulIOp::create(b, tileStart, constantIndex(capacity)),
+      constantIndex(extent));
+  Value last = arith::MinUIOp::create(
+      b, length, arith::AddIOp::create(b, first, constantIndex(share)));
+  auto loop = scf::ForOp::create(b, first, last, constantIndex(1));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value entry = entryIndex(loop.getInductionVar());
+  for (auto &[buffer, memories] : fields)
+    for (auto [field, source] :
+         llvm::zip(cast<BufferType>(buffer.getType()).getFields(), memories)) {
+      ArrayRef<int64_t> shape = field.getShape();
+      Value head =
+          arith::AddIOp::create(b, headIndex(shape[0]), constantIndex(1));
+      if (shape.size() == 1) {
+        prefetch(source, {readSlot, head, entry}, 0, /*isWrite=*/false);
+        continue;
+      }
+      for (int64_t i = 0, e = shape.size() == 3 ? shape[1] : 1; i < e; ++i) {
+        SmallVector<Value> indices{readSlot, head, entry};
+        if (shape.size() == 3)
+          indices.push_back(constantIndex(i));
+        prefetch(source, indices, shape.back(), /*isWrite=*/false);
+      }
+    }
+}
+
+/// Number of keys in an entry of `field`.
+static int64_t rankOf(FieldAttr field) {
+  return field.getShape().size() == 3 ? field.getShape()[1] : 1;
+}
+
 /// `value` times a number, which may be absent.
 static Value scaled(ImplicitLocOpBuilder &b, Value value, Value scale) {
   if (!scale)
@@ -95,65 +139,92 @@ LogicalResult Kernel::emitDecayProduct(DecayProductOp op) {
   return success();
 }
 
+/// Adds up the values of all entries times their weights, which lie in
+/// `weights` as [accumulators × values of an entry, entries]. Nothing in this
+/// loop waits for anything but memory, so that many entries are on their way
+/// at once. Returns `accumulators` sums.
+SmallVector<Value>
+Kernel::sumWeightedValues(Value weights, ArrayRef<Value> initial,
+                          function_ref<SmallVector<Value>(Value)> loadValues) {
+  auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1),
+                                 initial);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value position = loop.getInductionVar();
+  SmallVector<Value> values = loadValues(entryIndex(position));
+  SmallVector<Value> next(loop.getRegionIterArgs());
+  int64_t at = 0;
+  for (Value &sum : next)
+    for (Value value : values) {
+      Value weight = memref::LoadOp::create(
+          b, weights, ValueRange{constantIndex(at++), position});
+      int64_t width = cast<VectorType>(value.getType()).getShape().back();
+      sum = vector::FMAOp::create(b, splat(weight, width), value, sum);
+    }
+  scf::YieldOp::create(b, next);
+  return loop.getResults();
+}
+
 LogicalResult Kernel::emitReadBuffer(ReadBufferOp op) {
   BufferType buffer = op.getBuffer().getType();
   SmallVector<Components> queries;
-  SmallVector<Value> initial;
+  SmallVector<Value> passed, sums;
   if (op.getDecay())
-    initial.push_back(one(b, buffer.getField(*op.getDecay())));
-  int64_t valueSize = buffer.getField(op.getValue()).getShape().back();
+    passed.push_back(one(b, buffer.getField(*op.getDecay())));
+  FieldAttr valueField = buffer.getField(op.getValue());
   for (Value query : op.getQueries()) {
     FailureOr<Components> components = headOperand(query);
     if (failed(components))
       return failure();
     queries.push_back(*components);
-    initial.append(components->size(), zeros(valueSize));
+    sums.append(components->size(), zeros(valueField.getShape().back()));
   }
+  Value weights =
+      allocateScratch({static_cast<int64_t>(sums.size()) * rankOf(valueField),
+                       buffer.getCapacity()});
 
-  auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1),
-                                 initial);
+  auto loop =
+      scf::ForOp::create(b, constantIndex(0), length, constantIndex(1), passed);
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
     Value newest = arith::SubIOp::create(b, length, constantIndex(1));
-    Value entry =
-        entryIndex(arith::SubIOp::create(b, newest, loop.getInductionVar()));
-    SmallVector<Value> next(loop.getRegionIterArgs());
+    Value position = arith::SubIOp::create(b, newest, loop.getInductionVar());
+    Value entry = entryIndex(position);
     Components keys = loadField(op.getBuffer(), op.getKey(), entry);
-    Components values = loadField(op.getBuffer(), op.getValue(), entry);
     Value scale;
     for (std::optional<StringRef> name : {op.getKeyScale(), op.getValueScale()})
       if (name) {
         Value factor = loadField(op.getBuffer(), *name, entry).front();
         scale = scale ? scaled(b, scale, factor) : factor;
       }
-    size_t accumulator = 0;
+    SmallVector<Value> next(loop.getRegionIterArgs());
     if (op.getDecay()) {
-      Value passed = next[accumulator++];
-      if (isa<VectorType>(passed.getType()))
+      if (isa<VectorType>(next[0].getType()))
         for (Value &key : keys)
-          key = scaled(b, key, passed);
+          key = scaled(b, key, next[0]);
       else
-        scale = scale ? scaled(b, scale, passed) : passed;
+        scale = scale ? scaled(b, scale, next[0]) : next[0];
       Value decay = loadField(op.getBuffer(), *op.getDecay(), entry).front();
-      next[0] = arith::MulFOp::create(b, passed, decay);
+      next[0] = arith::MulFOp::create(b, next[0], decay);
     }
+    int64_t at = 0;
     for (const Components &query : queries)
-      for (Value component : query) {
-        Value &sum = next[accumulator++];
-        for (auto [key, value] : llvm::zip(keys, values)) {
-          Value weight = scaled(b, dot(key, component), scale);
-          sum = vector::FMAOp::create(b, splat(weight, valueSize), value, sum);
-        }
-      }
+      for (Value component : query)
+        for (Value key : keys)
+          memref::StoreOp::create(b, scaled(b, dot(key, component), scale),
+                                  weights,
+                                  ValueRange{constantIndex(at++), position});
     scf::YieldOp::create(b, next);
   }
-  size_t next = op.getDecay() ? 1 : 0;
+  SmallVector<Value> results =
+      sumWeightedValues(weights, sums, [&](Value entry) {
+        return loadField(op.getBuffer(), op.getValue(), entry);
+      });
+  ArrayRef<Value> rest = results;
   for (auto [result, query] : llvm::zip(op.getResults(), queries)) {
-    Components components;
-    for (size_t i = 0; i < query.size(); ++i)
-      components.push_back(loop.getResult(next++));
-    setHeadValue(result, components);
+    setHeadValue(result, Components(rest.take_front(query.size())));
+    rest = rest.drop_front(query.size());
   }
   return success();
 }
@@ -165,7 +236,8 @@ LogicalResult Kernel::emitReadBuffer(ReadBufferOp op) {
 /// One raw entry, scaled.
 struct Kernel::Entry {
   Value decay; // null without a decay
-  SmallVector<Components> keys, values, vectors;
+  SmallVector<Components> keys, vectors;
+  SmallVector<Value> valueScales; // null without a scale
   SmallVector<Value> coefficients;
 
   Entry(Kernel &kernel, Value buffer, TransitionAttr transition, Value index) {
@@ -184,10 +256,11 @@ struct Kernel::Entry {
     for (auto [name, scale] :
          llvm::zip(transition.getKeys(), transition.getKeyScales()))
       keys.push_back(load(name.getValue(), scale.getValue()));
-    for (auto [name, scale] :
-         llvm::zip(transition.getValues(), transition.getValueScales()))
-      values.push_back(name.empty() ? Components()
-                                    : load(name.getValue(), scale.getValue()));
+    for (StringAttr scale : transition.getValueScales())
+      valueScales.push_back(
+          scale.empty()
+              ? Value()
+              : kernel.loadField(buffer, scale.getValue(), index).front());
     for (auto [name, scale] :
          llvm::zip(transition.getVectors(), transition.getVectorScales()))
       vectors.push_back(load(name.getValue(), scale.getValue()));
@@ -199,20 +272,26 @@ struct Kernel::Entry {
 
 LogicalResult Kernel::emitTransport(TransportOp op) {
   TransitionAttr transition = op.getTransition();
-  SmallVector<Value> initial;
+  BufferType buffer = op.getBuffer().getType();
+  SmallVector<Value> initial, sums;
   SmallVector<size_t> ranks;
   for (auto [query, partial] : llvm::zip(op.getQueries(), op.getPartials())) {
     FailureOr<Components> components = headOperand(query);
     if (failed(components))
       return failure();
     ranks.push_back(components->size());
-    int64_t valueSize =
-        cast<RankedTensorType>(partial.getType()).getShape().back();
-    for (Value component : *components) {
-      initial.push_back(component);
-      initial.push_back(zeros(valueSize));
-    }
+    llvm::append_range(initial, *components);
+    sums.append(
+        components->size(),
+        zeros(cast<RankedTensorType>(partial.getType()).getShape().back()));
   }
+  int64_t products = 0;
+  for (StringAttr value : transition.getValues())
+    if (!value.empty())
+      products += rankOf(buffer.getField(value));
+  Value weights = allocateScratch(
+      {std::max<int64_t>(1, products * static_cast<int64_t>(sums.size())),
+       buffer.getCapacity()});
 
   auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1),
                                  initial);
@@ -220,23 +299,22 @@ LogicalResult Kernel::emitTransport(TransportOp op) {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
     Value newest = arith::SubIOp::create(b, length, constantIndex(1));
-    Entry entry(
-        *this, op.getBuffer(), transition,
-        entryIndex(arith::SubIOp::create(b, newest, loop.getInductionVar())));
+    Value position = arith::SubIOp::create(b, newest, loop.getInductionVar());
+    Entry entry(*this, op.getBuffer(), transition, entryIndex(position));
     SmallVector<Value> next;
-    for (size_t i = 0; i < initial.size(); i += 2) {
-      Value query = loop.getRegionIterArg(i);
-      Value partial = loop.getRegionIterArg(i + 1);
-      int64_t valueSize = cast<VectorType>(partial.getType()).getShape().back();
+    int64_t at = 0;
+    for (Value query : loop.getRegionIterArgs()) {
       int64_t keySize = cast<VectorType>(query.getType()).getShape().back();
       SmallVector<Components> products;
-      for (auto [keys, values] : llvm::zip(entry.keys, entry.values)) {
+      for (auto [keys, name, scale] :
+           llvm::zip(entry.keys, transition.getValues(), entry.valueScales)) {
         Components &product = products.emplace_back();
-        for (auto [r, key] : llvm::enumerate(keys)) {
+        for (Value key : keys) {
           product.push_back(dot(query, key));
-          if (!values.empty())
-            partial = vector::FMAOp::create(b, splat(product.back(), valueSize),
-                                            values[r], partial);
+          if (!name.empty())
+            memref::StoreOp::create(b, scaled(b, product.back(), scale),
+                                    weights,
+                                    ValueRange{constantIndex(at++), position});
         }
       }
       // Reads taken after the decay go through it like the query itself.
@@ -249,19 +327,26 @@ LogicalResult Kernel::emitTransport(TransportOp op) {
         }
       next.push_back(
           arith::AddFOp::create(b, scaled(b, after, entry.decay), before));
-      next.push_back(partial);
     }
     scf::YieldOp::create(b, next);
   }
+  SmallVector<Value> partials =
+      sumWeightedValues(weights, sums, [&](Value entry) {
+        SmallVector<Value> values;
+        for (StringAttr name : transition.getValues())
+          if (!name.empty())
+            llvm::append_range(values, loadField(op.getBuffer(), name, entry));
+        return values;
+      });
   size_t next = 0;
   for (auto [i, rank] : llvm::enumerate(ranks)) {
-    Components origins, partials;
-    for (size_t r = 0; r < rank; ++r) {
-      origins.push_back(loop.getResult(next++));
-      partials.push_back(loop.getResult(next++));
+    Components origins, ofQuery;
+    for (size_t r = 0; r < rank; ++r, ++next) {
+      origins.push_back(loop.getResult(next));
+      ofQuery.push_back(partials[next]);
     }
     setHeadValue(op.getOrigins()[i], origins);
-    setHeadValue(op.getPartials()[i], partials);
+    setHeadValue(op.getPartials()[i], ofQuery);
   }
   return success();
 }
@@ -269,11 +354,6 @@ LogicalResult Kernel::emitTransport(TransportOp op) {
 //===----------------------------------------------------------------------===//
 // Entries for a fold, brought together once a head
 //===----------------------------------------------------------------------===//
-
-/// Number of keys in an entry of `field`.
-static int64_t rankOf(FieldAttr field) {
-  return field.getShape().size() == 3 ? field.getShape()[1] : 1;
-}
 
 void Kernel::gatherFold(FoldBufferOp op) {
   BufferType buffer = op.getBuffer().getType();
@@ -360,12 +440,16 @@ void Kernel::gatherReplay(ReplayOp op) {
                             ArrayRef<Value>{at, constantIndex(0)});
   };
   int64_t offset = 0;
-  for (auto [keys, values] : llvm::zip(entry.keys, entry.values))
-    for (auto [r, key] : llvm::enumerate(keys)) {
+  for (auto [keys, name, scale] :
+       llvm::zip(entry.keys, transition.getValues(), entry.valueScales)) {
+    Components values(keys.size(), zeros(state.getValueSize()));
+    if (!name.empty())
+      values = loadField(op.getBuffer(), name, entryIndex(position));
+    for (auto [key, value] : llvm::zip(keys, values)) {
       store(key, all.keys, writes, offset);
-      store(values.empty() ? zeros(state.getValueSize()) : values[r],
-            all.values, writes, offset++);
+      store(scaled(b, value, scale), all.values, writes, offset++);
     }
+  }
   if (entry.decay)
     store(entry.decay, all.decays, 1, 0);
   offset = 0;

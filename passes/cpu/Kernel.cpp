@@ -142,8 +142,6 @@ void Kernel::collectSpills() {
            (broadcast && broadcast.getInput().getType().getRank() == 1);
   };
   step.walk([&](Operation *op) {
-    if (isa<ReadOp>(op))
-      needsSpill.insert(op->getResult(0));
     if (auto write = dyn_cast<WriteOp>(op))
       needsSpill.insert(write.getValue());
     if (isa<YieldOp, AppendOp, WriteOp, DecayOp, ReadOp>(op))
@@ -177,6 +175,34 @@ void Kernel::emitSinks(function_ref<bool(const Sink &)> when, bool alongRows) {
         alongRows ? rowValues[sink.value] : headValues[sink.value];
     storeTo(sink.memory, prefix, components,
             alongRows ? tileStart : constantIndex(0));
+  }
+}
+
+/// Asks for the lines that the rows of this head will write. Stores retire in
+/// order: one that waits for memory would hold up those of the tile after it.
+void Kernel::prefetchSinks() {
+  for (const Sink &sink : sinks) {
+    auto type = cast<RankedTensorType>(sink.value.getType());
+    if (phaseOf(sink.value) % 2 == 0 || type.getRank() < 2)
+      continue;
+    SmallVector<Value> prefix(sink.outer);
+    prefix.push_back(headIndex(type.getDimSize(0)));
+    if (sink.entry)
+      prefix.push_back(sink.entry);
+    for (int64_t i = 0, e = componentCount(type); i < e; ++i) {
+      SmallVector<Value> at(prefix);
+      if (type.getRank() == 3)
+        at.push_back(constantIndex(i));
+      prefetch(sink.memory, at, type.getShape().back(), /*isWrite=*/true);
+    }
+  }
+  for (Value token : step.getArgumentsOfKind(ArgumentKind::Token)) {
+    auto type = cast<RankedTensorType>(token.getType());
+    if (type.getRank() != 2 || token.use_empty())
+      continue;
+    Value next = arith::AddIOp::create(b, headIndex(type.getDimSize(0)),
+                                       constantIndex(1));
+    prefetch(memory[token], {row, next}, type.getShape().back(), false);
   }
 }
 
@@ -244,6 +270,7 @@ LogicalResult Kernel::emitHeadOps(int64_t phase,
 }
 
 LogicalResult Kernel::emitPhases() {
+  prefetchSinks();
   auto lastAttr = step->getAttrOfType<IntegerAttr>(kLastPhaseAttr);
   for (int64_t phase = 0; phase <= lastAttr.getInt(); phase += 2) {
     currentPhase = phase;
@@ -314,6 +341,8 @@ LogicalResult Kernel::emitTile(int64_t phase, int64_t size, Value start,
     else
       others.push_back(&op);
   }
+  if (!reads.empty())
+    prefetchEntries(size);
   if (failed(emitReads(reads, width, !stores.empty())))
     return failure();
   for (Operation *op : others) {

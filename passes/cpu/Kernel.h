@@ -17,6 +17,7 @@
 #include "dialect/LadleOps.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "llvm/ADT/MapVector.h"
 
 namespace ladle {
 
@@ -36,6 +37,10 @@ public:
   /// lowered.
   mlir::FailureOr<mlir::func::FuncOp> build();
 
+  /// Numbers in a partial sum. On processors with shorter registers LLVM takes
+  /// several registers, whose additions then overlap.
+  static constexpr int64_t kPartialSums = 16;
+
 private:
   //===--- Kernel.cpp: arguments, loop nest, phases ----------------------===//
   void createFunction();
@@ -46,6 +51,7 @@ private:
   mlir::LogicalResult emitTile(int64_t phase, int64_t size, mlir::Value start,
                                int64_t width);
   void collectSinks();
+  void prefetchSinks();
   void collectSpills();
 
   //===--- Values.cpp: where values live ----------------------------------===//
@@ -68,13 +74,24 @@ private:
                    llvm::ArrayRef<mlir::Value> indices);
   void storeTo(mlir::Value memory, llvm::ArrayRef<mlir::Value> prefix,
                const Components &components, mlir::Value lastIndex);
+  /// Asks for `width` elements along the last dimension.
+  void prefetch(mlir::Value memory, llvm::ArrayRef<mlir::Value> prefix,
+                int64_t width, bool isWrite);
   mlir::Value loadVector(mlir::Value memory,
                          llvm::ArrayRef<mlir::Value> indices, int64_t width);
   mlir::Value toF32(mlir::Value value);
   mlir::Value convertTo(mlir::Value value, mlir::Type elementType);
   mlir::Value splat(mlir::Value scalar, int64_t width);
-  mlir::Value dot(mlir::Value lhs, mlir::Value rhs);
   mlir::Value zeros(int64_t width);
+
+  //===--- Dots.cpp: dot products -----------------------------------------===//
+  mlir::Value dot(mlir::Value lhs, mlir::Value rhs);
+  /// True if dot products over `keySize` can be left as partial sums.
+  static bool sumsInLanes(int64_t keySize);
+  /// A dot product before the sum over the lanes of a register.
+  mlir::Value partialDot(mlir::Value lhs, mlir::Value rhs);
+  /// The dot products that `count` rows left in `scratch`, as a vector.
+  mlir::Value sumRows(mlir::Value scratch, int64_t count);
 
   //===--- TokenEmission.cpp: arithmetic ----------------------------------===//
   mlir::LogicalResult emitHead(mlir::Operation *op);
@@ -92,7 +109,12 @@ private:
   Components loadField(mlir::Value buffer, llvm::StringRef name,
                        mlir::Value entry);
   mlir::Value fieldMemory(mlir::Value buffer, llvm::StringRef name);
+  void prefetchEntries(int64_t extent);
   mlir::LogicalResult emitDecayProduct(DecayProductOp op);
+  llvm::SmallVector<mlir::Value> sumWeightedValues(
+      mlir::Value weights, llvm::ArrayRef<mlir::Value> initial,
+      llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value)>
+          loadValues);
   mlir::LogicalResult emitReadBuffer(ReadBufferOp op);
   mlir::LogicalResult emitTransport(TransportOp op);
   void gatherFold(FoldBufferOp op);
@@ -102,11 +124,19 @@ private:
   mlir::LogicalResult emitReads(llvm::ArrayRef<ReadOp> reads, int64_t width,
                                 bool stashForStore);
   mlir::LogicalResult emitStore(StoreStateOp store, int64_t width);
-  /// Row `row` of a state value; `local` counts from the start of the tile.
-  mlir::FailureOr<mlir::Value> emitStateRow(mlir::Value state, mlir::Value row,
-                                            mlir::Value local);
-  mlir::Value emitFoldRow(FoldBufferOp op, mlir::Value row, mlir::Value v);
-  mlir::Value emitReplayRow(ReplayOp op, mlir::Value row, mlir::Value v);
+  /// Consecutive rows of a state, each a vector over dk.
+  using Rows = llvm::SmallVector<mlir::Value, 4>;
+  /// A loop over the rows of the tile, several at a time: `body` gets the row
+  /// of the tile at which they start, and how many they are.
+  mlir::LogicalResult
+  forRows(mlir::Value state, int64_t width,
+          llvm::function_ref<mlir::LogicalResult(mlir::Value, int64_t)> body);
+  /// `count` rows of a state value from row `local` of the tile on.
+  mlir::FailureOr<Rows> emitStateRows(mlir::Value state, mlir::Value local,
+                                      int64_t count);
+  void emitFoldRows(FoldBufferOp op, Rows &rows, mlir::Value local);
+  void emitReplayRows(ReplayOp op, Rows &rows, mlir::Value local);
+  mlir::Value rowOfTile(mlir::Value local, int64_t offset);
 
   StepOp step;
   mlir::ImplicitLocOpBuilder b;
@@ -118,7 +148,7 @@ private:
   /// Memory of parameters, tokens, carries and pools.
   llvm::DenseMap<mlir::Value, mlir::Value> memory;
   /// Memory of each field of each buffer.
-  llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Value>> fields;
+  llvm::MapVector<mlir::Value, llvm::SmallVector<mlir::Value>> fields;
   llvm::SmallVector<mlir::Value> outputs;
 
   // The loop nest over heads: one level for each head count.

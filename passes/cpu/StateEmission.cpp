@@ -29,40 +29,82 @@ static bool isCostly(Value state) {
 }
 
 //===----------------------------------------------------------------------===//
-// One row
+// Rows
 //===----------------------------------------------------------------------===//
 
-FailureOr<Value> Kernel::emitStateRow(Value state, Value row, Value local) {
-  if (auto found = stashed.find(state); found != stashed.end())
-    return loadVector(found->second, {local, constantIndex(0)},
-                      cast<StateType>(state.getType()).getKeySize());
+/// The row of the state that is `offset` after row `local` of the tile.
+Value Kernel::rowOfTile(Value local, int64_t offset) {
+  Value first = arith::AddIOp::create(b, tileStart, local);
+  return offset ? arith::AddIOp::create(b, first, constantIndex(offset))
+                : first;
+}
+
+LogicalResult
+Kernel::forRows(Value state, int64_t width,
+                function_ref<LogicalResult(Value, int64_t)> body) {
+  int64_t keySize = cast<StateType>(state.getType()).getKeySize();
+  int64_t count = 1;
+  if (isCostly(state))
+    // As many rows as half of 32 registers of 16 floats hold: an entry that is
+    // folded is loaded once for all of them.
+    for (count = std::clamp<int64_t>(256 / keySize, 1, 4); width % count;)
+      --count;
+  auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(width),
+                                 constantIndex(count));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  return body(loop.getInductionVar(), count);
+}
+
+FailureOr<Kernel::Rows> Kernel::emitStateRows(Value state, Value local,
+                                              int64_t count) {
   auto type = cast<StateType>(state.getType());
+  int64_t keySize = type.getKeySize();
   Operation *op = state.getDefiningOp();
-  if (auto load = dyn_cast_if_present<LoadStateOp>(op))
-    return loadVector(
-        memory[load.getPool()],
-        {readSlot, headIndex(type.getHeads()), row, constantIndex(0)},
-        type.getKeySize());
+  Rows rows;
+  if (auto found = stashed.find(state); found != stashed.end()) {
+    for (int64_t i = 0; i < count; ++i)
+      rows.push_back(loadVector(
+          found->second,
+          {arith::AddIOp::create(b, local, constantIndex(i)), constantIndex(0)},
+          keySize));
+    return rows;
+  }
+  if (auto load = dyn_cast_if_present<LoadStateOp>(op)) {
+    for (int64_t i = 0; i < count; ++i)
+      rows.push_back(loadVector(memory[load.getPool()],
+                                {readSlot, headIndex(type.getHeads()),
+                                 rowOfTile(local, i), constantIndex(0)},
+                                keySize));
+    return rows;
+  }
   if (isa_and_present<ZeroStateOp>(op))
-    return zeros(type.getKeySize());
+    return Rows(count, zeros(keySize));
 
   if (!op || op->getNumOperands() == 0)
     return mlir::emitError(state.getLoc(), "state does not come from a pool");
-  FailureOr<Value> previous = emitStateRow(op->getOperand(0), row, local);
+  FailureOr<Rows> previous = emitStateRows(op->getOperand(0), local, count);
   if (failed(previous))
     return failure();
-  if (auto fold = dyn_cast<FoldBufferOp>(op))
-    return emitFoldRow(fold, *previous, row);
-  if (auto replay = dyn_cast<ReplayOp>(op))
-    return emitReplayRow(replay, *previous, row);
+  rows = *previous;
+  if (auto fold = dyn_cast<FoldBufferOp>(op)) {
+    emitFoldRows(fold, rows, local);
+    return rows;
+  }
+  if (auto replay = dyn_cast<ReplayOp>(op)) {
+    emitReplayRows(replay, rows, local);
+    return rows;
+  }
   if (auto decay = dyn_cast<DecayOp>(op)) {
     FailureOr<Components> factor = headOperand(decay.getFactor());
     if (failed(factor))
       return failure();
     Value value = factor->front();
     if (!isa<VectorType>(value.getType()))
-      value = splat(value, type.getKeySize());
-    return Value(arith::MulFOp::create(b, *previous, value));
+      value = splat(value, keySize);
+    for (Value &row : rows)
+      row = arith::MulFOp::create(b, row, value);
+    return rows;
   }
   if (auto write = dyn_cast<WriteOp>(op)) {
     FailureOr<Components> keys = headOperand(write.getKey());
@@ -72,36 +114,38 @@ FailureOr<Value> Kernel::emitStateRow(Value state, Value row, Value local) {
     if (!values)
       return op->emitError("value is not available in phase ")
              << currentPhase << " of the schedule";
-    Value result = *previous;
-    for (auto [r, key] : llvm::enumerate(*keys)) {
-      Value value =
-          memref::LoadOp::create(b, values, ValueRange{constantIndex(r), row});
-      result = vector::FMAOp::create(b, key, splat(value, type.getKeySize()),
-                                     result);
-    }
-    return result;
+    for (auto [r, key] : llvm::enumerate(*keys))
+      for (auto [i, row] : llvm::enumerate(rows)) {
+        Value value = memref::LoadOp::create(
+            b, values, ValueRange{constantIndex(r), rowOfTile(local, i)});
+        row = vector::FMAOp::create(b, key, splat(value, keySize), row);
+      }
+    return rows;
   }
   return op->emitError("cannot be lowered for the CPU: '")
          << op->getName() << "' is not an operation on states";
 }
 
-Value Kernel::emitFoldRow(FoldBufferOp op, Value row, Value v) {
+void Kernel::emitFoldRows(FoldBufferOp op, Rows &rows, Value local) {
   const Gathered &all = gathered[op];
   int64_t keySize = op.getState().getType().getKeySize();
-  auto loop =
-      scf::ForOp::create(b, constantIndex(0), all.count, constantIndex(1), row);
+  auto loop = scf::ForOp::create(b, constantIndex(0), all.count,
+                                 constantIndex(1), rows);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value at = loop.getInductionVar();
   Value key = loadVector(all.keys, {at, constantIndex(0)}, keySize);
-  Value value = memref::LoadOp::create(b, all.values, ValueRange{at, v});
-  scf::YieldOp::create(
-      b, Value(vector::FMAOp::create(b, key, splat(value, keySize),
-                                     loop.getRegionIterArg(0))));
-  return loop.getResult(0);
+  SmallVector<Value> next;
+  for (auto [i, row] : llvm::enumerate(loop.getRegionIterArgs())) {
+    Value value = memref::LoadOp::create(b, all.values,
+                                         ValueRange{at, rowOfTile(local, i)});
+    next.push_back(vector::FMAOp::create(b, key, splat(value, keySize), row));
+  }
+  scf::YieldOp::create(b, next);
+  rows.assign(loop.getResults().begin(), loop.getResults().end());
 }
 
-Value Kernel::emitReplayRow(ReplayOp op, Value row, Value v) {
+void Kernel::emitReplayRows(ReplayOp op, Rows &rows, Value local) {
   const Gathered &all = gathered[op];
   TransitionAttr transition = op.getTransition();
   BufferType buffer = op.getBuffer().getType();
@@ -121,7 +165,7 @@ Value Kernel::emitReplayRow(ReplayOp op, Value row, Value v) {
     reads += rank;
 
   auto loop =
-      scf::ForOp::create(b, constantIndex(0), length, constantIndex(1), row);
+      scf::ForOp::create(b, constantIndex(0), length, constantIndex(1), rows);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value position = loop.getInductionVar();
@@ -130,47 +174,53 @@ Value Kernel::emitReplayRow(ReplayOp op, Value row, Value v) {
         b, arith::MulIOp::create(b, position, constantIndex(count)),
         constantIndex(offset));
   };
-  Value old = loop.getRegionIterArg(0), decayed = old;
+  Value decay;
   if (all.decays) {
     bool scalar = cast<MemRefType>(all.decays.getType()).getDimSize(1) == 1;
-    Value decay =
+    decay =
         scalar
             ? splat(memref::LoadOp::create(
                         b, all.decays, ValueRange{position, constantIndex(0)}),
                     keySize)
             : loadVector(all.decays, {position, constantIndex(0)}, keySize);
-    decayed = arith::MulFOp::create(b, old, decay);
   }
-  SmallVector<SmallVector<Value>> values;
-  int64_t offset = 0;
-  for (int64_t rank : writeRanks) {
-    auto &list = values.emplace_back();
-    for (int64_t r = 0; r < rank; ++r)
-      list.push_back(memref::LoadOp::create(
-          b, all.values, ValueRange{at(writes, offset++), v}));
+  SmallVector<Value> results;
+  for (auto [i, old] : llvm::enumerate(loop.getRegionIterArgs())) {
+    Value decayed = decay ? Value(arith::MulFOp::create(b, old, decay)) : old;
+    SmallVector<SmallVector<Value>> values;
+    int64_t offset = 0;
+    for (int64_t rank : writeRanks) {
+      auto &list = values.emplace_back();
+      for (int64_t r = 0; r < rank; ++r)
+        list.push_back(memref::LoadOp::create(
+            b, all.values,
+            ValueRange{at(writes, offset++), rowOfTile(local, i)}));
+    }
+    offset = 0;
+    for (auto [m, owner] : llvm::enumerate(transition.getReadOwners()))
+      for (int64_t r = 0; r < readRanks[m]; ++r) {
+        Value index = at(reads, offset++);
+        Value vector =
+            loadVector(all.vectors, {index, constantIndex(0)}, keySize);
+        Value coefficient = memref::LoadOp::create(
+            b, all.coefficients, ValueRange{index, constantIndex(0)});
+        Value read =
+            dot(transition.getAfterDecay()[m] ? decayed : Value(old), vector);
+        values[owner][r] = arith::AddFOp::create(
+            b, values[owner][r], arith::MulFOp::create(b, coefficient, read));
+      }
+    Value result = decayed;
+    offset = 0;
+    for (auto &list : values)
+      for (Value value : list) {
+        Value key = loadVector(
+            all.keys, {at(writes, offset++), constantIndex(0)}, keySize);
+        result = vector::FMAOp::create(b, key, splat(value, keySize), result);
+      }
+    results.push_back(result);
   }
-  offset = 0;
-  for (auto [m, owner] : llvm::enumerate(transition.getReadOwners()))
-    for (int64_t r = 0; r < readRanks[m]; ++r) {
-      Value index = at(reads, offset++);
-      Value vector =
-          loadVector(all.vectors, {index, constantIndex(0)}, keySize);
-      Value coefficient = memref::LoadOp::create(
-          b, all.coefficients, ValueRange{index, constantIndex(0)});
-      Value read = dot(transition.getAfterDecay()[m] ? decayed : old, vector);
-      values[owner][r] = arith::AddFOp::create(
-          b, values[owner][r], arith::MulFOp::create(b, coefficient, read));
-    }
-  Value result = decayed;
-  offset = 0;
-  for (auto &list : values)
-    for (Value value : list) {
-      Value key = loadVector(all.keys, {at(writes, offset++), constantIndex(0)},
-                             keySize);
-      result = vector::FMAOp::create(b, key, splat(value, keySize), result);
-    }
-  scf::YieldOp::create(b, result);
-  return loop.getResult(0);
+  scf::YieldOp::create(b, results);
+  rows.assign(loop.getResults().begin(), loop.getResults().end());
 }
 
 //===----------------------------------------------------------------------===//
@@ -184,68 +234,71 @@ LogicalResult Kernel::emitReads(ArrayRef<ReadOp> reads, int64_t width,
     byState[read.getState()].push_back(read);
   for (auto &[state, group] : byState) {
     int64_t keySize = cast<StateType>(state.getType()).getKeySize();
-    SmallVector<Components> queries;
+    // What a row leaves of a dot product: partial sums, or the number.
+    bool inLanes = sumsInLanes(keySize);
+    struct Product {
+      ReadOp read;
+      Value query, scratch;
+    };
+    SmallVector<Product> products;
     for (ReadOp read : group) {
       b.setLoc(read.getLoc());
       FailureOr<Components> query = headOperand(read.getQuery());
       if (failed(query))
         return failure();
-      queries.push_back(*query);
-      Value &scratch = spills[read.getResult()];
-      if (!scratch)
-        scratch =
-            allocateScratch({static_cast<int64_t>(query->size()),
-                             read.getResult().getType().getShape().back()});
+      for (Value component : *query)
+        products.push_back(
+            {read, component,
+             allocateScratch({width, inLanes ? kPartialSums : 1})});
     }
     Value stash;
     if (stashForStore && isCostly(state))
       stash = allocateScratch({width, keySize});
-    {
-      auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(width),
-                                     constantIndex(1));
-      OpBuilder::InsertionGuard guard(b);
-      b.setInsertionPointToStart(loop.getBody());
-      Value local = loop.getInductionVar();
-      Value at = arith::AddIOp::create(b, tileStart, local);
-      FailureOr<Value> stateRow = emitStateRow(state, at, local);
-      if (failed(stateRow))
-        return failure();
-      if (stash)
-        vector::StoreOp::create(b, *stateRow, stash,
-                                ArrayRef<Value>{local, constantIndex(0)});
-      for (auto [read, query] : llvm::zip(group, queries))
-        for (auto [i, component] : llvm::enumerate(query))
-          memref::StoreOp::create(b, dot(*stateRow, component),
-                                  spills[read.getResult()],
-                                  ValueRange{constantIndex(i), at});
-    }
+    LogicalResult emitted =
+        forRows(state, width, [&](Value local, int64_t count) {
+          FailureOr<Rows> rows = emitStateRows(state, local, count);
+          if (failed(rows))
+            return failure();
+          for (auto [i, row] : llvm::enumerate(*rows)) {
+            SmallVector<Value, 2> at{
+                arith::AddIOp::create(b, local, constantIndex(i)),
+                constantIndex(0)};
+            if (stash)
+              vector::StoreOp::create(b, row, stash, at);
+            for (Product &product : products)
+              if (inLanes)
+                vector::StoreOp::create(b, partialDot(row, product.query),
+                                        product.scratch, at);
+              else
+                memref::StoreOp::create(b, dot(row, product.query),
+                                        product.scratch, at);
+          }
+          return success();
+        });
+    if (failed(emitted))
+      return failure();
     if (stash)
       stashed[state] = stash;
-    for (ReadOp read : group) {
-      Components components;
-      int64_t count =
-          cast<MemRefType>(spills[read.getResult()].getType()).getDimSize(0);
-      for (int64_t i = 0; i < count; ++i)
-        components.push_back(loadVector(spills[read.getResult()],
-                                        {constantIndex(i), tileStart}, width));
-      rowValues[read.getResult()] = components;
-    }
+    llvm::MapVector<Value, Components> results;
+    for (Product &product : products)
+      results[product.read.getResult()].push_back(
+          sumRows(product.scratch, width));
+    for (auto &[result, components] : results)
+      setRowValue(result, components);
   }
   return success();
 }
 
 LogicalResult Kernel::emitStore(StoreStateOp store, int64_t width) {
-  auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(width),
-                                 constantIndex(1));
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(loop.getBody());
-  Value local = loop.getInductionVar();
-  Value at = arith::AddIOp::create(b, tileStart, local);
-  FailureOr<Value> stateRow = emitStateRow(store.getState(), at, local);
-  if (failed(stateRow))
-    return failure();
   PoolType pool = store.getPool().getType();
-  storeVector(*stateRow, memory[store.getPool()],
-              {writeSlot, headIndex(pool.getHeads()), at, constantIndex(0)});
-  return success();
+  return forRows(store.getState(), width, [&](Value local, int64_t count) {
+    FailureOr<Rows> rows = emitStateRows(store.getState(), local, count);
+    if (failed(rows))
+      return failure();
+    for (auto [i, row] : llvm::enumerate(*rows))
+      storeVector(row, memory[store.getPool()],
+                  {writeSlot, headIndex(pool.getHeads()), rowOfTile(local, i),
+                   constantIndex(0)});
+    return success();
+  });
 }

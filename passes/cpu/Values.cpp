@@ -84,14 +84,6 @@ Value Kernel::zeros(int64_t width) {
       b, b.getZeroAttr(VectorType::get({width}, b.getF32Type())));
 }
 
-Value Kernel::dot(Value lhs, Value rhs) {
-  // The order of the sum is free: f32 with many partial sums is closer to
-  // float64 than a running sum.
-  Value product = arith::MulFOp::create(b, lhs, rhs);
-  return vector::ReductionOp::create(b, vector::CombiningKind::ADD, product,
-                                     arith::FastMathFlags::reassoc);
-}
-
 //===----------------------------------------------------------------------===//
 // Memory
 //===----------------------------------------------------------------------===//
@@ -133,6 +125,24 @@ void Kernel::storeVector(Value vector, Value memory, ArrayRef<Value> indices) {
       arith::AddIOp::create(b, indices.back(), constantIndex(width - 1));
   Value end = vector::ExtractOp::create(b, vector, width - 1);
   memref::StoreOp::create(b, convertTo(end, element), memory, last);
+}
+
+void Kernel::prefetch(Value memory, ArrayRef<Value> prefix, int64_t width,
+                      bool isWrite) {
+  if (width == 0) {
+    memref::PrefetchOp::create(b, memory, prefix, isWrite, /*localityHint=*/3,
+                               /*isDataCache=*/true);
+    return;
+  }
+  constexpr int64_t lineBits = 64 * 8;
+  Type element = cast<MemRefType>(memory.getType()).getElementType();
+  int64_t line = lineBits / element.getIntOrFloatBitWidth();
+  for (int64_t at = 0; at < width; at += line) {
+    SmallVector<Value> indices(prefix);
+    indices.push_back(constantIndex(at));
+    memref::PrefetchOp::create(b, memory, indices, isWrite,
+                               /*localityHint=*/3, /*isDataCache=*/true);
+  }
 }
 
 Components Kernel::loadArgument(BlockArgument argument) {

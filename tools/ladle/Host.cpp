@@ -108,42 +108,53 @@ constexpr int64_t pieceLines = pieceBytes / sizeof(Line);
 LADLE_VARIANTS(readLines, const Line *)
 LADLE_VARIANTS(updateLines, Line *)
 
-/// Bytes a second of the fastest pass of `body` over all pieces.
-template <typename Body>
-static double stream(ThreadPool &threads, int64_t pieces, double seconds,
-                     const Body &body) {
-  using Clock = std::chrono::steady_clock;
-  double best = 0, total = 0;
-  for (int pass = 0; pass < 3 || total < seconds; ++pass) {
-    Clock::time_point start = Clock::now();
-    threads.forEach(pieces, body);
-    double time = std::chrono::duration<double>(Clock::now() - start).count();
-    total += time;
-    best = std::max(best, double(pieces) * pieceBytes / time);
-  }
-  return best;
+MemoryStream::MemoryStream(int64_t wanted, int threads)
+    : pieces(std::max<int64_t>(1, wanted / pieceBytes)),
+      memory(std::make_unique<Memory>()),
+      threads(std::make_unique<ThreadPool>(threads)) {
+  if (!memory->allocate(pieces * pieceBytes))
+    pieces = 0;
+  // Memory that was never written is one shared page of zeros.
+  update();
 }
 
-Bandwidth tool::measureBandwidth(int64_t bytes, int threadCount,
-                                 double seconds) {
-  int64_t pieces = std::max<int64_t>(1, bytes / pieceBytes);
-  Memory memory;
-  if (!memory.allocate(pieces * pieceBytes))
-    return {};
-  auto *lines = static_cast<Line *>(memory.data());
-  ThreadPool threads(threadCount);
-  // Memory that was never written is one shared page of zeros.
-  threads.forEach(pieces, [&](int64_t piece, int) {
-    updateLinesBest(lines + piece * pieceLines);
-  });
+MemoryStream::~MemoryStream() = default;
+
+int64_t MemoryStream::bytes() const { return pieces * pieceBytes; }
+
+template <typename Body> double MemoryStream::pass(const Body &body) {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start = Clock::now();
+  auto *lines = static_cast<Line *>(memory->data());
+  threads->forEach(
+      pieces, [&](int64_t piece, int) { body(lines + piece * pieceLines); });
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double MemoryStream::read() {
   std::atomic<uint64_t> sink = 0;
-  Bandwidth result;
-  result.read = stream(threads, pieces, seconds, [&](int64_t piece, int) {
-    sink.fetch_xor(readLinesBest(lines + piece * pieceLines),
-                   std::memory_order_relaxed);
+  return pass([&](const Line *lines) {
+    sink.fetch_xor(readLinesBest(lines), std::memory_order_relaxed);
   });
-  result.update = 2 * stream(threads, pieces, seconds, [&](int64_t piece, int) {
-                    updateLinesBest(lines + piece * pieceLines);
-                  });
-  return result;
+}
+
+double MemoryStream::update() {
+  return pass([](Line *lines) { updateLinesBest(lines); });
+}
+
+Bandwidth tool::measureBandwidth(int64_t bytes, int threads, double seconds) {
+  MemoryStream stream(bytes, threads);
+  if (stream.bytes() == 0)
+    return {};
+  auto best = [&](auto pass) {
+    double least = std::numeric_limits<double>::infinity(), total = 0;
+    for (int i = 0; i < 3 || total < seconds; ++i) {
+      double time = pass();
+      total += time;
+      least = std::min(least, time);
+    }
+    return static_cast<double>(stream.bytes()) / least;
+  };
+  return {best([&] { return stream.read(); }),
+          2 * best([&] { return stream.update(); })};
 }

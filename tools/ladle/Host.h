@@ -9,7 +9,13 @@
 #define LADLE_TOOLS_LADLE_HOST_H
 
 #include <cstdint>
+#include <memory>
 #include <string>
+
+namespace ladle {
+class Memory;
+class ThreadPool;
+} // namespace ladle
 
 namespace ladle::tool {
 
@@ -28,9 +34,30 @@ struct Host {
   }
 };
 
-/// Bytes a second over memory larger than the caches, on all threads, with the
-/// access pattern of the kernels: each task walks one piece from its start to
-/// its end, and threads take tasks as they come.
+/// Passes over memory larger than the caches, on all threads, with the access
+/// pattern of the kernels: each task walks one piece from its start to its end,
+/// and threads take tasks as they come.
+class MemoryStream {
+public:
+  /// About `wanted` bytes of fresh memory. `threads` as in DecoderOptions.
+  MemoryStream(int64_t wanted, int threads);
+  ~MemoryStream();
+
+  /// 0 if there is not so much memory.
+  int64_t bytes() const;
+  /// The seconds that reading all of it takes.
+  double read();
+  /// The seconds that updating all of it in place takes.
+  double update();
+
+private:
+  template <typename Body> double pass(const Body &body);
+  int64_t pieces;
+  std::unique_ptr<Memory> memory;
+  std::unique_ptr<ThreadPool> threads;
+};
+
+/// Bytes a second.
 struct Bandwidth {
   double read = 0;   ///< reading only
   double update = 0; ///< in place, read and write counted

@@ -83,36 +83,7 @@ Result<Trace> tool::loadTrace(const std::string &path,
 // Time
 //===----------------------------------------------------------------------===//
 
-namespace {
-class Stopwatch {
-public:
-  Stopwatch(const Program &program, const Trace &trace,
-            const TimingOptions &options, const ProgressFunction &progress)
-      : program(program), options(options), progress(progress),
-        feeder(program.signature(), trace, options.rows) {}
-  Result<Timing> run();
-
-private:
-  Status begin();
-  Status step(bool isTimed);
-  Status spreadFills();
-  Status timeContexts();
-  Status timeSteps();
-
-  const Program &program;
-  TimingOptions options;
-  const ProgressFunction &progress;
-  Feeder feeder;
-  std::optional<Pool> pool;
-  std::optional<Decoder> decoder;
-  StepArguments arguments;
-  std::vector<int32_t> slots, activeSlots;
-  int64_t token = 0;
-  Timing timing;
-};
-} // namespace
-
-Status Stopwatch::begin() {
+Status StepTimer::begin() {
   PoolOptions poolOptions;
   poolOptions.slots = options.rows;
   poolOptions.foldThreshold = program.capacity() ? options.threshold : 0;
@@ -134,35 +105,25 @@ Status Stopwatch::begin() {
   return Status();
 }
 
-Status Stopwatch::step(bool isTimed) {
+Result<double> StepTimer::step() {
   using Clock = std::chrono::steady_clock;
   feeder.gather(token++);
   arguments.readSlots = activeSlots;
   Clock::time_point start = Clock::now();
-  Status status = decoder->step(arguments);
-  if (!isTimed)
+  if (Status status = decoder->step(arguments); !status)
     return status;
-  double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  if (options.inPhase) {
-    size_t fill = timing.steps % options.threshold;
-    if (fill == timing.byFill.size())
-      timing.byFill.push_back(seconds);
-    timing.byFill[fill] = std::min(timing.byFill[fill], seconds);
-  }
-  timing.seconds += seconds;
-  ++timing.steps;
-  return status;
+  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 /// Writes every state once, because memory that was never written is not read
 /// from memory, and brings row r to a fill of m - 1 - r mod m entries, or all
 /// rows to none.
-Status Stopwatch::spreadFills() {
+Status StepTimer::spreadFills() {
   int64_t m = options.threshold;
   if (program.capacity() > 0)
     if (Status status = pool->setFoldThreshold(1); !status)
       return status;
-  if (Status status = step(false); !status)
+  if (Status status = step().status(); !status)
     return status;
   if (program.capacity() == 0)
     return Status();
@@ -173,20 +134,31 @@ Status Stopwatch::spreadFills() {
   for (int64_t wave = 0; wave + 1 < m; ++wave) {
     for (int64_t row = 0; row < options.rows; ++row)
       activeSlots[row] = row % m <= wave ? slots[row] : -1;
-    if (Status status = step(false); !status)
+    if (Status status = step().status(); !status)
       return status;
   }
   activeSlots = slots;
   return Status();
 }
 
-Status Stopwatch::timeSteps() {
-  if (Status status = spreadFills(); !status)
+Status StepTimer::prepare() {
+  if (Status status = begin(); !status)
     return status;
+  return program.route() == RouteKind::KvOnly ? Status() : spreadFills();
+}
+
+Status StepTimer::restart() { return pool->reset(slots); }
+
+/// Steps until there are enough of them or the time is over.
+static Status timeSteps(StepTimer &timer, const TimingOptions &options,
+                        const ProgressFunction &progress, Timing &timing) {
   while (timing.steps < options.minSteps ||
          (timing.steps < options.maxSteps && timing.seconds < options.budget)) {
-    if (Status status = step(true); !status)
-      return status;
+    Result<double> seconds = timer.step();
+    if (!seconds)
+      return seconds.status();
+    timing.seconds += *seconds;
+    ++timing.steps;
     if (progress)
       progress(std::max(double(timing.steps) / options.maxSteps,
                         timing.seconds / options.budget));
@@ -195,15 +167,20 @@ Status Stopwatch::timeSteps() {
 }
 
 /// Whole contexts, the first of them only to touch the memory.
-Status Stopwatch::timeContexts() {
+static Status timeContexts(StepTimer &timer, const TimingOptions &options,
+                           const ProgressFunction &progress, Timing &timing) {
   int64_t length = std::max<int64_t>(1, options.threshold - 1);
   for (bool isTimed : {false, true}) {
-    if (isTimed)
-      if (Status status = pool->reset(slots); !status)
-        return status;
+    if (Status status = timer.restart(); !status)
+      return status;
     for (int64_t i = 0; i < length; ++i) {
-      if (Status status = step(isTimed); !status)
-        return status;
+      Result<double> seconds = timer.step();
+      if (!seconds)
+        return seconds.status();
+      if (isTimed) {
+        timing.seconds += *seconds;
+        ++timing.steps;
+      }
       if (progress)
         progress((isTimed + double(i + 1) / length) / 2);
     }
@@ -211,20 +188,18 @@ Status Stopwatch::timeContexts() {
   return Status();
 }
 
-Result<Timing> Stopwatch::run() {
-  if (Status status = begin(); !status)
-    return status;
-  Status status =
-      program.route() == RouteKind::KvOnly ? timeContexts() : timeSteps();
-  if (!status)
-    return status;
-  timing.rows = options.rows;
-  timing.seconds /= static_cast<double>(timing.steps);
-  return timing;
-}
-
 Result<Timing> tool::timeDecode(const Program &program, const Trace &trace,
                                 const TimingOptions &options,
                                 const ProgressFunction &progress) {
-  return Stopwatch(program, trace, options, progress).run();
+  StepTimer timer(program, trace, options);
+  if (Status status = timer.prepare(); !status)
+    return status;
+  Timing timing;
+  timing.rows = options.rows;
+  auto measure =
+      program.route() == RouteKind::KvOnly ? timeContexts : timeSteps;
+  if (Status status = measure(timer, options, progress, timing); !status)
+    return status;
+  timing.seconds /= static_cast<double>(timing.steps);
+  return timing;
 }

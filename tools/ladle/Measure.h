@@ -11,9 +11,10 @@
 #ifndef LADLE_TOOLS_LADLE_MEASURE_H
 #define LADLE_TOOLS_LADLE_MEASURE_H
 
-#include "ladle/program.h"
+#include "ladle/decode.h"
 #include "runtime/check/RandomInputs.h"
 #include "runtime/check/TraceCheck.h"
+#include "tools/ladle/Feeder.h"
 
 #include <functional>
 
@@ -49,8 +50,37 @@ struct TimingOptions {
 struct Timing {
   int64_t rows = 0, steps = 0;
   double seconds = 0; ///< a step, on average
-  /// The least seconds of a step at each fill, for rows in phase.
-  std::vector<double> byFill;
+};
+
+/// Steps of one program over a pool of its own, one after the other. What the
+/// constructor is given must outlive it.
+class StepTimer {
+public:
+  StepTimer(const Program &program, const check::Trace &trace,
+            const TimingOptions &options)
+      : program(program), options(options),
+        feeder(program.signature(), trace, options.rows) {}
+
+  /// Allocates the pool, writes every state once and brings the rows to their
+  /// fills.
+  Status prepare();
+  /// The seconds of a step, without those that gathering its inputs takes.
+  Result<double> step();
+  /// Resets all rows.
+  Status restart();
+
+private:
+  Status begin();
+  Status spreadFills();
+
+  const Program &program;
+  TimingOptions options;
+  Feeder feeder;
+  std::optional<Pool> pool;
+  std::optional<Decoder> decoder;
+  StepArguments arguments;
+  std::vector<int32_t> slots, activeSlots;
+  int64_t token = 0;
 };
 
 /// Decodes with the states that earlier tokens left. Rows of large batches are

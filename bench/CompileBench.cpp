@@ -1,9 +1,9 @@
-//===- CompilationTime.cpp - the time a program takes to compile ----------===//
+//===- CompileBench.cpp - the time a program takes to compile -------------===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ladle_compile_time FILE [ROUTE [REPEATS]]
+// ladle_compile_bench FILE [ROUTE [REPEATS]]
 //
 // Prints the time from a file to callable kernels, with and without the disk
 // cache, in wall-clock time and in processor time, which does not count what
@@ -47,7 +47,7 @@ static bool measure(const char *label, const char *path,
 
 int main(int argc, char **argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: ladle_compile_time FILE [ROUTE [REPEATS]]\n");
+    std::fprintf(stderr, "usage: ladle_compile_bench FILE [ROUTE [REPEATS]]\n");
     return 2;
   }
   std::printf("start    %8.1f ms processor until main\n", processorTime());

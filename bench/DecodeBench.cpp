@@ -1,0 +1,310 @@
+//===- DecodeBench.cpp - decode steps against the memory's limit ----------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Decodes a batch whose states are several times the last-level cache, by one
+// route after the other. Before each step the same threads walk as much memory
+// in pieces of the same size, so that a ratio to what the memory gives compares
+// neighbours in time. Rounds of all routes follow one another; each figure is
+// the median over the rounds. The bytes of a step are those of the states, and
+// of the entries that have been cached.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ladle/compile.h"
+#include "runtime/check/Oracle.h"
+#include "tools/ladle/Host.h"
+#include "tools/ladle/Measure.h"
+#include "tools/ladle/Table.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fmt/format.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+using namespace ladle;
+using namespace ladle::tool;
+
+namespace {
+
+struct Settings {
+  std::string file = "examples/gated_delta_rule.ladle";
+  std::string preset = "qwen3-next";
+  std::vector<std::string> routes{"recurrent", "inner", "adjoint"};
+  std::vector<std::string> states{"f32", "bf16", "f16"};
+  int64_t threshold = 16, rows = 0, rounds = 7;
+  int threads = 0;
+  std::string json;
+};
+
+/// One route with one storage of the states.
+struct Subject {
+  explicit Subject(Program program) : program(std::move(program)) {}
+
+  std::string route, state;
+  Program program;
+  std::unique_ptr<StepTimer> timer;
+  double stateBytes = 0, entryBytes = 0; ///< of all rows; of one token
+  int64_t threshold = 1;
+  // A value a round.
+  std::vector<double> cycle;    ///< seconds of a step over whole cycles
+  std::vector<double> stepping; ///< without the step that folds
+  std::vector<double> ofCeiling;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  size_t half = values.size() / 2;
+  return values.size() % 2 ? values[half]
+                           : (values[half - 1] + values[half]) / 2;
+}
+
+class Bench {
+public:
+  explicit Bench(const Settings &settings)
+      : settings(settings), host(Host::describe()) {}
+  Status run();
+
+private:
+  Status addSubjects(const std::string &text, const std::string &state);
+  Status measureSubject(Subject &subject);
+  double readCeiling() const {
+    return static_cast<double>(stream->bytes()) / median(readSeconds);
+  }
+  /// Bytes read and bytes written count.
+  double updateCeiling() const {
+    return 2 * static_cast<double>(stream->bytes()) / median(updateSeconds);
+  }
+  /// The median over the rounds of how much faster `a` decodes than `b`.
+  static double speedup(const Subject &a, const Subject &b);
+  const Subject *find(const std::string &route, const std::string &state) const;
+  void print() const;
+  nlohmann::ordered_json json() const;
+
+  Settings settings;
+  Host host;
+  check::Trace trace;
+  std::vector<Subject> subjects;
+  std::optional<MemoryStream> stream;
+  std::vector<double> readSeconds, updateSeconds; ///< of passes over the memory
+};
+
+} // namespace
+
+Status Bench::addSubjects(const std::string &text, const std::string &state) {
+  for (const std::string &route : settings.routes) {
+    CompileOptions options;
+    options.preset = settings.preset;
+    options.stateType = state;
+    options.route = route;
+    options.capacity = settings.threshold;
+    Result<Program> program = compileSource(text, settings.file, options);
+    if (!program)
+      return program.status();
+    Subject &subject = subjects.emplace_back(std::move(*program));
+    subject.route = route;
+    subject.state = state;
+    subject.threshold = route == "recurrent" ? 1 : settings.threshold;
+    double bytes = 0;
+    for (const StateSpec &spec : subject.program.signature().states)
+      bytes += static_cast<double>(spec.heads * spec.keySize * spec.valueSize *
+                                   sizeInBytes(spec.dtype));
+    if (settings.rows == 0)
+      settings.rows = static_cast<int64_t>(
+          4.0 * static_cast<double>(host.cacheBytes()) / bytes + 1);
+    subject.stateBytes = bytes * static_cast<double>(settings.rows);
+    for (const TensorSpec &field : subject.program.fields()) {
+      auto size = static_cast<double>(settings.rows * sizeInBytes(field.dtype));
+      for (int64_t extent : field.shape)
+        size *= static_cast<double>(extent);
+      subject.entryBytes += size;
+    }
+  }
+  return Status();
+}
+
+Status Bench::measureSubject(Subject &subject) {
+  int64_t m = subject.threshold, cycles = std::max<int64_t>(1, 16 / m);
+  double all = 0, stepping = 0, ceiling = 0, bytes = 0, ceilingBytes = 0;
+  for (int64_t step = 0; step < m * cycles; ++step) {
+    // A pass before each step: the machine may be faster a second later.
+    double seconds = m == 1 ? stream->update() : stream->read();
+    (m == 1 ? updateSeconds : readSeconds).push_back(seconds);
+    Result<double> taken = subject.timer->step();
+    if (!taken)
+      return taken.status();
+    all += *taken;
+    if (getenv("FILL")) printf("%s fill %ld: step %.2f ms, ceiling %.2f ms\n", subject.route.c_str(), step%m, *taken*1e3, seconds*1e3);
+    // All rows are in phase: they fold together, in the last step of a cycle.
+    int64_t fill = step % m;
+    if (m > 1 && fill == m - 1)
+      continue;
+    stepping += *taken;
+    ceiling += seconds;
+    ceilingBytes += static_cast<double>(stream->bytes());
+    bytes +=
+        subject.stateBytes + static_cast<double>(fill) * subject.entryBytes;
+  }
+  double steps = static_cast<double>(m * cycles);
+  double withoutFold = m == 1 ? steps : steps - static_cast<double>(cycles);
+  subject.cycle.push_back(all / steps);
+  subject.stepping.push_back(stepping / withoutFold);
+  subject.ofCeiling.push_back(bytes / stepping / (ceilingBytes / ceiling));
+  return Status();
+}
+
+double Bench::speedup(const Subject &a, const Subject &b) {
+  std::vector<double> ratios;
+  for (size_t round = 0; round < a.cycle.size(); ++round)
+    ratios.push_back(b.cycle[round] / a.cycle[round]);
+  return median(ratios);
+}
+
+const Subject *Bench::find(const std::string &route,
+                           const std::string &state) const {
+  for (const Subject &subject : subjects)
+    if (subject.route == route && subject.state == state)
+      return &subject;
+  return nullptr;
+}
+
+void Bench::print() const {
+  fmt::print("{} {}, {} rows, m = {}, on {}, {} threads\n", settings.file,
+             settings.preset, settings.rows, settings.threshold, host.processor,
+             settings.threads ? settings.threads : host.cores);
+  fmt::print("ceilings: {:.1f} GB/s reading, {:.1f} GB/s updating in place; an "
+             "update of a state takes {:.2f} times a read\n\n",
+             readCeiling() / 1e9, updateCeiling() / 1e9,
+             2 * readCeiling() / updateCeiling());
+  Table table({"route", "states", "a step,\nno fold", "of the\nceiling",
+               "a step,\namortised", "faster than\nrecurrent",
+               "faster than\nf32"});
+  for (const Subject &subject : subjects) {
+    auto against = [&](const std::string &route, const std::string &state) {
+      const Subject *other = find(route, state);
+      return other && other != &subject
+                 ? fmt::format("{:.2f}", speedup(subject, *other))
+                 : std::string("-");
+    };
+    table.add(
+        {subject.route, subject.state, formatTime(median(subject.stepping)),
+         fmt::format("{:.0f} %", 100 * median(subject.ofCeiling)),
+         formatTime(median(subject.cycle)), against("recurrent", subject.state),
+         against(subject.route, "f32")});
+  }
+  fmt::print("{}", table.str());
+}
+
+nlohmann::ordered_json Bench::json() const {
+  nlohmann::ordered_json result;
+  std::time_t now = std::time(nullptr);
+  char date[32];
+  std::strftime(date, sizeof(date), "%Y-%m-%d", std::gmtime(&now));
+  result["date"] = date;
+  result["processor"] = host.processor;
+  result["threads"] = settings.threads ? settings.threads : host.cores;
+  result["last_level_cache"] = host.lastLevel;
+  result["file"] = settings.file;
+  result["preset"] = settings.preset;
+  result["rows"] = settings.rows;
+  result["threshold"] = settings.threshold;
+  result["rounds"] = settings.rounds;
+  result["read_ceiling"] = readCeiling();
+  result["update_ceiling"] = updateCeiling();
+  for (const Subject &subject : subjects) {
+    nlohmann::ordered_json entry;
+    entry["route"] = subject.route;
+    entry["states"] = subject.state;
+    entry["state_bytes"] = subject.stateBytes;
+    entry["seconds_without_fold"] = median(subject.stepping);
+    entry["of_ceiling"] = median(subject.ofCeiling);
+    entry["seconds_amortised"] = median(subject.cycle);
+    if (const Subject *other = find("recurrent", subject.state))
+      entry["speedup_over_recurrent"] = speedup(subject, *other);
+    if (const Subject *other = find(subject.route, "f32"))
+      entry["speedup_over_f32"] = speedup(subject, *other);
+    result["subjects"].push_back(entry);
+  }
+  return result;
+}
+
+Status Bench::run() {
+  std::ifstream file(settings.file, std::ios::binary);
+  if (!file)
+    return Status(ErrorCode::InvalidArgument,
+                  fmt::format("cannot read '{}'", settings.file));
+  std::stringstream contents;
+  contents << file.rdbuf();
+  std::string messages;
+  frontend::ElaborationOptions elaboration;
+  elaboration.preset = settings.preset;
+  auto oracle = check::compileOracle(settings.file, contents.str(), elaboration,
+                                     messages, interpreter::Precision::Float64);
+  if (!oracle)
+    return Status(ErrorCode::InvalidData, messages);
+  trace = makeRandomTrace(*oracle, /*tokens=*/64, /*seed=*/1);
+
+  for (const std::string &state : settings.states)
+    if (Status status = addSubjects(contents.str(), state); !status)
+      return status;
+  for (Subject &subject : subjects) {
+    TimingOptions timing;
+    timing.rows = settings.rows;
+    timing.threshold = subject.threshold;
+    timing.threads = settings.threads;
+    timing.inPhase = true;
+    subject.timer = std::make_unique<StepTimer>(subject.program, trace, timing);
+    if (Status status = subject.timer->prepare(); !status)
+      return status;
+  }
+  stream.emplace(static_cast<int64_t>(subjects.front().stateBytes),
+                 settings.threads);
+  if (stream->bytes() == 0)
+    return Status(ErrorCode::ResourceExhausted,
+                  "no memory to measure its bandwidth");
+  stream->read();
+  Progress progress;
+  for (int64_t round = 0; round < settings.rounds; ++round) {
+    progress.show("rounds", static_cast<double>(round),
+                  static_cast<double>(settings.rounds));
+    readSeconds.push_back(stream->read());
+    updateSeconds.push_back(stream->update());
+    for (Subject &subject : subjects)
+      if (Status status = measureSubject(subject); !status)
+        return status;
+  }
+  progress.clear();
+  print();
+  if (!settings.json.empty())
+    std::ofstream(settings.json) << json().dump(2) << '\n';
+  return Status();
+}
+
+int main(int argc, char **argv) {
+  Settings settings;
+  CLI::App app("decode steps against the limit of the memory");
+  app.add_option("file", settings.file, "a .ladle file")->capture_default_str();
+  app.add_option("--preset", settings.preset)->capture_default_str();
+  app.add_option("--routes", settings.routes)->delimiter(',');
+  app.add_option("--states", settings.states)->delimiter(',');
+  app.add_option("--threshold", settings.threshold, "m, the entries of a cycle")
+      ->check(CLI::Range(2, 64))
+      ->capture_default_str();
+  app.add_option("--rows", settings.rows,
+                 "rows of the batch (default: f32 states of four times the "
+                 "last-level cache)");
+  app.add_option("--rounds", settings.rounds)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--threads", settings.threads);
+  app.add_option("--json", settings.json, "a file for the figures");
+  CLI11_PARSE(app, argc, argv);
+  if (Status status = Bench(settings).run(); !status) {
+    fmt::print(stderr, "error: {}\n", status.message());
+    return 1;
+  }
+  return 0;
+}
