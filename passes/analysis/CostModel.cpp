@@ -243,18 +243,29 @@ double RouteCost::separateCycleBytes(double m) const {
   return decode.bytes(0) + decode.entryRead * (m - 1) / 2 + fold->bytes(m) / m;
 }
 
+/// Seconds of one row: memory and arithmetic overlap within a step.
+static double stepSeconds(const StepCost &cost, double h,
+                          const Machine &machine) {
+  // In-place updates stream slower than reads; split the bytes by kind.
+  double updated =
+      cost.stateWritten > 0 ? cost.stateRead + cost.stateWritten : 0;
+  double memory = updated / machine.updateBandwidth +
+                  (cost.bytes(h) - updated) / machine.readBandwidth;
+  return std::max(memory, cost.flopsAt(h) / machine.flopRate);
+}
+
 double RouteCost::seconds(const Machine &machine, double batch,
                           double m) const {
-  // In-place updates stream slower than reads; split the bytes by kind.
-  double updated = 0;
+  double row = 0;
   if (!decodeFold)
-    updated = decode.stateRead + decode.stateWritten;
-  else if (route != Route::KvOnly)
-    updated = (decodeFold->stateRead + decodeFold->stateWritten) / m;
-  double memory = updated / machine.updateBandwidth +
-                  (cycleBytes(m) - updated) / machine.readBandwidth;
-  return machine.launch +
-         batch * std::max(memory, cycleFlops(m) / machine.flopRate);
+    row = stepSeconds(decode, 0, machine);
+  else if (route == Route::KvOnly)
+    row = stepSeconds(decode, m - 1, machine);
+  else
+    row = ((m - 1) * stepSeconds(decode, std::max(0.0, m - 2) / 2, machine) +
+           stepSeconds(*decodeFold, m - 1, machine)) /
+          m;
+  return machine.launch + batch * row;
 }
 
 int64_t RouteCost::bestThreshold(const Machine &machine, double batch,

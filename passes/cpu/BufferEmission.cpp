@@ -215,7 +215,8 @@ LogicalResult Kernel::emitReadBuffer(ReadBufferOp op) {
           memref::StoreOp::create(b, scaled(b, dot(key, component), scale),
                                   weights,
                                   ValueRange{constantIndex(at++), position});
-    scf::YieldOp::create(b, next);
+    if (!next.empty())
+      scf::YieldOp::create(b, next);
   }
   SmallVector<Value> results =
       sumWeightedValues(weights, sums, [&](Value entry) {
