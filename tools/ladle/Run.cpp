@@ -27,7 +27,7 @@ constexpr int64_t randomTokens = 512;
 /// Rows that are compared with the oracle, at offsets spread over the trace.
 constexpr int64_t comparedRows = 3;
 /// Seconds of timed steps, at the large batch and at batch 1.
-constexpr double chosenBudget = 30, otherBudget = 8, singleBudget = 2;
+constexpr double chosenBudget = 240, otherBudget = 5, singleBudget = 2;
 constexpr double bandwidthSeconds = 1.5;
 
 class RunCommand {
