@@ -137,7 +137,6 @@ Status Bench::measureSubject(Subject &subject) {
     if (!taken)
       return taken.status();
     all += *taken;
-    if (getenv("FILL")) printf("%s fill %ld: step %.2f ms, ceiling %.2f ms\n", subject.route.c_str(), step%m, *taken*1e3, seconds*1e3);
     // All rows are in phase: they fold together, in the last step of a cycle.
     int64_t fill = step % m;
     if (m > 1 && fill == m - 1)
