@@ -29,17 +29,24 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang\ -fno-pch-timestamp>)
 endif()
 
-# ladle_compiler_library(NAME sources... [LINK libs...] [DEPENDS targets...])
+# ladle_compiler_library(NAME sources... [LINK libs...] [DEPENDS targets...]
+#                        [INSTALL])
 # A library that includes MLIR: no RTTI, no exceptions, as LLVM was built.
+# INSTALL: a part of ladle_jit, which programs of others link.
 function(ladle_compiler_library name)
-  cmake_parse_arguments(ARG "" "" "LINK;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "INSTALL" "" "LINK;DEPENDS" ${ARGN})
   add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
   target_compile_options(${name} PRIVATE -fno-rtti -fno-exceptions)
   target_precompile_headers(${name} REUSE_FROM ladle_pch)
-  target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE ladle_options)
+  target_link_libraries(${name}
+    PUBLIC ${ARG_LINK} PRIVATE $<BUILD_INTERFACE:ladle_options>)
   ladle_link_mlir(${name} PUBLIC)
   if(ARG_DEPENDS)
     add_dependencies(${name} ${ARG_DEPENDS})
+  endif()
+  # The archives of the portable binary stay in its build.
+  if(ARG_INSTALL AND NOT LADLE_STATIC)
+    install(TARGETS ${name} EXPORT LadleTargets)
   endif()
 endfunction()
 
