@@ -28,10 +28,9 @@ static void line(const char *what, const std::string &value) {
 /// The first of these libraries that can be loaded.
 static std::string findLibrary(std::initializer_list<const char *> names) {
   for (const char *name : names)
-    if (void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL)) {
-      dlclose(library);
+    // Stays loaded: libraries lose what they allocated when they are closed.
+    if (dlopen(name, RTLD_LAZY | RTLD_LOCAL))
       return name;
-    }
   return "";
 }
 
