@@ -53,7 +53,8 @@ int main(int argc, char **argv) {
   std::printf("start    %8.1f ms processor until main\n", processorTime());
   CompileOptions options;
   options.route = argc > 2 ? argv[2] : "auto";
-  int repeats = argc > 3 ? std::atoi(argv[3]) : 5;
+  int repeats =
+      argc > 3 ? static_cast<int>(std::strtol(argv[3], nullptr, 10)) : 5;
   if (!measure("cached", argv[1], options, repeats))
     return 1;
   options.useDiskCache = false;

@@ -157,6 +157,7 @@ Status Bench::measureSubject(Subject &subject) {
 
 double Bench::speedup(const Subject &a, const Subject &b) {
   std::vector<double> ratios;
+  ratios.reserve(a.cycle.size());
   for (size_t round = 0; round < a.cycle.size(); ++round)
     ratios.push_back(b.cycle[round] / a.cycle[round]);
   return median(ratios);

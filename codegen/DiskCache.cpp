@@ -133,7 +133,7 @@ std::optional<DiskCache::Entry> DiskCache::lookup(llvm::StringRef key) const {
   if (fs::openFileForRead(path, descriptor))
     return std::nullopt;
   fs::file_t file = fs::convertFDToNativeFile(descriptor);
-  llvm::scope_exit close([&] { fs::closeFile(file); });
+  llvm::scope_exit close([&] { (void)fs::closeFile(file); });
 
   fs::file_status status;
   if (fs::status(descriptor, status) ||
@@ -145,7 +145,7 @@ std::optional<DiskCache::Entry> DiskCache::lookup(llvm::StringRef key) const {
     return std::nullopt;
   auto parts = deserialize((*memory)->getBuffer());
   if (!parts) {
-    fs::remove(path);
+    (void)fs::remove(path);
     return std::nullopt;
   }
   // The time of the last use decides what is trimmed. Access times would do
@@ -182,7 +182,7 @@ llvm::Error DiskCache::store(llvm::StringRef key,
   if (!code)
     code = fs::rename(temporary, pathOf(key));
   if (code) {
-    fs::remove(temporary);
+    (void)fs::remove(temporary);
     return llvm::createFileError(temporary, code);
   }
   trim(limit);
@@ -229,7 +229,7 @@ DiskCache::Removed DiskCache::trim(uint64_t limit) const {
     auto status = it->status();
     if (status && llvm::StringRef(it->path()).ends_with(".tmp") &&
         now - status->getLastModificationTime() > kStaleAge)
-      fs::remove(it->path());
+      (void)fs::remove(it->path());
   }
   return removed;
 }

@@ -211,8 +211,8 @@ Status Decoder::Impl::step(const StepArguments &arguments) {
 //===----------------------------------------------------------------------===//
 
 Decoder::Decoder(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
-Decoder::Decoder(Decoder &&) = default;
-Decoder &Decoder::operator=(Decoder &&) = default;
+Decoder::Decoder(Decoder &&) noexcept = default;
+Decoder &Decoder::operator=(Decoder &&) noexcept = default;
 Decoder::~Decoder() = default;
 
 Result<Decoder> Decoder::create(const Program &program, Pool &pool,

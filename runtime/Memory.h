@@ -17,9 +17,9 @@ namespace ladle {
 class Memory {
 public:
   Memory() = default;
-  Memory(Memory &&other)
+  Memory(Memory &&other) noexcept
       : pages(std::exchange(other.pages, nullptr)), bytes(other.bytes) {}
-  Memory &operator=(Memory &&other) {
+  Memory &operator=(Memory &&other) noexcept {
     std::swap(pages, other.pages);
     std::swap(bytes, other.bytes);
     return *this;

@@ -15,8 +15,8 @@
 using namespace ladle;
 
 Pool::Pool(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
-Pool::Pool(Pool &&) = default;
-Pool &Pool::operator=(Pool &&) = default;
+Pool::Pool(Pool &&) noexcept = default;
+Pool &Pool::operator=(Pool &&) noexcept = default;
 Pool::~Pool() = default;
 
 //===----------------------------------------------------------------------===//

@@ -64,6 +64,7 @@ Status Safetensors::write(const std::string &path,
                           const std::map<std::string, std::string> &metadata) {
   // Wide elements first, so that every tensor is aligned to its own.
   std::vector<std::pair<const std::string *, const TensorView *>> ordered;
+  ordered.reserve(tensors.size());
   for (const auto &[name, tensor] : tensors)
     ordered.emplace_back(&name, &tensor);
   std::sort(ordered.begin(), ordered.end(), [](const auto &a, const auto &b) {

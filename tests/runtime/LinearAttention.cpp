@@ -57,33 +57,33 @@ struct Arguments {
 
 using State = float[valueSize][keySize];
 
-void applyEntry(State &S, float decay, const float *key, const float *value) {
+void applyEntry(State &s, float decay, const float *key, const float *value) {
   for (int64_t v = 0; v < valueSize; ++v)
     for (int64_t k = 0; k < keySize; ++k)
-      S[v][k] = decay * S[v][k] + key[k] * value[v];
+      s[v][k] = decay * s[v][k] + key[k] * value[v];
 }
 
 /// The state of the read slot with all its entries.
-void loadState(const Arguments &args, int64_t h, RouteKind route, State &S) {
+void loadState(const Arguments &args, int64_t h, RouteKind route, State &s) {
   for (int64_t v = 0; v < valueSize; ++v)
     for (int64_t k = 0; k < keySize; ++k)
-      S[v][k] = route == RouteKind::KvOnly
+      s[v][k] = route == RouteKind::KvOnly
                     ? 0.0f
                     : at(args.state, args.readSlot, h, v, k);
   if (!args.keys)
     return;
   for (int64_t j = 0; j < args.length; ++j) {
     int64_t entry = (args.base + j) % capacity;
-    applyEntry(S, at(args.decays, args.readSlot, h, entry),
+    applyEntry(s, at(args.decays, args.readSlot, h, entry),
                &at(args.keys, args.readSlot, h, entry, 0),
                &at(args.values, args.readSlot, h, entry, 0));
   }
 }
 
-void storeState(const Arguments &args, int64_t h, const State &S) {
+void storeState(const Arguments &args, int64_t h, const State &s) {
   for (int64_t v = 0; v < valueSize; ++v)
     for (int64_t k = 0; k < keySize; ++k)
-      at(args.state, args.writeSlot, h, v, k) = S[v][k];
+      at(args.state, args.writeSlot, h, v, k) = s[v][k];
 }
 
 void append(const Arguments &args, int64_t h, const float *value) {
@@ -98,18 +98,18 @@ template <RouteKind route, FormKind form> void kernel(void **arguments) {
   constexpr bool usesBuffer = route != RouteKind::Recurrent;
   Arguments args(arguments, usesBuffer);
   for (int64_t h = args.headBegin; h < args.headEnd; ++h) {
-    State S;
-    loadState(args, h, route, S);
+    State s;
+    loadState(args, h, route, s);
     if (form == FormKind::Fold) {
-      storeState(args, h, S);
+      storeState(args, h, s);
       continue;
     }
     const float *value = &at(args.v, args.row, h, 0);
-    applyEntry(S, at(args.a, args.row, h), &at(args.k, args.row, h, 0), value);
+    applyEntry(s, at(args.a, args.row, h), &at(args.k, args.row, h, 0), value);
     for (int64_t v = 0; v < valueSize; ++v) {
       float sum = 0;
       for (int64_t k = 0; k < keySize; ++k)
-        sum += S[v][k] * at(args.q, args.row, h, k);
+        sum += s[v][k] * at(args.q, args.row, h, k);
       at(args.y, args.row, h, v) = sum + at(args.bias, h) +
                                    at(args.previous, args.readSlot, h, v) +
                                    at(args.s, args.row, 0, v);
@@ -120,7 +120,7 @@ template <RouteKind route, FormKind form> void kernel(void **arguments) {
     if (usesBuffer && form == FormKind::Decode)
       append(args, h, value);
     else
-      storeState(args, h, S);
+      storeState(args, h, s);
   }
 }
 

@@ -19,7 +19,6 @@
 using namespace ladle;
 using namespace ladle::tool;
 using check::Trace;
-using check::WorstError;
 using interpreter::SpecInterpreter;
 
 namespace {

@@ -27,7 +27,7 @@ struct Planner::Impl {
 };
 
 Planner::Planner(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
-Planner::Planner(Planner &&) = default;
+Planner::Planner(Planner &&) noexcept = default;
 Planner::~Planner() = default;
 
 const std::string &Planner::recurrence() const { return impl->recurrence; }

@@ -51,7 +51,7 @@ class Planner {
 public:
   /// Nothing, with the errors on stderr, if the file has any.
   static std::optional<Planner> create(const SourceOptions &source);
-  Planner(Planner &&);
+  Planner(Planner &&) noexcept;
   ~Planner();
 
   const std::string &recurrence() const;

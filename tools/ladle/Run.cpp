@@ -58,7 +58,7 @@ private:
 } // namespace
 
 static int fail(const Status &status) {
-  std::string message = status.message();
+  const std::string &message = status.message();
   // Diagnostics of the compiler bring their own "error:".
   bool isDiagnostic = message.find("error:") != std::string::npos;
   std::fprintf(stderr, "%s%s\n",

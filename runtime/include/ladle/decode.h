@@ -51,8 +51,8 @@ public:
   /// than the program's, or the head range does not fit.
   static Result<Decoder> create(const Program &program, Pool &pool,
                                 const DecoderOptions &options = {});
-  Decoder(Decoder &&);
-  Decoder &operator=(Decoder &&);
+  Decoder(Decoder &&) noexcept;
+  Decoder &operator=(Decoder &&) noexcept;
   ~Decoder();
 
   int threads() const;

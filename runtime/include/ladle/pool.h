@@ -64,8 +64,8 @@ public:
   /// first touched.
   static Result<Pool> create(const Program &program,
                              const PoolOptions &options);
-  Pool(Pool &&);
-  Pool &operator=(Pool &&);
+  Pool(Pool &&) noexcept;
+  Pool &operator=(Pool &&) noexcept;
   ~Pool();
 
   int64_t slots() const;
