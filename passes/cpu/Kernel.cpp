@@ -10,6 +10,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/build/MemoryLayout.h"
 #include "passes/cpu/ScheduleInfo.h"
 
 using namespace mlir;
@@ -19,71 +20,13 @@ using namespace ladle;
 // Arguments
 //===----------------------------------------------------------------------===//
 
-/// Memory of shape [outer, heads, ...]. Whoever calls may stride rows and
-/// heads of an input; what a pool owns is dense within a slot. The innermost
-/// dimension is contiguous unless it is the one that counts heads.
-static MemRefType memoryType(ArrayRef<int64_t> shape, Type elementType,
-                             bool denseWithinOuter, bool hasOuter) {
-  SmallVector<int64_t> sizes;
-  if (hasOuter)
-    sizes.push_back(ShapedType::kDynamic);
-  llvm::append_range(sizes, shape);
-  SmallVector<int64_t> strides(sizes.size(), ShapedType::kDynamic);
-  if (denseWithinOuter) {
-    int64_t stride = 1;
-    for (size_t i = sizes.size(); i-- > 1;) {
-      strides[i] = stride;
-      stride *= sizes[i];
-    }
-  } else if (shape.size() > 1) {
-    strides.back() = 1;
-  }
-  return MemRefType::get(sizes, elementType,
-                         StridedLayoutAttr::get(elementType.getContext(),
-                                                ShapedType::kDynamic, strides));
-}
-
 void Kernel::createFunction() {
   Type index = b.getIndexType();
   SmallVector<Type> types(7, index);
-  SmallVector<int64_t> shape;
-  for (BlockArgument argument : step.getBody().getArguments()) {
-    switch (step.getArgumentKind(argument.getArgNumber())) {
-    case ArgumentKind::Param:
-    case ArgumentKind::Token:
-    case ArgumentKind::Carry: {
-      auto tensor = cast<RankedTensorType>(argument.getType());
-      ArgumentKind kind = step.getArgumentKind(argument.getArgNumber());
-      types.push_back(memoryType(tensor.getShape(), tensor.getElementType(),
-                                 kind == ArgumentKind::Carry,
-                                 kind != ArgumentKind::Param));
-      break;
-    }
-    case ArgumentKind::State: {
-      auto pool = cast<PoolType>(argument.getType());
-      types.push_back(memoryType(
-          {pool.getHeads(), pool.getValueSize(), pool.getKeySize()},
-          pool.getElementType(), /*denseWithinOuter=*/true, /*hasOuter=*/true));
-      break;
-    }
-    case ArgumentKind::Buffer: {
-      auto buffer = cast<BufferType>(argument.getType());
-      for (FieldAttr field : buffer.getFields()) {
-        shape.assign({field.getShape().front(), buffer.getCapacity()});
-        llvm::append_range(shape, field.getShape().drop_front());
-        types.push_back(memoryType(shape, field.getElementType(),
-                                   /*denseWithinOuter=*/true,
-                                   /*hasOuter=*/true));
-      }
-      break;
-    }
-    }
-  }
-  for (Type type : step.getOutputTypes().getAsValueRange<TypeAttr>()) {
-    auto tensor = cast<RankedTensorType>(type);
-    types.push_back(memoryType(tensor.getShape(), tensor.getElementType(),
-                               /*denseWithinOuter=*/false, /*hasOuter=*/true));
-  }
+  for (BlockArgument argument : step.getBody().getArguments())
+    llvm::append_range(types, memoryTypesOf(step, argument));
+  for (Type type : step.getOutputTypes().getAsValueRange<TypeAttr>())
+    types.push_back(memoryTypeOfOutput(cast<RankedTensorType>(type)));
 
   b.setInsertionPoint(step);
   function =

@@ -1,0 +1,69 @@
+//===- MemoryLayout.cpp - how a step's arguments lie in memory ------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/build/MemoryLayout.h"
+
+using namespace mlir;
+using namespace ladle;
+
+MemRefType ladle::memoryType(ArrayRef<int64_t> shape, Type elementType,
+                             bool denseWithinOuter, bool hasOuter) {
+  SmallVector<int64_t> sizes;
+  if (hasOuter)
+    sizes.push_back(ShapedType::kDynamic);
+  llvm::append_range(sizes, shape);
+  SmallVector<int64_t> strides(sizes.size(), ShapedType::kDynamic);
+  if (denseWithinOuter) {
+    int64_t stride = 1;
+    for (size_t i = sizes.size(); i-- > 1;) {
+      strides[i] = stride;
+      stride *= sizes[i];
+    }
+  } else if (shape.size() > 1) {
+    strides.back() = 1;
+  }
+  return MemRefType::get(sizes, elementType,
+                         StridedLayoutAttr::get(elementType.getContext(),
+                                                ShapedType::kDynamic, strides));
+}
+
+SmallVector<MemRefType> ladle::memoryTypesOf(StepOp step,
+                                             BlockArgument argument) {
+  ArgumentKind kind = step.getArgumentKind(argument.getArgNumber());
+  switch (kind) {
+  case ArgumentKind::Param:
+  case ArgumentKind::Token:
+  case ArgumentKind::Carry: {
+    auto tensor = cast<RankedTensorType>(argument.getType());
+    return {memoryType(tensor.getShape(), tensor.getElementType(),
+                       kind == ArgumentKind::Carry,
+                       kind != ArgumentKind::Param)};
+  }
+  case ArgumentKind::State: {
+    auto pool = cast<PoolType>(argument.getType());
+    return {memoryType(
+        {pool.getHeads(), pool.getValueSize(), pool.getKeySize()},
+        pool.getElementType(), /*denseWithinOuter=*/true, /*hasOuter=*/true)};
+  }
+  case ArgumentKind::Buffer:
+    break;
+  }
+  auto buffer = cast<BufferType>(argument.getType());
+  SmallVector<MemRefType> types;
+  for (FieldAttr field : buffer.getFields()) {
+    SmallVector<int64_t> shape{field.getShape().front(), buffer.getCapacity()};
+    llvm::append_range(shape, field.getShape().drop_front());
+    types.push_back(memoryType(shape, field.getElementType(),
+                               /*denseWithinOuter=*/true, /*hasOuter=*/true));
+  }
+  return types;
+}
+
+MemRefType ladle::memoryTypeOfOutput(RankedTensorType type) {
+  return memoryType(type.getShape(), type.getElementType(),
+                    /*denseWithinOuter=*/false, /*hasOuter=*/true);
+}
