@@ -99,6 +99,48 @@ def ConvertLadleToCPU : Pass<"convert-ladle-to-cpu", "::mlir::ModuleOp"> {
     "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect"];
 }
 
+def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
+  let summary = "lower steps to GPU kernels";
+  let description = [{
+    Each `ladle.step` becomes a `gpu.func` in the module `kernels`. A block takes
+    a row of the batch (y), a head and a tile of dv (x); heads that share a carry
+    share a block. A step is a decode kernel for the rows that do not fold, and a
+    decode_fold kernel for those that do: both are launched over the whole batch
+    and each leaves the other's rows alone. Rows whose slot is negative or
+    `pad_slot` get zeros.
+
+    Arguments are read slots, write slots, cursors [slots, 2] (base and length of
+    the ring), the threshold m, the pad slot, then the memory that
+    `convert-ladle-to-cpu` lists.
+
+    ```mlir
+    %S = ladle.load_state %pool : ...
+    %y = ladle.read %S, %q : ...
+    ```
+    becomes, for a thread that holds one chunk of one row,
+    ```mlir
+    %part = vector.load %pool[%slot, %head, %row, %k] {nontemporal = true} : ...
+    memref.store %mine, %whole[%c0, %thread] : memref<1x128xf32, ...>
+    gpu.barrier
+    %query = vector.load %whole[%c0, %k] : ..., vector<4xf32>
+    %product = arith.mulf %part, %query : vector<4xf32>
+    %sum = vector.reduction <add>, %product : vector<4xf32> into f32
+    %other, %valid = gpu.shuffle xor %sum, %c1_i32, %c32_i32 : f32
+    ```
+    A head of the state that one block must hold and cannot is an error.
+  }];
+  let dependentDialects = [
+    "::mlir::arith::ArithDialect", "::mlir::gpu::GPUDialect",
+    "::mlir::math::MathDialect", "::mlir::memref::MemRefDialect",
+    "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect"];
+  let options = [
+    Option<"threads", "threads", "int64_t", "128",
+           "threads of a block at least">,
+    Option<"tileRows", "tile-rows", "int64_t", "0",
+           "rows of dv in a block at most; 0 stands for all that fit">,
+  ];
+}
+
 def DeriveHistory : Pass<"ladle-derive-history", "::ladle::RecurrenceOp"> {
   let summary = "classify operands and find the legal routes";
   let description = [{

@@ -7,6 +7,7 @@
 
 #include "passes/Pipelines.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
@@ -54,6 +55,15 @@ void ladle::buildCPUPipeline(OpPassManager &pm,
   buildKernelPipeline(pm, options);
 }
 
+void ladle::buildGPUPipeline(OpPassManager &pm,
+                             const DecodePipelineOptions &options) {
+  buildStepPipeline(pm, options);
+  pm.addPass(createConvertLadleToGPU());
+  OpPassManager &kernel = pm.nest<gpu::GPUModuleOp>().nest<gpu::GPUFuncOp>();
+  kernel.addPass(createCanonicalizerPass());
+  kernel.addPass(createCSEPass());
+}
+
 namespace {
 /// The options of the pipelines on the command line of ladle-opt.
 struct CommandLineOptions : PassPipelineOptions<CommandLineOptions> {
@@ -98,5 +108,10 @@ void ladle::registerLadlePipelines() {
       "ladle-to-cpu", "recurrences to functions over memrefs",
       [](OpPassManager &pm, const CommandLineOptions &options) {
         buildCPUPipeline(pm, options.get());
+      });
+  PassPipelineRegistration<CommandLineOptions>(
+      "ladle-to-gpu", "recurrences to GPU kernels",
+      [](OpPassManager &pm, const CommandLineOptions &options) {
+        buildGPUPipeline(pm, options.get());
       });
 }

@@ -39,8 +39,12 @@ void buildKernelPipeline(mlir::OpPassManager &pm,
 void buildCPUPipeline(mlir::OpPassManager &pm,
                       const DecodePipelineOptions &options);
 
-/// The pipelines as `ladle-to-history`, `ladle-to-steps` and
-/// `ladle-to-cpu` for ladle-opt.
+/// Spec to kernel stage on the GPU: kernels in a gpu.module.
+void buildGPUPipeline(mlir::OpPassManager &pm,
+                      const DecodePipelineOptions &options);
+
+/// The pipelines as `ladle-to-history`, `ladle-to-steps`, `ladle-to-cpu` and
+/// `ladle-to-gpu` for ladle-opt.
 void registerLadlePipelines();
 
 } // namespace ladle

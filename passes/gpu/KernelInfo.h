@@ -1,0 +1,22 @@
+//===- KernelInfo.h - what a launcher knows of a GPU kernel -----*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_PASSES_GPU_KERNELINFO_H
+#define LADLE_PASSES_GPU_KERNELINFO_H
+
+#include "llvm/ADT/StringRef.h"
+
+namespace ladle {
+
+/// On a kernel: blocks along x for a row of the batch; rows are blocks along y.
+inline constexpr llvm::StringLiteral kGridBlocksAttr = "ladle.grid_blocks";
+/// On an argument: its name in the source.
+inline constexpr llvm::StringLiteral kNameAttr = "ladle.name";
+
+} // namespace ladle
+
+#endif // LADLE_PASSES_GPU_KERNELINFO_H
