@@ -54,7 +54,7 @@ constexpr uint64_t maxHeaderBytes = 100'000'000;
 class Mapping {
 public:
   Mapping(void *data, int64_t size) : data(data), size(size) {}
-  Mapping(Mapping &&other)
+  Mapping(Mapping &&other) noexcept
       : data(std::exchange(other.data, nullptr)), size(other.size) {}
   ~Mapping() {
     if (data)

@@ -81,7 +81,8 @@ Compiler::Slice Compiler::allocate(Value value) {
 }
 
 template <typename Body> void Compiler::emit(Body body) {
-  program.instructions.push_back([body](Row &row) { body(row.values.data()); });
+  program.instructions.push_back(
+      [body = std::move(body)](Row &row) { body(row.values.data()); });
 }
 
 LogicalResult Compiler::compile(Operation &nested) {
@@ -329,8 +330,12 @@ void Compiler::compileBroadcast(BroadcastOp broadcast) {
     source = index[0] / group;
     for (size_t i = 1; i < from.size(); ++i)
       source = source * from[i] + index[dims[i]];
-    for (size_t i = to.size(); i-- > 0 && ++index[i] == to[i];)
-      index[i] = 0;
+    for (size_t i = to.size(); i > 0; --i) {
+      ++index[i - 1];
+      if (index[i - 1] < to[i - 1])
+        break;
+      index[i - 1] = 0;
+    }
   }
   emit([=, sources = std::move(sources)](double *values) {
     for (size_t i = 0; i < result.size; ++i)

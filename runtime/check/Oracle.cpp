@@ -70,7 +70,7 @@ public:
                      }});
     if (failed(oracle))
       return std::nullopt;
-    return std::move(*oracle);
+    return std::optional<SpecInterpreter>(std::in_place, std::move(*oracle));
   }
 
   MLIRContext context;

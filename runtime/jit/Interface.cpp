@@ -100,9 +100,10 @@ std::vector<TensorSpec> jit::fieldsOf(StepOp step) {
   for (mlir::BlockArgument argument : buffers) {
     auto buffer = llvm::cast<BufferType>(argument.getType());
     for (FieldAttr field : buffer.getFields()) {
-      std::string name = field.getName().str();
+      std::string name;
       if (buffers.size() > 1)
-        name = step.getArgumentName(argument.getArgNumber()).str() + "." + name;
+        name.append(step.getArgumentName(argument.getArgNumber())).append(".");
+      name.append(field.getName());
       fields.push_back(
           {name, toDType(field.getElementType()), field.getShape().vec()});
     }

@@ -150,7 +150,7 @@ parse(llvm::StringRef text,
   return result;
 }
 
-static std::string toText(json::Value value) {
+static std::string toText(const json::Value &value) {
   std::string text;
   llvm::raw_string_ostream(text) << value;
   return text;

@@ -53,6 +53,7 @@ ladle::test::Jit ladle::test::jit(const std::string &text,
     return result;
   }
   std::vector<std::string> symbols;
+  symbols.reserve(names.size());
   for (const std::string &name : names)
     symbols.push_back(name + kPackedSuffix.str());
   auto loaded = loadObject(object, symbols);

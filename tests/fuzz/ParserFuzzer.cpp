@@ -14,6 +14,7 @@
 
 #include <memory>
 
+// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer names it.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   // A context keeps every type and attribute it has seen: renew it at times.
   constexpr unsigned inputsPerContext = 512;

@@ -16,6 +16,7 @@
 
 #include <string>
 
+// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer names it.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void runOne(llvm::StringRef text) {

@@ -207,18 +207,18 @@ void Explanation::printCrossings(raw_ostream &os) {
       os << "  from batch " << batch << " on: " << now << "\n";
     last = now;
   }
-  const RouteCost *short_ = nullptr;
+  const RouteCost *growing = nullptr;
   for (const RouteCost &cost : costs)
     if (cost.route == Route::KvOnly)
-      short_ = &cost;
+      growing = &cost;
   auto longChoice =
       chooseRoute(costs, machine, options.batches.back(), 0, capacity);
-  if (!short_ || !longChoice || short_->decode.entryRead == 0)
+  if (!growing || !longChoice || growing->decode.entryRead == 0)
     return;
   // The context up to which its entries are fewer bytes than a state.
   int64_t crossing = 0;
   while (crossing < (1 << 20) &&
-         short_->seconds(machine, options.batches.back(), crossing + 1) <
+         growing->seconds(machine, options.batches.back(), crossing + 1) <
              longChoice->seconds)
     ++crossing;
   os << "  kv_only is cheaper up to a context of " << crossing
