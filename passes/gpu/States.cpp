@@ -134,12 +134,19 @@ FailureOr<GpuKernel::Components> GpuKernel::emitRead(ReadOp op) {
     for (int64_t i = 0; i < rowsPerThread; ++i)
       dots.push_back(sumOverGroup(
           dotChunks(ArrayRef(*rows).slice(i * chunks, chunks), query)));
-    auto guarded = scf::IfOp::create(b, isFirstLane);
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(guarded.thenBlock());
-    for (auto [i, dot] : llvm::enumerate(dots))
+    for (auto [i, dot] : llvm::enumerate(dots)) {
+      // Threads without a row of their own have repeated the last one.
+      Value local = add(group, static_cast<int64_t>(i) * groups);
+      Value stores = isFirstLane;
+      if (static_cast<int64_t>(i + 1) * groups > schedule.tileRows)
+        stores =
+            arith::AndIOp::create(b, stores, isBelow(local, schedule.tileRows));
+      auto guarded = scf::IfOp::create(b, stores);
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(guarded.thenBlock());
       memref::StoreOp::create(b, dot, scratch,
-                              ValueRange{constantIndex(r), rowOf(i)});
+                              ValueRange{constantIndex(r), local});
+    }
   }
   barrier();
   Components result;

@@ -1,10 +1,11 @@
-//===- ladle-translate.cpp - from source files to IR ------------*- C++ -*-===//
+//===- ladle-translate.cpp - from sources and to sources --------*- C++ -*-===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
+#include "codegen/cuda/CudaPrinter.h"
 #include "dialect/LadleDialect.h"
 #include "frontend/Frontend.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -99,6 +100,15 @@ int main(int argc, char **argv) {
       importLadle, [](mlir::DialectRegistry &registry) {
         registry.insert<ladle::LadleDialect, mlir::arith::ArithDialect,
                         mlir::math::MathDialect>();
+      });
+  mlir::TranslateFromMLIRRegistration toCuda(
+      "mlir-to-cuda", "print the kernels of GPU modules as CUDA C++",
+      [](mlir::Operation *op, llvm::raw_ostream &os) {
+        return ladle::printCuda(op, os);
+      },
+      [](mlir::DialectRegistry &registry) {
+        registry.insert<ladle::LadleDialect>();
+        ladle::registerCudaPrinterDialects(registry);
       });
   return mlir::failed(
       mlir::mlirTranslateMain(argc, argv, "Ladle translation driver\n"));

@@ -1,0 +1,483 @@
+//===- KernelPrinter.cpp - one kernel as CUDA C++ -------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "codegen/cuda/KernelPrinter.h"
+#include "codegen/cuda/CudaExpressions.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/FormatVariadic.h"
+#include <limits>
+
+using namespace mlir;
+using llvm::formatv;
+
+namespace ladle::cuda {
+
+static constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+static constexpr size_t kColumns = 80;
+
+LogicalResult unsupported(Operation *op) {
+  auto diagnostic = emitError(op->getLoc())
+                    << "'" << op->getName() << "' cannot be printed as CUDA";
+  if (op->getNumOperands())
+    diagnostic.attachNote()
+        << "its operands are of type " << op->getOperandTypes();
+  diagnostic.attachNote() << "kernels are made of gpu, scf, arith, math, "
+                             "memref and vector operations on scalars and 1-D "
+                             "vectors, and compute numbers in f32";
+  return diagnostic;
+}
+
+LogicalResult unsupportedType(Location loc, Type type) {
+  auto diagnostic = emitError(loc)
+                    << "type " << type << " cannot be printed as CUDA";
+  diagnostic.attachNote() << "kernels use i1, i8 to i64, index, f16, bf16, f32 "
+                             "and 1-D vectors of them";
+  return diagnostic;
+}
+
+//===----------------------------------------------------------------------===//
+// Signatures
+//===----------------------------------------------------------------------===//
+
+static bool isStoredTo(Value memref) {
+  return llvm::any_of(memref.getUsers(), [&](Operation *user) {
+    if (auto store = dyn_cast<memref::StoreOp>(user))
+      return store.getMemref() == memref;
+    if (auto store = dyn_cast<vector::StoreOp>(user))
+      return store.getBase() == memref;
+    return false;
+  });
+}
+
+static LogicalResult stridesOf(Value memref, SmallVectorImpl<int64_t> &strides,
+                               int64_t &offset) {
+  auto type = cast<MemRefType>(memref.getType());
+  if (typeText(type.getElementType()).empty() ||
+      isa<VectorType>(type.getElementType()))
+    return unsupportedType(memref.getLoc(), type.getElementType());
+  if (succeeded(type.getStridesAndOffset(strides, offset)))
+    return success();
+  auto diagnostic = emitError(memref.getLoc())
+                    << "the layout of " << type << " cannot be printed as CUDA";
+  diagnostic.attachNote() << "elements are found by strides";
+  return diagnostic;
+}
+
+LogicalResult
+KernelPrinter::printParameters(gpu::GPUFuncOp kernel,
+                               SmallVectorImpl<std::string> &all) {
+  for (unsigned i = 0, e = kernel.getFunctionType().getNumInputs(); i < e;
+       ++i) {
+    BlockArgument argument = kernel.getArgument(i);
+    auto named = kernel.getArgAttrOfType<StringAttr>(i, "ladle.name");
+    std::string text = texts[argument] =
+        names.fresh(named ? named.getValue() : nameOf(argument.getLoc()));
+    auto memref = dyn_cast<MemRefType>(argument.getType());
+    if (!memref) {
+      std::string type = typeText(argument.getType());
+      if (type.empty())
+        return unsupportedType(argument.getLoc(), argument.getType());
+      all.push_back(formatv("{0} {1}", type, text));
+      continue;
+    }
+    if (gpu::GPUDialect::hasWorkgroupMemoryAddressSpace(memref))
+      return unsupportedType(argument.getLoc(), memref);
+    SmallVector<int64_t> sizes;
+    int64_t offset;
+    if (failed(stridesOf(argument, sizes, offset)))
+      return failure();
+    std::string element = typeText(memref.getElementType());
+    // Two pointers may be the same where one is stored to: a state, say.
+    all.push_back(
+        isStoredTo(argument)
+            ? formatv("{0} *{1}", element, text).str()
+            : formatv("const {0} *__restrict__ {1}", element, text).str());
+    for (auto [dimension, stride] : llvm::enumerate(sizes)) {
+      std::string &name = strides[argument].emplace_back();
+      if (!ShapedType::isDynamic(stride))
+        continue;
+      name = names.fresh(formatv("{0}_stride{1}", text, dimension).str());
+      all.back() += ", long long " + name;
+    }
+  }
+  return success();
+}
+
+LogicalResult KernelPrinter::printSignature(gpu::GPUFuncOp kernel) {
+  SmallVector<std::string> parameters;
+  if (failed(printParameters(kernel, parameters)))
+    return failure();
+  if (FileLineColLoc place = placeOf(kernel.getLoc()))
+    os << "// " << place.getFilename().getValue() << ':' << place.getLine()
+       << '\n';
+  std::string head = "extern \"C\" __global__ void ";
+  if (auto block = kernel.getKnownBlockSize()) {
+    int64_t threads = 1;
+    for (int32_t size : *block)
+      threads *= size;
+    head += formatv("__launch_bounds__({0}) ", threads);
+  }
+  head += kernel.getName().str() + "(";
+  std::string line = head + llvm::join(parameters, ", ") + ") {\n";
+  if (line.size() <= kColumns + 1)
+    os << line;
+  else
+    os << head << "\n    " << llvm::join(parameters, ",\n    ") << ") {\n";
+  return success();
+}
+
+LogicalResult KernelPrinter::printShared(gpu::GPUFuncOp kernel) {
+  if (kernel.getNumPrivateAttributions())
+    return unsupportedType(kernel.getPrivateAttributions()[0].getLoc(),
+                           kernel.getPrivateAttributions()[0].getType());
+  for (auto [i, memory] : llvm::enumerate(kernel.getWorkgroupAttributions())) {
+    auto type = cast<MemRefType>(memory.getType());
+    SmallVector<int64_t> sizes;
+    int64_t offset;
+    if (failed(stridesOf(memory, sizes, offset)))
+      return failure();
+    if (!type.hasStaticShape() || !type.getLayout().isIdentity()) {
+      auto diagnostic = emitError(memory.getLoc())
+                        << "workgroup memory of type " << type
+                        << " cannot be printed as CUDA";
+      diagnostic.attachNote() << "its size is static and its layout plain";
+      return diagnostic;
+    }
+    auto named = dyn_cast_or_null<StringAttr>(
+        kernel.getWorkgroupAttributionAttr(i, "ladle.name"));
+    texts[memory] =
+        names.fresh(named ? named.getValue() : nameOf(memory.getLoc()));
+    strides[memory].resize(sizes.size());
+    os << formatv("__shared__ __align__(16) {0} {1}[{2}];\n",
+                  typeText(type.getElementType()), texts[memory],
+                  type.getNumElements());
+  }
+  return success();
+}
+
+LogicalResult KernelPrinter::print(gpu::GPUFuncOp kernel) {
+  names.fresh(kernel.getName());
+  if (!kernel.getBody().hasOneBlock()) {
+    auto diagnostic = emitError(kernel.getLoc())
+                      << "kernel '" << kernel.getName() << "' has "
+                      << kernel.getBody().getBlocks().size() << " blocks";
+    diagnostic.attachNote() << "control flow is scf.for and scf.if";
+    return diagnostic;
+  }
+  if (failed(printSignature(kernel)))
+    return failure();
+  os.indent();
+  if (failed(printShared(kernel)) ||
+      failed(printBlock(kernel.getBody().front())))
+    return failure();
+  os.unindent() << "}\n";
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Control flow
+//===----------------------------------------------------------------------===//
+
+LogicalResult KernelPrinter::printRegion(Region &region) {
+  os.indent();
+  names.enter();
+  LogicalResult result = printBlock(region.front());
+  names.leave();
+  os.unindent();
+  return result;
+}
+
+/// Operations that print nothing, and so do not come between others.
+static bool isSilent(Operation *op) {
+  if (auto constant = dyn_cast<arith::ConstantOp>(op)) {
+    auto dense = dyn_cast<DenseElementsAttr>(constant.getValue());
+    return !dense || dense.isSplat();
+  }
+  return isa<vector::BroadcastOp>(op) || isSameInCuda(op);
+}
+
+LogicalResult KernelPrinter::printBlock(Block &block) {
+  auto sizeOf = [](Operation *op) -> int64_t {
+    auto vector = op->getNumResults() && isElementwise(op)
+                      ? dyn_cast<VectorType>(op->getResult(0).getType())
+                      : VectorType();
+    return vector && !isSameInCuda(op) ? vector.getNumElements() : 0;
+  };
+  for (auto op = block.begin(); op != block.end();) {
+    int64_t size = sizeOf(&*op);
+    if (!size) {
+      if (failed(printOperation(&*op)))
+        return failure();
+      ++op;
+      continue;
+    }
+    // Neighbours on as many elements share a loop.
+    SmallVector<Operation *> group;
+    for (; op != block.end() && (sizeOf(&*op) == size || isSilent(&*op)); ++op)
+      group.push_back(&*op);
+    if (failed(printElementwise(group, size)))
+      return failure();
+  }
+  return success();
+}
+
+LogicalResult KernelPrinter::printFor(scf::ForOp loop) {
+  if (loop.getUnsignedCmp()) {
+    auto diagnostic = emitError(loop.getLoc())
+                      << "an unsigned loop cannot be printed as CUDA";
+    diagnostic.attachNote() << "bounds are signed";
+    return diagnostic;
+  }
+  for (auto [init, argument, result] : llvm::zip(
+           loop.getInitArgs(), loop.getRegionIterArgs(), loop.getResults())) {
+    // The argument and the result are one variable, declared before the loop.
+    bool isNamed = !nameOf(argument.getLoc()).empty();
+    Value named = isNamed ? Value(argument) : Value(result);
+    std::string variable = declare(named), text = texts.lookup(named);
+    if (variable.empty())
+      return failure();
+    texts[argument] = text;
+    texts[result] = text;
+    if (auto splat = elements.find(init); splat != elements.end())
+      printFilled(cast<VectorType>(init.getType()), text, splat->second);
+    else
+      os << variable << " = " << use(init) << ";\n";
+  }
+  std::string begin = use(loop.getLowerBound());
+  std::string end = use(loop.getUpperBound()), step = use(loop.getStep());
+  names.enter();
+  Value index = loop.getInductionVar();
+  StringRef wanted = nameOf(index.getLoc());
+  std::string text = texts[index] =
+      wanted.empty() ? names.freshIndex() : names.fresh(wanted);
+  if (loop->hasAttr("ladle.unroll"))
+    os << "#pragma unroll\n";
+  std::string increment = getConstantIntValue(loop.getStep()) == 1
+                              ? "++" + text
+                              : text + " += " + step;
+  os << formatv("for ({0} {1} = {2}; {1} < {3}; {4}) {{\n",
+                typeText(index.getType()), text, begin, end, increment);
+  LogicalResult result = printRegion(loop.getRegion());
+  names.leave();
+  os << "}\n";
+  return result;
+}
+
+LogicalResult KernelPrinter::printIf(scf::IfOp branch) {
+  for (Value result : branch.getResults()) {
+    std::string variable = declare(result);
+    if (variable.empty())
+      return failure();
+    os << variable << ";\n";
+  }
+  os << "if (" << use(branch.getCondition()) << ") {\n";
+  if (failed(printRegion(branch.getThenRegion())))
+    return failure();
+  if (branch.elseBlock() && (branch.getNumResults() ||
+                             branch.elseBlock()->getOperations().size() > 1)) {
+    os << "} else {\n";
+    if (failed(printRegion(branch.getElseRegion())))
+      return failure();
+  }
+  os << "}\n";
+  return success();
+}
+
+LogicalResult KernelPrinter::printYield(scf::YieldOp yield) {
+  Operation *parent = yield->getParentOp();
+  SmallVector<std::string> values;
+  SmallVector<Value> variables(parent->getResults());
+  auto loop = dyn_cast<scf::ForOp>(parent);
+  for (auto [i, value] : llvm::enumerate(yield.getResults())) {
+    values.push_back(use(value));
+    if (!loop)
+      continue;
+    // An argument that an earlier assignment changes is saved before all.
+    auto argument = dyn_cast<BlockArgument>(root(value));
+    if (!argument || argument.getOwner() != loop.getBody() ||
+        argument.getArgNumber() < loop.getNumInductionVars() ||
+        argument.getArgNumber() - loop.getNumInductionVars() >= i)
+      continue;
+    std::string saved = names.fresh("old_" + texts[argument]);
+    os << formatv("const {0} {1} = {2};\n", typeText(value.getType()), saved,
+                  values.back());
+    values.back() = saved;
+  }
+  for (auto [variable, value] : llvm::zip(variables, values))
+    if (texts[variable] != value)
+      os << texts[variable] << " = " << value << ";\n";
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+/// Where an element is from the pointer of its memref. Sums of static strides
+/// are `int` where they cannot exceed it.
+std::string KernelPrinter::offset(Value memref, ValueRange indices) {
+  auto type = cast<MemRefType>(memref.getType());
+  SmallVector<int64_t> sizes;
+  int64_t constant;
+  (void)type.getStridesAndOffset(sizes, constant);
+  if (ShapedType::isDynamic(constant))
+    constant = 0;
+  auto saturate = [](int64_t a, int64_t b) {
+    int64_t product;
+    return llvm::MulOverflow(a, b, product) ? kMaxInt + 1
+                                            : std::min(product, kMaxInt + 1);
+  };
+  struct Term {
+    std::string index, factor;
+    bool isLong;
+  };
+  SmallVector<Term> terms;
+  int64_t bound = constant;
+  for (auto [i, index] : llvm::enumerate(indices)) {
+    std::string stride = strides[memref][i];
+    std::optional<int64_t> known = getConstantIntValue(index);
+    if (known == 0)
+      continue;
+    if (!stride.empty()) {
+      terms.push_back({use(index), known == 1 ? "" : stride, true});
+      if (known == 1)
+        terms.back().index = stride;
+      continue;
+    }
+    int64_t product;
+    if (known && !llvm::MulOverflow(*known, sizes[i], product)) {
+      constant += product;
+      bound += std::min(std::abs(product), kMaxInt + 1);
+      continue;
+    }
+    int64_t last = type.isDynamicDim(i)
+                       ? kMaxInt
+                       : std::max<int64_t>(type.getDimSize(i), 1) - 1;
+    int64_t most = saturate(last, std::abs(sizes[i]));
+    bound += most;
+    bool isLong = most > kMaxInt;
+    std::string text = use(index);
+    terms.push_back({(isLong ? "(long long)" : "") + text,
+                     sizes[i] == 1 ? "" : literal(sizes[i]), isLong});
+  }
+  // A sum is as wide as its first term.
+  if (bound > kMaxInt && !terms.empty() && !terms.front().isLong)
+    terms.front().index = "(long long)" + terms.front().index;
+  std::string sum;
+  for (const Term &term : terms) {
+    sum += (sum.empty() ? "" : " + ") + term.index;
+    if (!term.factor.empty())
+      sum += " * " + term.factor;
+  }
+  if (constant || sum.empty())
+    sum += (sum.empty() ? "" : " + ") + literal(constant);
+  return sum;
+}
+
+LogicalResult KernelPrinter::printLoad(Operation *load, Value memref,
+                                       ValueRange indices, bool streaming) {
+  if (!texts.contains(memref))
+    return unsupported(load);
+  std::string where = offset(memref, indices);
+  Value result = load->getResult(0);
+  auto vector = dyn_cast<VectorType>(result.getType());
+  if (!vector)
+    return define(result, formatv("{0}[{1}]", texts[memref], where).str());
+  std::string pointer =
+      where == "0" ? texts[memref] : texts[memref] + " + " + where;
+  return define(result, formatv("load_vector{0}<{1}>({2})",
+                                streaming ? "_streaming" : "",
+                                vector.getNumElements(), pointer)
+                            .str());
+}
+
+LogicalResult KernelPrinter::printStore(Operation *store, Value value,
+                                        Value memref, ValueRange indices,
+                                        bool streaming) {
+  if (!texts.contains(memref))
+    return unsupported(store);
+  std::string text = use(value);
+  std::string where = offset(memref, indices);
+  if (!isa<VectorType>(value.getType())) {
+    os << formatv("{0}[{1}] = {2};\n", texts[memref], where, text);
+    return success();
+  }
+  if (typeText(value.getType()).empty())
+    return unsupportedType(store->getLoc(), value.getType());
+  std::string pointer =
+      where == "0" ? texts[memref] : texts[memref] + " + " + where;
+  os << formatv("store_vector{0}({1}, {2});\n", streaming ? "_streaming" : "",
+                pointer, text);
+  return success();
+}
+
+LogicalResult KernelPrinter::printOperation(Operation *op) {
+  auto dimension = [&](const char *variable, gpu::Dimension which) {
+    return define(
+        op->getResult(0),
+        formatv("{0}.{1}", variable, gpu::stringifyDimension(which)).str());
+  };
+  return llvm::TypeSwitch<Operation *, LogicalResult>(op)
+      .Case<arith::ConstantOp>([&](auto) { return printConstant(op); })
+      .Case<scf::ForOp>([&](auto loop) { return printFor(loop); })
+      .Case<scf::IfOp>([&](auto branch) { return printIf(branch); })
+      .Case<scf::YieldOp>([&](auto yield) { return printYield(yield); })
+      .Case<gpu::ReturnOp>([&](auto) { return success(); })
+      .Case<gpu::BarrierOp>([&](auto) {
+        os << "block_barrier();\n";
+        return success();
+      })
+      .Case<gpu::ThreadIdOp>(
+          [&](auto id) { return dimension("threadIdx", id.getDimension()); })
+      .Case<gpu::BlockIdOp>(
+          [&](auto id) { return dimension("blockIdx", id.getDimension()); })
+      .Case<gpu::BlockDimOp>(
+          [&](auto size) { return dimension("blockDim", size.getDimension()); })
+      .Case<gpu::GridDimOp>(
+          [&](auto size) { return dimension("gridDim", size.getDimension()); })
+      .Case<memref::LoadOp>([&](auto load) {
+        return printLoad(load, load.getMemref(), load.getIndices(), false);
+      })
+      .Case<vector::LoadOp>([&](auto load) {
+        return printLoad(load, load.getBase(), load.getIndices(),
+                         load.getNontemporal());
+      })
+      .Case<memref::StoreOp>([&](auto store) {
+        return printStore(store, store.getValueToStore(), store.getMemref(),
+                          store.getIndices(), false);
+      })
+      .Case<vector::StoreOp>([&](auto store) {
+        return printStore(store, store.getValueToStore(), store.getBase(),
+                          store.getIndices(), store.getNontemporal());
+      })
+      .Default([&](Operation *) -> LogicalResult {
+        if (isSameInCuda(op)) {
+          makeAlias(op->getResult(0), op->getOperand(0));
+          return success();
+        }
+        if (!isElementwise(op))
+          return printVectorOperation(op);
+        SmallVector<std::string> operands;
+        for (Value operand : op->getOperands())
+          operands.push_back(use(operand));
+        std::string expression = elementExpression(op, operands);
+        // A condition is read where it is tested.
+        auto branch = dyn_cast_or_null<scf::IfOp>(op->getNextNode());
+        Value result = op->getResult(0);
+        if (branch && branch.getCondition() == result && result.hasOneUse() &&
+            nameOf(op->getLoc()).empty()) {
+          texts[result] = expression;
+          return success();
+        }
+        return define(result, expression);
+      });
+}
+
+} // namespace ladle::cuda

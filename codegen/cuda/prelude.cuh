@@ -1,0 +1,283 @@
+//===- prelude.cuh - what generated CUDA C++ is written in ------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Generated code includes this as "ladle_prelude.cuh". NVRTC finds it without
+// any include path: it needs neither the toolkit's headers nor a C++ library.
+// With LADLE_EMULATION the same text is compiled for the CPU, see emulation.h.
+//
+//===----------------------------------------------------------------------===//
+
+#pragma once
+
+#ifdef LADLE_EMULATION
+#include "emulation.h"
+#endif
+
+#define LADLE_INLINE static __device__ __forceinline__
+
+//===----------------------------------------------------------------------===//
+// Vectors
+//===----------------------------------------------------------------------===//
+
+namespace ladle_detail {
+/// The largest power of two, at most 16, that divides the bytes.
+template <int Bytes>
+constexpr int alignment = Bytes % 16 == 0 ? 16 : Bytes & -Bytes;
+} // namespace ladle_detail
+
+template <class T, int N>
+struct alignas(ladle_detail::alignment<N * sizeof(T)>) Vec {
+  T elements[N];
+  __device__ __forceinline__ T &operator[](int i) { return elements[i]; }
+  __device__ __forceinline__ const T &operator[](int i) const {
+    return elements[i];
+  }
+};
+
+namespace ladle_detail {
+
+/// What one access moves.
+template <int Bytes> struct WordOf;
+template <> struct WordOf<1> {
+  using type = unsigned char;
+};
+template <> struct WordOf<2> {
+  using type = unsigned short;
+};
+template <> struct WordOf<4> {
+  using type = unsigned int;
+};
+template <> struct WordOf<8> {
+  using type = uint2;
+};
+template <> struct WordOf<16> {
+  using type = uint4;
+};
+template <class V> using Word = typename WordOf<alignof(V)>::type;
+
+/// How a word is moved.
+struct Plain {
+  template <class W>
+  __device__ __forceinline__ void operator()(W *to, const W *from) const {
+    *to = *from;
+  }
+};
+struct StreamingLoad {
+  template <class W>
+  __device__ __forceinline__ void operator()(W *to, const W *from) const {
+    *to = __ldcs(from);
+  }
+};
+struct StreamingStore {
+  template <class W>
+  __device__ __forceinline__ void operator()(W *to, const W *from) const {
+    __stcs(to, *from);
+  }
+};
+/// A V as the fewest words.
+template <class V, class Move>
+LADLE_INLINE void move_words(void *to, const void *from, Move move) {
+  using W = Word<V>;
+#pragma unroll
+  for (int i = 0; i < int(sizeof(V) / sizeof(W)); ++i)
+    move(static_cast<W *>(to) + i, static_cast<const W *>(from) + i);
+}
+
+} // namespace ladle_detail
+
+/// N elements that lie one after the other; `p` is aligned like Vec<T, N>.
+template <int N, class T> LADLE_INLINE Vec<T, N> load_vector(const T *p) {
+  Vec<T, N> v;
+  ladle_detail::move_words<Vec<T, N>>(&v, p, ladle_detail::Plain{});
+  return v;
+}
+
+/// The same for what is read once: the caches drop it first.
+template <int N, class T>
+LADLE_INLINE Vec<T, N> load_vector_streaming(const T *p) {
+  Vec<T, N> v;
+  ladle_detail::move_words<Vec<T, N>>(&v, p, ladle_detail::StreamingLoad{});
+  return v;
+}
+
+template <class T, int N>
+LADLE_INLINE void store_vector(T *p, const Vec<T, N> &v) {
+  ladle_detail::move_words<Vec<T, N>>(p, &v, ladle_detail::Plain{});
+}
+
+template <class T, int N>
+LADLE_INLINE void store_vector_streaming(T *p, const Vec<T, N> &v) {
+  ladle_detail::move_words<Vec<T, N>>(p, &v, ladle_detail::StreamingStore{});
+}
+
+//===----------------------------------------------------------------------===//
+// 16-bit floats: storage only, arithmetic is in float
+//===----------------------------------------------------------------------===//
+
+struct bf16 {
+  unsigned short bits;
+};
+struct half {
+  unsigned short bits;
+};
+
+namespace ladle_detail {
+
+LADLE_INLINE float float_of_bits(unsigned bits) {
+  return __uint_as_float(bits);
+}
+LADLE_INLINE unsigned bits_of_float(float x) { return __float_as_uint(x); }
+
+/// To the nearest, ties to even; NaN stays NaN.
+LADLE_INLINE unsigned short bf16_bits(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  unsigned short bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+#else
+  unsigned bits = bits_of_float(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    return static_cast<unsigned short>(bits >> 16 | 0x40u);
+  return static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >>
+                                     16);
+#endif
+}
+
+#ifndef LADLE_EMULATION
+LADLE_INLINE unsigned short half_bits(float x) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}
+
+LADLE_INLINE float float_of_half(unsigned short bits) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+  return x;
+}
+#else
+LADLE_INLINE unsigned short half_bits(float x) {
+  unsigned bits = bits_of_float(x), sign = bits >> 16 & 0x8000u;
+  unsigned size = bits & 0x7fffffffu;
+  if (size > 0x7f800000u)
+    return static_cast<unsigned short>(sign | 0x7e00u | (size >> 13 & 0x3ffu));
+  // From 65520 on the nearest is infinity.
+  if (size >= 0x477ff000u)
+    return static_cast<unsigned short>(sign | 0x7c00u);
+  // Below 2^-14 the unit is 2^-24, which is the last place of 0.5.
+  if (size < 0x38800000u) {
+    float shifted = float_of_bits(size) + 0.5f;
+    return static_cast<unsigned short>(sign |
+                                       (bits_of_float(shifted) - 0x3f000000u));
+  }
+  // The exponent's bias goes from 127 to 15.
+  size = size - (112u << 23) + 0xfffu + (size >> 13 & 1u);
+  return static_cast<unsigned short>(sign | size >> 13);
+}
+
+LADLE_INLINE float float_of_half(unsigned short bits) {
+  unsigned sign = (bits & 0x8000u) << 16, size = bits & 0x7fffu;
+  if (size >= 0x7c00u)
+    return float_of_bits(sign | 0x7f800000u | (size & 0x3ffu) << 13);
+  if (size < 0x400u) {
+    float x = static_cast<float>(size) * (1.0f / 16777216.0f);
+    return float_of_bits(sign | bits_of_float(x));
+  }
+  return float_of_bits(sign | ((size << 13) + (112u << 23)));
+}
+#endif
+
+template <class T> struct From;
+template <> struct From<bf16> {
+  static __device__ __forceinline__ bf16 convert(float x) {
+    return bf16{bf16_bits(x)};
+  }
+};
+template <> struct From<half> {
+  static __device__ __forceinline__ half convert(float x) {
+    return half{half_bits(x)};
+  }
+};
+template <> struct From<float> {
+  static __device__ __forceinline__ float convert(float x) { return x; }
+};
+
+} // namespace ladle_detail
+
+LADLE_INLINE float to_float(bf16 x) {
+  return ladle_detail::float_of_bits(static_cast<unsigned>(x.bits) << 16);
+}
+LADLE_INLINE float to_float(half x) {
+  return ladle_detail::float_of_half(x.bits);
+}
+LADLE_INLINE float to_float(float x) { return x; }
+
+/// from_float<bf16>(x)
+template <class T> LADLE_INLINE T from_float(float x) {
+  return ladle_detail::From<T>::convert(x);
+}
+
+//===----------------------------------------------------------------------===//
+// Within a warp and a block
+//===----------------------------------------------------------------------===//
+
+// The threads of a warp fall into groups of `width`, a power of two. All
+// threads of the warp take part, always.
+namespace ladle_detail {
+constexpr unsigned warp = 0xffffffffu;
+} // namespace ladle_detail
+
+#ifdef LADLE_EMULATION
+// Messages name the line of the generated text.
+#define LADLE_SITE , int ladle_line = __builtin_LINE()
+#define LADLE_AT_SITE , ladle_line
+#else
+#define LADLE_SITE
+#define LADLE_AT_SITE
+#endif
+
+/// Every thread gets `v` of the thread whose index differs by `mask`.
+template <class T>
+LADLE_INLINE T shuffle_xor(T v, int mask, int width = 32 LADLE_SITE) {
+  return __shfl_xor_sync(ladle_detail::warp, v, mask, width LADLE_AT_SITE);
+}
+/// `v` of the thread `delta` below; the first `delta` of a group keep theirs.
+template <class T>
+LADLE_INLINE T shuffle_up(T v, unsigned delta, int width = 32 LADLE_SITE) {
+  return __shfl_up_sync(ladle_detail::warp, v, delta, width LADLE_AT_SITE);
+}
+/// `v` of the thread `delta` above; the last `delta` of a group keep theirs.
+template <class T>
+LADLE_INLINE T shuffle_down(T v, unsigned delta, int width = 32 LADLE_SITE) {
+  return __shfl_down_sync(ladle_detail::warp, v, delta, width LADLE_AT_SITE);
+}
+/// `v` of the thread `index` of the group.
+template <class T>
+LADLE_INLINE T shuffle_index(T v, int index, int width = 32 LADLE_SITE) {
+  return __shfl_sync(ladle_detail::warp, v, index, width LADLE_AT_SITE);
+}
+
+#define LADLE_SHUFFLE_BITS(TYPE, NAME, INDEX)                                  \
+  LADLE_INLINE TYPE NAME(TYPE v, INDEX i, int width = 32 LADLE_SITE) {         \
+    return TYPE{static_cast<unsigned short>(                                   \
+        NAME(static_cast<unsigned>(v.bits), i, width LADLE_AT_SITE))};         \
+  }
+LADLE_SHUFFLE_BITS(bf16, shuffle_xor, int)
+LADLE_SHUFFLE_BITS(half, shuffle_xor, int)
+LADLE_SHUFFLE_BITS(bf16, shuffle_up, unsigned)
+LADLE_SHUFFLE_BITS(half, shuffle_up, unsigned)
+LADLE_SHUFFLE_BITS(bf16, shuffle_down, unsigned)
+LADLE_SHUFFLE_BITS(half, shuffle_down, unsigned)
+LADLE_SHUFFLE_BITS(bf16, shuffle_index, int)
+LADLE_SHUFFLE_BITS(half, shuffle_index, int)
+#undef LADLE_SHUFFLE_BITS
+
+/// No thread of the block goes on before all are here; what was written to
+/// memory before, all see after.
+#ifdef LADLE_EMULATION
+inline void block_barrier(int line = __builtin_LINE()) { __syncthreads(line); }
+#else
+LADLE_INLINE void block_barrier() { __syncthreads(); }
+#endif

@@ -1,0 +1,89 @@
+//===- BlockRunner.h - the threads of a block in turn -----------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_TESTS_CODEGEN_CUDA_BLOCKRUNNER_H
+#define LADLE_TESTS_CODEGEN_CUDA_BLOCKRUNNER_H
+
+#include "codegen/cuda/emulation.h"
+#include "tests/codegen/cuda/Fibers.h"
+#include "tests/codegen/cuda/Races.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ladle::test {
+
+/// Bytes that a kernel may touch.
+struct Memory {
+  const void *begin;
+  size_t bytes;
+};
+
+/// What all blocks of a launch have in common.
+struct Launch {
+  dim3 grid, block;
+  void (*entry)(void *const *arguments);
+  void *const *arguments;
+  /// Memory of the host process; if empty, anything may be touched.
+  std::vector<Memory> memory;
+  /// The code and the constants of the kernel.
+  Memory image;
+};
+
+/// Runs one block after the other on the OS thread that made it.
+class BlockRunner : private emulation::Scheduler {
+public:
+  /// `shared` is this thread's copy of the kernel's shared variables.
+  BlockRunner(const Launch &launch, Memory shared);
+
+  emulation::Scheduler *scheduler() { return this; }
+
+  /// False if the block did what it must not; then `message` says what, and
+  /// nothing else may be run.
+  bool run(uint3 block);
+  const std::string &message() const { return failure; }
+
+private:
+  enum class State { Ready, Waiting, Returned };
+  struct Thread {
+    State state = State::Ready;
+    emulation::Point point;
+    int line = 0;
+    unsigned shuffles = 0;
+  };
+
+  static void runThread(void *runner);
+  void waitHere(emulation::Point point, int line);
+  void noteAccess(const void *address, size_t bytes, bool writes);
+
+  bool runWarp(size_t warp);
+  bool passWarp(size_t first, size_t end);
+  bool passBlock();
+  /// The fiber that calls this is not resumed.
+  void stop(std::string message);
+
+  uint3 indexOf(size_t thread) const;
+  std::string nameOf(size_t thread) const;
+  std::string placeOf(size_t thread) const;
+
+  const Launch &launch;
+  Memory shared;
+  std::vector<Thread> threads;
+  std::vector<uint32_t> warpEpochs;
+  uint32_t blockEpoch = 0;
+  int lastBarrier = 0;
+  std::vector<unsigned long long> values;
+  Fibers fibers;
+  Races races;
+  size_t current = 0;
+  std::string failure;
+};
+
+} // namespace ladle::test
+
+#endif // LADLE_TESTS_CODEGEN_CUDA_BLOCKRUNNER_H

@@ -1,0 +1,60 @@
+//===- Emulator.h - CUDA kernels without a GPU ------------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Compiles the text of CUDA kernels for the CPU and runs them there: exactly,
+// with all their threads, and with checks that a GPU lacks.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_TESTS_CODEGEN_CUDA_EMULATOR_H
+#define LADLE_TESTS_CODEGEN_CUDA_EMULATOR_H
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ladle::test {
+
+struct Extent {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+/// An allocation of the host that a kernel may touch.
+struct Allocation {
+  const void *begin;
+  size_t bytes;
+};
+
+class EmulatedModule {
+public:
+  /// Compiles a text that includes "ladle_prelude.cuh" and has kernels like
+  /// `extern "C" __global__ void step(const float *x, int n)`. The same text is
+  /// compiled once in a build folder. An error holds what the compiler said.
+  static llvm::Expected<EmulatedModule> compile(llvm::StringRef source);
+
+  std::vector<std::string> kernels() const;
+
+  /// Runs a kernel to its end. `arguments` are addresses of the arguments'
+  /// values, as for cuLaunchKernel; pointers among them are the host's.
+  ///
+  /// Fails, with the first thread and line to blame, if threads of a block wait
+  /// at a barrier that others never reach, if those of a warp are not at the
+  /// same shuffle, or if two race in shared memory. With `memory` it also
+  /// fails if any other memory is touched. Shared memory is all ones at first.
+  llvm::Error launch(llvm::StringRef kernel, Extent grid, Extent block,
+                     void *const *arguments,
+                     llvm::ArrayRef<Allocation> memory = {}) const;
+
+private:
+  struct Loaded;
+  std::shared_ptr<const Loaded> loaded;
+};
+
+} // namespace ladle::test
+
+#endif // LADLE_TESTS_CODEGEN_CUDA_EMULATOR_H

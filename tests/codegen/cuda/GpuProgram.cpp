@@ -1,0 +1,137 @@
+//===- GpuProgram.cpp - a recurrence as CUDA text, for tests --------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "tests/codegen/cuda/GpuProgram.h"
+#include "codegen/cuda/CudaPrinter.h"
+#include "dialect/LadleOps.h"
+#include "frontend/Frontend.h"
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/Passes.h"
+#include "passes/Passes.h"
+#include "passes/Pipelines.h"
+#include "passes/gpu/KernelInfo.h"
+#include "runtime/jit/Interface.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace mlir;
+using namespace ladle;
+using namespace ladle::test;
+
+static std::vector<GpuArgument> argumentsOf(StepOp step) {
+  std::vector<GpuArgument> arguments;
+  std::map<GpuArgument::Kind, size_t> counts;
+  auto add = [&](GpuArgument::Kind kind) {
+    arguments.push_back({kind, counts[kind]++});
+  };
+  for (BlockArgument argument : step.getBody().getArguments()) {
+    switch (step.getArgumentKind(argument.getArgNumber())) {
+    case ArgumentKind::Param:
+      add(GpuArgument::Kind::Param);
+      break;
+    case ArgumentKind::Token:
+      add(GpuArgument::Kind::Token);
+      break;
+    case ArgumentKind::Carry:
+      add(GpuArgument::Kind::Carry);
+      break;
+    case ArgumentKind::State:
+      add(GpuArgument::Kind::State);
+      break;
+    case ArgumentKind::Buffer:
+      for (size_t i = 0,
+                  e = cast<BufferType>(argument.getType()).getFields().size();
+           i < e; ++i)
+        add(GpuArgument::Kind::Field);
+      break;
+    }
+  }
+  for (size_t i = 0; i < step.getOutputTypes().size(); ++i)
+    add(GpuArgument::Kind::Output);
+  return arguments;
+}
+
+static GpuKernelInfo describe(gpu::GPUFuncOp kernel) {
+  auto blocks = kernel->getAttrOfType<IntegerAttr>(kGridBlocksAttr);
+  return {kernel.getName().str(), static_cast<unsigned>(blocks.getInt()),
+          static_cast<unsigned>((*kernel.getKnownBlockSize())[0])};
+}
+
+static bool build(ModuleOp module, const GpuRequest &request,
+                  GpuProgram &program) {
+  module.walk([&](RecurrenceOp recurrence) {
+    program.signature = jit::signatureOf(recurrence);
+  });
+  PassManager steps(module.getContext());
+  DecodePipelineOptions options;
+  options.routes.push_back(*symbolizeRoute(request.route));
+  options.capacity = request.capacity;
+  options.entryType = request.entryType;
+  buildStepPipeline(steps, options);
+  if (failed(steps.run(module)))
+    return false;
+  std::string decode, decodeFold;
+  module.walk([&](StepOp step) {
+    if (step.getForm() == Form::Decode) {
+      decode = step.getSymName();
+      program.fields = jit::fieldsOf(step);
+      program.arguments = argumentsOf(step);
+    } else if (step.getForm() == Form::DecodeFold) {
+      decodeFold = step.getSymName();
+    }
+  });
+  PassManager kernels(module.getContext());
+  ConvertLadleToGPUOptions lowering;
+  lowering.threads = request.threads;
+  lowering.tileRows = request.tileRows;
+  kernels.addPass(createConvertLadleToGPU(lowering));
+  OpPassManager &kernel =
+      kernels.nest<gpu::GPUModuleOp>().nest<gpu::GPUFuncOp>();
+  kernel.addPass(createCanonicalizerPass());
+  kernel.addPass(createCSEPass());
+  if (failed(kernels.run(module)))
+    return false;
+  module.walk([&](gpu::GPUFuncOp function) {
+    if (function.getName() == decode)
+      program.decode = describe(function);
+    else if (function.getName() == decodeFold)
+      program.decodeFold = describe(function);
+  });
+  llvm::raw_string_ostream stream(program.text);
+  return succeeded(printCuda(module, stream));
+}
+
+std::optional<GpuProgram> test::compileForGpu(const GpuRequest &request,
+                                              std::string &messages) {
+  MLIRContext context(MLIRContext::Threading::DISABLED);
+  context.printOpOnDiagnostic(false);
+  ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+    llvm::raw_string_ostream stream(messages);
+    stream << diagnostic << '\n';
+    for (Diagnostic &note : diagnostic.getNotes())
+      stream << "note: " << note << '\n';
+    return success();
+  });
+  llvm::SourceMgr sources;
+  auto file = llvm::MemoryBuffer::getFile(request.path);
+  if (!file) {
+    messages = "cannot read '" + request.path + "'";
+    return std::nullopt;
+  }
+  sources.AddNewSourceBuffer(std::move(*file), llvm::SMLoc());
+  frontend::ElaborationOptions elaboration;
+  elaboration.preset = request.preset;
+  elaboration.sizes = request.sizes;
+  if (!request.stateType.empty())
+    elaboration.stateTypes["*"] = request.stateType;
+  OwningOpRef<ModuleOp> module =
+      frontend::compileToSpec(context, sources, elaboration);
+  GpuProgram program;
+  if (!module || !build(*module, request, program))
+    return std::nullopt;
+  return program;
+}

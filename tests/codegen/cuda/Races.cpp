@@ -1,0 +1,48 @@
+//===- Races.cpp - accesses that no barrier orders ------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "tests/codegen/cuda/Races.h"
+
+#include <utility>
+
+using ladle::test::Races;
+
+static bool isOrdered(const Races::Access &before, const Races::Access &now) {
+  if (before.blockEpoch != now.blockEpoch || before.thread == now.thread)
+    return true;
+  return before.warp == now.warp && before.warpEpoch != now.warpEpoch;
+}
+
+/// Two reads of one warp become one of `several`.
+static void merge(Races::Access &read, const Races::Access &now) {
+  bool joins = !isOrdered(read, now);
+  read = now;
+  if (joins)
+    read.thread = Races::several;
+}
+
+std::optional<Races::Access> Races::note(size_t offset, size_t bytes,
+                                         bool writes, const Access &now) {
+  for (size_t i = offset; i < offset + bytes && i < cells.size(); ++i) {
+    Cell &cell = cells[i];
+    if (!isOrdered(cell.write, now))
+      return cell.write;
+    if (writes) {
+      for (const Access &read : {cell.read, cell.otherRead})
+        if (!isOrdered(read, now))
+          return read;
+      cell.write = now;
+    } else if (cell.read.warp == now.warp) {
+      merge(cell.read, now);
+    } else if (cell.otherRead.warp == now.warp) {
+      merge(cell.otherRead, now);
+    } else {
+      cell.otherRead = std::exchange(cell.read, now);
+    }
+  }
+  return std::nullopt;
+}

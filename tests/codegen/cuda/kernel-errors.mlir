@@ -1,0 +1,75 @@
+// RUN: ladle-translate --mlir-to-cuda %s --split-input-file --verify-diagnostics
+
+// expected-error @below {{no kernel to print as CUDA}}
+// expected-note @below {{kernels are gpu.func operations}}
+module {
+}
+
+// -----
+
+gpu.module @m {
+  // expected-error @below {{function 'f' is no kernel and cannot be printed as CUDA}}
+  // expected-note @below {{inline it, or mark it as `kernel`}}
+  gpu.func @f() {
+    gpu.return
+  }
+}
+
+// -----
+
+gpu.module @m {
+  // expected-error @below {{kernel 'delta.net' cannot be called so in CUDA}}
+  // expected-note @below {{names are C++ identifiers}}
+  gpu.func @delta.net() kernel {
+    gpu.return
+  }
+}
+
+// -----
+
+gpu.module @a {
+  gpu.func @f() kernel {
+    gpu.return
+  }
+}
+gpu.module @b {
+  // expected-error @below {{kernel 'f' is defined twice}}
+  // expected-note @below {{kernels of all modules go into one source; rename one}}
+  gpu.func @f() kernel {
+    gpu.return
+  }
+}
+
+// -----
+
+gpu.module @m {
+  // expected-error @below {{kernel 'f' has 2 blocks}}
+  // expected-note @below {{control flow is scf.for and scf.if}}
+  gpu.func @f() kernel {
+    gpu.return
+  ^next:
+    gpu.return
+  }
+}
+
+// -----
+
+gpu.module @m {
+  // expected-error @below {{the layout of 'memref<8x8xf32, affine_map<(d0, d1) -> (d0 mod 2, d1)>>' cannot be printed as CUDA}}
+  // expected-note @below {{elements are found by strides}}
+  gpu.func @f(%a: memref<8x8xf32, affine_map<(d0, d1) -> (d0 mod 2, d1)>>)
+      kernel {
+    gpu.return
+  }
+}
+
+// -----
+
+gpu.module @m {
+  // expected-error @below {{workgroup memory of type 'memref<?xf32, #gpu.address_space<workgroup>>' cannot be printed as CUDA}}
+  // expected-note @below {{its size is static and its layout plain}}
+  gpu.func @f() workgroup(%s: memref<?xf32, #gpu.address_space<workgroup>>)
+      kernel {
+    gpu.return
+  }
+}

@@ -1,0 +1,54 @@
+// RUN: ladle-translate --mlir-to-cuda %s | FileCheck %s
+
+!strided = memref<?x16x128xbf16, strided<[?, ?, 1], offset: ?>>
+!shared = memref<4x32xf32, #gpu.address_space<workgroup>>
+
+gpu.module @m {
+  // What is only read is const; offsets are part of the pointer.
+  // CHECK:      extern "C" __global__ void __launch_bounds__(128) copy(
+  // CHECK-NEXT:     const bf16 *__restrict__ q, long long q_stride0, long long q_stride1,
+  // CHECK-NEXT:     bf16 *y) {
+  gpu.func @copy(%q: !strided {ladle.name = "q"},
+                 %y: memref<?x16x128xbf16> {ladle.name = "y"})
+      workgroup(%s: !shared {ladle.name = "partial"})
+      kernel attributes {known_block_size = array<i32: 32, 4, 1>} {
+    // CHECK-NEXT: __shared__ __align__(16) float partial[128];
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %c3 = arith.constant 3 : index
+    // CHECK-NEXT: const int t = threadIdx.x;
+    %t = gpu.thread_id x loc("t")
+    // CHECK-NEXT: const int b = blockIdx.z;
+    %b = gpu.block_id z loc("b")
+    // CHECK-NEXT: const bf16 x = q[b * q_stride0 + q_stride1 + t];
+    %x = memref.load %q[%b, %c1, %t] : !strided loc("x")
+    // The pool of states exceeds 32 bits.
+    // CHECK-NEXT: y[(long long)b * 2048 + t + 384] = x;
+    memref.store %x, %y[%b, %c3, %t] : memref<?x16x128xbf16>
+    // CHECK-NEXT: const float p = partial[t * 32];
+    %p = memref.load %s[%t, %c0] : !shared loc("p")
+    // CHECK-NEXT: partial[99] = p;
+    memref.store %p, %s[%c3, %c3] : !shared
+    // CHECK-NEXT: block_barrier();
+    gpu.barrier
+    gpu.return
+  }
+
+  // CHECK: void vectors
+  gpu.func @vectors(%a: memref<?x128xbf16> {ladle.name = "a"},
+                    %b: memref<64xbf16> {ladle.name = "b"},
+                    %i: index {ladle.name = "i"}) kernel {
+    %c0 = arith.constant 0 : index
+    // CHECK-NEXT: const Vec<bf16, 8> x = load_vector_streaming<8>(a + (long long)i * 128);
+    %0 = vector.load %a[%i, %c0] {nontemporal = true}
+        : memref<?x128xbf16>, vector<8xbf16> loc("x")
+    // CHECK-NEXT: store_vector(b, x);
+    vector.store %0, %b[%c0] : memref<64xbf16>, vector<8xbf16>
+    // CHECK-NEXT: store_vector_streaming(b + i, x);
+    vector.store %0, %b[%i] {nontemporal = true}
+        : memref<64xbf16>, vector<8xbf16>
+    // CHECK-NEXT: const Vec<bf16, 4> y = load_vector<4>(b + i);
+    %1 = vector.load %b[%i] : memref<64xbf16>, vector<4xbf16> loc("y")
+    gpu.return
+  }
+}
