@@ -215,6 +215,12 @@ inline float __int_as_float(int x) { return ladleBitCast<float>(x); }
 inline int __float_as_int(float x) { return ladleBitCast<int>(x); }
 
 // In full precision: what a GPU approximates is not imitated.
+inline float sinpif(float x) {
+  return static_cast<float>(std::sin(3.14159265358979323846 * x));
+}
+inline float cospif(float x) {
+  return static_cast<float>(std::cos(3.14159265358979323846 * x));
+}
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 inline float __expf(float x) { return std::exp(x); }

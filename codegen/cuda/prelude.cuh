@@ -206,6 +206,24 @@ template <> struct From<float> {
 
 } // namespace ladle_detail
 
+// sinf and cosf keep a table on the stack for arguments beyond 1e5. An angle is
+// taken in half turns here, as a float and what it lacks of x / pi.
+LADLE_INLINE float half_turns(float x) {
+  const float inverse_pi = 0.318309873342514038f;
+  const float inverse_pi_rest = 1.28412765e-8f;
+  const float turns = x * inverse_pi;
+  const float rest = fmaf(x, inverse_pi_rest, fmaf(x, inverse_pi, -turns));
+  // An even number of half turns changes nothing.
+  const float whole = 2.0f * rintf(0.5f * turns);
+  return (turns - whole) + rest;
+}
+LADLE_INLINE float sine(float x) {
+  return sinpif(half_turns(x));
+}
+LADLE_INLINE float cosine(float x) {
+  return cospif(half_turns(x));
+}
+
 LADLE_INLINE float to_float(bf16 x) {
   return ladle_detail::float_of_bits(static_cast<unsigned>(x.bits) << 16);
 }

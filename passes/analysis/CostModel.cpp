@@ -9,6 +9,7 @@
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include <cmath>
+#include <limits>
 
 using namespace mlir;
 using namespace ladle;
@@ -318,11 +319,34 @@ SmallVector<RouteCost> ladle::collectCosts(Operation *module,
   return costs;
 }
 
-std::optional<RouteChoice> ladle::chooseRoute(ArrayRef<RouteCost> costs,
-                                              const Machine &machine,
-                                              int64_t batch, int64_t context,
-                                              int64_t capacity) {
-  std::optional<RouteChoice> best;
+/// Predictions are no more exact than this: within it the simplest route wins.
+static constexpr double kTie = 1.01;
+
+/// Simple first: what a route caches, and what it makes of that at a read.
+static unsigned complexityOf(Route route) {
+  switch (route) {
+  case Route::Recurrent:
+    return 0;
+  case Route::Inner:
+    return 1;
+  case Route::Outer:
+    return 2;
+  case Route::Adjoint:
+    return 3;
+  case Route::KvOnly:
+    return 4;
+  }
+  llvm_unreachable("unknown route");
+}
+
+std::optional<RouteChoice>
+ladle::chooseRoute(ArrayRef<RouteCost> costs, const Machine &machine,
+                   int64_t batch, int64_t context, int64_t capacity,
+                   int64_t threshold) {
+  bool hasRecurrent = llvm::any_of(costs, [](const RouteCost &cost) {
+    return cost.route == Route::Recurrent;
+  });
+  SmallVector<RouteChoice> choices;
   for (auto [i, cost] : llvm::enumerate(costs)) {
     RouteChoice choice{i, 1, 0};
     if (cost.route == Route::KvOnly) {
@@ -331,11 +355,24 @@ std::optional<RouteChoice> ladle::chooseRoute(ArrayRef<RouteCost> costs,
         continue;
       choice.threshold = context;
     } else if (cost.decodeFold) {
-      choice.threshold = cost.bestThreshold(machine, batch, capacity);
+      choice.threshold = threshold > 0
+                             ? threshold
+                             : cost.bestThreshold(machine, batch, capacity);
+      // A fold at every token is the recurrent route with more to do.
+      if (choice.threshold == 1 && hasRecurrent)
+        continue;
     }
     choice.seconds = cost.seconds(machine, batch, choice.threshold);
-    if (!best || choice.seconds < best->seconds)
-      best = choice;
+    choices.push_back(choice);
   }
+  std::optional<RouteChoice> best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const RouteChoice &choice : choices)
+    least = std::min(least, choice.seconds);
+  for (const RouteChoice &choice : choices)
+    if (choice.seconds <= least * kTie &&
+        (!best || complexityOf(costs[choice.index].route) <
+                      complexityOf(costs[best->index].route)))
+      best = choice;
   return best;
 }

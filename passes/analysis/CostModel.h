@@ -80,8 +80,11 @@ struct RouteCost {
 llvm::SmallVector<RouteCost> collectCosts(mlir::Operation *module,
                                           llvm::StringRef recurrence);
 
-/// The cheapest route: `context` tokens are in the sequence (0: longer than
-/// any buffer, so that kv_only is out).
+/// The cheapest route, and of those within a hundredth of it the simplest:
+/// recurrent, inner, outer, adjoint, kv_only. A route that folds at every token
+/// never goes before recurrent. `context` tokens are in the sequence (0: longer
+/// than any buffer, so that kv_only is out); `threshold` is the m of those that
+/// fold (0: the best of each).
 struct RouteChoice {
   size_t index; ///< into the costs
   int64_t threshold;
@@ -89,7 +92,8 @@ struct RouteChoice {
 };
 std::optional<RouteChoice> chooseRoute(llvm::ArrayRef<RouteCost> costs,
                                        const Machine &machine, int64_t batch,
-                                       int64_t context, int64_t capacity);
+                                       int64_t context, int64_t capacity,
+                                       int64_t threshold = 0);
 
 } // namespace ladle
 

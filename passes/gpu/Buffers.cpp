@@ -20,11 +20,13 @@
 using namespace mlir;
 using namespace ladle;
 
-/// Rings up to this size are held in registers, an element of each entry a
-/// thread, from before the first barrier.
-static constexpr int64_t kPreloadedEntries = 32;
-/// Entries that are folded from shared memory at a time.
-static constexpr int64_t kSlice = 8;
+/// If the values of a ring are not more than these, they are held in registers,
+/// an element of each a thread, from before the first barrier.
+static constexpr int64_t kPreloadedValues = 32;
+/// Registers of a thread for the queries of a buffer.
+static constexpr int64_t kQueryRegisters = 48;
+/// Keys that are folded from shared memory at a time.
+static constexpr int64_t kSliceKeys = 8;
 
 static int64_t ranksOf(FieldAttr field) {
   return field.getShape().size() == 3 ? field.getShape()[1] : 1;
@@ -185,7 +187,10 @@ GpuKernel::EntryWeights GpuKernel::weightsOf(Value buffer,
 void GpuKernel::preloadValues(Operation *op, Value buffer,
                               ArrayRef<StringRef> names) {
   auto type = cast<BufferType>(buffer.getType());
-  if (type.getCapacity() > kPreloadedEntries)
+  int64_t perEntry = 0;
+  for (StringRef name : names)
+    perEntry += ranksOf(type.getField(name));
+  if (type.getCapacity() * perEntry > kPreloadedValues)
     return;
   Components all;
   Value element =
@@ -279,7 +284,7 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
       scales.push_back(*name);
   EntryWeights entryWeights = weightsOf(buffer, op.getDecay(), scales);
 
-  SmallVector<Components> queries; // a fragment each
+  SmallVector<std::pair<Value, int64_t>> queries; // memory and component
   SmallVector<int64_t> counts;
   for (Value query : op.getQueries()) {
     FailureOr<Value> all = whole(query, Side::Key);
@@ -287,8 +292,16 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
       return failure();
     counts.push_back(cast<MemRefType>(all->getType()).getDimSize(0));
     for (int64_t i = 0; i < counts.back(); ++i)
-      queries.push_back(fragmentOf(*all, {constantIndex(i)}));
+      queries.emplace_back(*all, i);
   }
+  // Few queries stay in registers.
+  auto load = [&](std::pair<Value, int64_t> query) {
+    return fragmentOf(query.first, {constantIndex(query.second)});
+  };
+  bool areFew = int64_t(queries.size()) * chunks * width <= kQueryRegisters;
+  SmallVector<Components> held;
+  if (areFew)
+    held = llvm::map_to_vector(queries, load);
   int64_t ranks = ranksOf(keyField);
   Value scratch =
       shared({static_cast<int64_t>(queries.size()) * ranks, type.getCapacity()},
@@ -317,8 +330,9 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
         for (auto [part, decay] : llvm::zip(key, decays))
           part = arith::MulFOp::create(b, part, decay);
       }
-      for (const Components &query : queries)
-        dots.push_back(sumOverGroup(dotChunks(key, query)));
+      for (auto [i, query] : llvm::enumerate(queries))
+        dots.push_back(
+            sumOverGroup(dotChunks(key, areFew ? held[i] : load(query))));
     }
     Value mine = arith::AndIOp::create(b, valid, isFirstLane);
     auto guarded = scf::IfOp::create(b, mine);
@@ -365,18 +379,19 @@ FailureOr<GpuKernel::Components> GpuKernel::emitFold(FoldBufferOp op) {
       scales.push_back(*name);
   EntryWeights entryWeights = weightsOf(buffer, op.getDecay(), scales);
   int64_t ranks = ranksOf(keyField);
-  Value keys = shared({kSlice * ranks, keySize}, "slice_keys");
-  Value inputs = shared({kSlice * ranks, schedule.tileRows}, "slice_values");
+  int64_t slice = std::max<int64_t>(1, kSliceKeys / ranks);
+  Value keys = shared({slice * ranks, keySize}, "slice_keys");
+  Value inputs = shared({slice * ranks, schedule.tileRows}, "slice_values");
   Value zero = constantFloat(0);
 
   auto loop = scf::ForOp::create(b, constantIndex(0), length,
-                                 constantIndex(kSlice), *state);
+                                 constantIndex(slice), *state);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   // The slice before has been used by all.
   barrier();
   Value last = arith::SubIOp::create(b, length, constantIndex(1));
-  for (int64_t e = 0; e < kSlice; ++e) {
+  for (int64_t e = 0; e < slice; ++e) {
     Value position = add(loop.getInductionVar(), e);
     Value valid = isValid(b, position, length);
     Value clamped = arith::MinSIOp::create(b, position, last);
@@ -412,7 +427,7 @@ FailureOr<GpuKernel::Components> GpuKernel::emitFold(FoldBufferOp op) {
   }
   barrier();
   auto inner =
-      scf::ForOp::create(b, constantIndex(0), constantIndex(kSlice * ranks),
+      scf::ForOp::create(b, constantIndex(0), constantIndex(slice * ranks),
                          constantIndex(1), loop.getRegionIterArgs());
   {
     OpBuilder::InsertionGuard innerGuard(b);

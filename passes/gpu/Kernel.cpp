@@ -174,28 +174,42 @@ void GpuKernel::createFunction() {
     outputs.push_back(entry.getArgument(next++));
 }
 
+/// Gives a value a name in what is printed.
+static Value named(Value value, StringRef name) {
+  if (Operation *op = value.getDefiningOp())
+    op->setLoc(
+        NameLoc::get(StringAttr::get(op->getContext(), name), op->getLoc()));
+  return value;
+}
+
 /// Reads what this block has to do, and returns whether the row is padding.
 Value GpuKernel::emitTask() {
-  auto id = [&](auto op) -> Value { return op; };
-  thread = id(gpu::ThreadIdOp::create(b, gpu::Dimension::x));
-  row = id(gpu::BlockIdOp::create(b, gpu::Dimension::y));
-  Value block = id(gpu::BlockIdOp::create(b, gpu::Dimension::x));
+  thread = named(gpu::ThreadIdOp::create(b, gpu::Dimension::x), "thread");
+  row = named(gpu::BlockIdOp::create(b, gpu::Dimension::y), "row");
+  Value block = named(gpu::BlockIdOp::create(b, gpu::Dimension::x),
+                      tiles > 1 ? "block" : "head");
   Value tile = constantIndex(0);
   head = block;
   if (tiles > 1) {
-    head = arith::DivUIOp::create(b, block, constantIndex(tiles));
-    tile = arith::RemUIOp::create(b, block, constantIndex(tiles));
+    head =
+        named(arith::DivUIOp::create(b, block, constantIndex(tiles)), "head");
+    tile =
+        named(arith::RemUIOp::create(b, block, constantIndex(tiles)), "tile");
   }
   tileStart = tiles > 1 ? Value(arith::MulIOp::create(
                               b, tile, constantIndex(schedule.tileRows)))
                         : constantIndex(0);
   isFirstTile = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, tile,
                                       constantIndex(0));
-  laneOfGroup = arith::RemUIOp::create(b, thread, constantIndex(lanes));
-  group = arith::DivUIOp::create(b, thread, constantIndex(lanes));
+  laneOfGroup =
+      named(arith::RemUIOp::create(b, thread, constantIndex(lanes)), "lane");
+  group =
+      named(arith::DivUIOp::create(b, thread, constantIndex(lanes)), "group");
 
-  Value slot = memref::LoadOp::create(b, readSlots, ValueRange{row});
-  Value other = memref::LoadOp::create(b, writeSlots, ValueRange{row});
+  Value slot =
+      named(memref::LoadOp::create(b, readSlots, ValueRange{row}), "read_slot");
+  Value other = named(memref::LoadOp::create(b, writeSlots, ValueRange{row}),
+                      "write_slot");
   Value zero = arith::ConstantOp::create(b, b.getI32IntegerAttr(0));
   auto either = [&](Value lhs, Value rhs) -> Value {
     return arith::OrIOp::create(b, lhs, rhs);
@@ -205,7 +219,7 @@ Value GpuKernel::emitTask() {
         arith::CmpIOp::create(b, arith::CmpIPredicate::slt, value, zero),
         arith::CmpIOp::create(b, arith::CmpIPredicate::eq, value, padSlot));
   };
-  Value padded = isPad(slot);
+  Value padded = named(isPad(slot), "is_padding");
   readSlot = arith::IndexCastOp::create(b, b.getIndexType(), slot);
   writeSlot = arith::IndexCastOp::create(b, b.getIndexType(), other);
   return padded;
@@ -370,14 +384,14 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
     b.setInsertionPointToStart(guarded.thenBlock());
     std::optional<OpBuilder::InsertionGuard> formGuard;
     if (!fields.empty()) {
-      auto load = [&](int64_t i) -> Value {
-        return arith::IndexCastOp::create(
-            b, b.getIndexType(),
-            memref::LoadOp::create(b, cursors,
-                                   ValueRange{readSlot, constantIndex(i)}));
+      auto load = [&](int64_t i, StringRef name) -> Value {
+        Value number = memref::LoadOp::create(
+            b, cursors, ValueRange{readSlot, constantIndex(i)});
+        return arith::IndexCastOp::create(b, b.getIndexType(),
+                                          named(number, name));
       };
-      base = load(0);
-      length = load(1);
+      base = load(0, "base");
+      length = load(1, "length");
       Value wanted;
       if (step.getForm() == Form::Fold) {
         wanted = arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, length,

@@ -41,7 +41,7 @@ public:
   GpuKernel(StepOp step, bool hasFold, const GpuSchedule &schedule,
             mlir::OpBuilder &builder)
       : step(step), hasFold(hasFold), schedule(schedule),
-        b(step.getLoc(), builder) {}
+        b(unnamed(step.getLoc()), builder) {}
 
   /// Builds the kernel at the builder's place. Diagnostics name what cannot be
   /// lowered.
@@ -49,6 +49,11 @@ public:
 
 private:
   using Components = llvm::SmallVector<mlir::Value>;
+  /// What is not a value of the source gets no name of it.
+  static mlir::Location unnamed(mlir::Location location) {
+    auto named = llvm::dyn_cast<mlir::NameLoc>(location);
+    return named ? named.getChildLoc() : location;
+  }
   /// The dimension that the elements of a vector run along.
   enum class Side { Key, Row };
 

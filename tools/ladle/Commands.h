@@ -42,10 +42,13 @@ int explain(const ExplainOptions &options);
 
 struct EmitOptions {
   SourceOptions source;
-  std::string stage = "step"; ///< spec, history, step, kernel, llvm
+  /// spec, history, step, kernel, cuda, ptx, cubin
+  std::string stage = "step";
+  std::string target = "cpu";  ///< of the kernel stage: cpu or cuda
+  std::string arch = "sm_90a"; ///< of ptx and cubin
   std::vector<std::string> routes;
 };
-/// Prints the IR of a stage.
+/// Prints the IR of a stage, or the text and code that follow it.
 int emit(const EmitOptions &options);
 
 struct RunOptions {

@@ -5,13 +5,53 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "codegen/cuda/CudaPrinter.h"
+#include "codegen/cuda/Nvrtc.h"
 #include "passes/Pipelines.h"
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/Source.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace ladle;
 using namespace ladle::tool;
+
+/// Prints CUDA text, or what NVRTC makes of it.
+static int emitCuda(mlir::ModuleOp module, const EmitOptions &options) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  if (failed(printCuda(module, stream)))
+    return 1;
+  if (options.stage == "cuda") {
+    llvm::outs() << text;
+    return 0;
+  }
+  auto print = [](llvm::Expected<std::string> result) {
+    if (!result) {
+      llvm::errs() << "error: " << llvm::toString(result.takeError()) << '\n';
+      return 1;
+    }
+    llvm::outs() << *result;
+    return 0;
+  };
+  llvm::Expected<Nvrtc> nvrtc = Nvrtc::open();
+  if (!nvrtc)
+    return print(nvrtc.takeError());
+  CubinOptions compile;
+  compile.arch = options.arch;
+  if (options.stage == "ptx")
+    return print(nvrtc->ptx(text, "kernels.cu", compile));
+  llvm::Expected<Cubin> cubin = nvrtc->compile(text, "kernels.cu", compile);
+  if (!cubin)
+    return print(cubin.takeError());
+  // What a kernel takes goes where it does not mix with the image.
+  for (const KernelResources &kernel : cubin->kernels)
+    llvm::errs() << llvm::formatv(
+        "{0}: {1} registers, {2} bytes spilled, {3} bytes of shared memory\n",
+        kernel.name, kernel.registers, kernel.spillStores + kernel.spillLoads,
+        kernel.sharedBytes);
+  return print(std::move(cubin->image));
+}
 
 int ladle::tool::emit(const EmitOptions &options) {
   DecodePipelineOptions pipeline;
@@ -27,6 +67,8 @@ int ladle::tool::emit(const EmitOptions &options) {
     }
     pipeline.routes.push_back(*route);
   }
+  bool isCuda = options.stage == "cuda" || options.stage == "ptx" ||
+                options.stage == "cubin";
   Source source(options.source, /*showRemarks=*/false);
   if (!source.module)
     return 1;
@@ -35,15 +77,20 @@ int ladle::tool::emit(const EmitOptions &options) {
     buildSpecPipeline(manager);
   } else if (options.stage == "step") {
     buildStepPipeline(manager, pipeline);
-  } else if (options.stage == "kernel") {
+  } else if (options.stage == "kernel" && options.target == "cpu") {
     buildCPUPipeline(manager, pipeline);
+  } else if (options.stage == "kernel" || isCuda) {
+    buildGPUPipeline(manager, pipeline);
   } else if (options.stage != "spec") {
     llvm::errs() << "error: unknown stage '" << options.stage
-                 << "'\nnote: stages are spec, history, step and kernel\n";
+                 << "'\nnote: stages are spec, history, step, kernel, cuda, "
+                    "ptx and cubin\n";
     return 2;
   }
   if (failed(manager.run(*source.module)))
     return 1;
+  if (isCuda)
+    return emitCuda(*source.module, options);
   source.module->print(llvm::outs());
   return 0;
 }

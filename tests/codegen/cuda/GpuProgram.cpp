@@ -68,7 +68,8 @@ static bool build(ModuleOp module, const GpuRequest &request,
   });
   PassManager steps(module.getContext());
   DecodePipelineOptions options;
-  options.routes.push_back(*symbolizeRoute(request.route));
+  if (!request.route.empty())
+    options.routes.push_back(*symbolizeRoute(request.route));
   options.capacity = request.capacity;
   options.entryType = request.entryType;
   buildStepPipeline(steps, options);

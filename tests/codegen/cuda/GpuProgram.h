@@ -18,7 +18,8 @@
 namespace ladle::test {
 
 struct GpuRequest {
-  std::string path, preset = "tiny", route;
+  std::string path, preset = "tiny"; ///< empty: the first preset
+  std::string route;                 ///< empty: all, for their text
   std::map<std::string, int64_t> sizes;
   std::string stateType, entryType = "f32";
   int64_t capacity = 4, threads = 128, tileRows = 0;

@@ -1,0 +1,62 @@
+//===- ResourcesTest.cpp - what generated kernels take of a GPU -----------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "codegen/cuda/Nvrtc.h"
+#include "tests/codegen/cuda/GpuProgram.h"
+#include "tests/numerics/Examples.h"
+
+#include <catch2/catch.hpp>
+
+using namespace ladle;
+using namespace ladle::test;
+
+/// Static shared memory that a block may have on every architecture.
+static constexpr int kSharedLimit = 48 << 10;
+
+static void checkResources(const std::string &model, const std::string &arch) {
+  llvm::Expected<Nvrtc> nvrtc = Nvrtc::open();
+  if (!nvrtc) {
+    WARN("skipped: " << llvm::toString(nvrtc.takeError()));
+    return;
+  }
+  CAPTURE(model, arch);
+  GpuRequest request;
+  request.path = examplePath(model);
+  request.preset = "";
+  request.capacity = 16;
+  std::string messages;
+  std::optional<GpuProgram> program = compileForGpu(request, messages);
+  INFO(messages);
+  REQUIRE(program);
+  llvm::Expected<Cubin> cubin =
+      nvrtc->compile(program->text, model + ".cu", {arch, {}});
+  if (!cubin) {
+    FAIL(llvm::toString(cubin.takeError()));
+    return;
+  }
+  CHECK(cubin->kernels.size() > 3);
+  for (const KernelResources &kernel : cubin->kernels) {
+    CAPTURE(kernel.name, kernel.registers);
+    CHECK(kernel.spillStores + kernel.spillLoads == 0);
+    CHECK(kernel.stackBytes == 0);
+    CHECK(kernel.sharedBytes <= kSharedLimit);
+  }
+}
+
+TEST_CASE("kernels of published shapes fit into registers", "[nvrtc]") {
+  checkResources(GENERATE(as<std::string>(), "linear_attention", "retnet",
+                          "lightning", "mamba2", "gla", "delta_net",
+                          "gated_delta_rule", "gated_delta_net", "kda",
+                          "kda_lower_bound", "gdn2", "rwkv6", "rwkv7", "mamba3",
+                          "mamba3_mimo", "short_conv", "coupled"),
+                 "sm_90a");
+}
+
+TEST_CASE("kernels compile for other architectures", "[nvrtc]") {
+  checkResources(GENERATE(as<std::string>(), "gated_delta_net", "mamba2"),
+                 GENERATE(as<std::string>(), "sm_80", "sm_100a", "sm_120"));
+}
