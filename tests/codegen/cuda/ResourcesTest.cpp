@@ -6,12 +6,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "codegen/cuda/Nvrtc.h"
-#include "tests/codegen/cuda/GpuProgram.h"
+#include "runtime/jit/GpuProgram.h"
 #include "tests/numerics/Examples.h"
 
 #include <catch2/catch.hpp>
 
 using namespace ladle;
+using namespace ladle::jit;
 using namespace ladle::test;
 
 /// Static shared memory that a block may have on every architecture.
@@ -26,7 +27,6 @@ static void checkResources(const std::string &model, const std::string &arch) {
   CAPTURE(model, arch);
   GpuRequest request;
   request.path = examplePath(model);
-  request.preset = "";
   request.capacity = 16;
   std::string messages;
   std::optional<GpuProgram> program = compileForGpu(request, messages);

@@ -1,12 +1,12 @@
-//===- GpuProgram.h - a recurrence as CUDA text, for tests ------*- C++ -*-===//
+//===- GpuProgram.h - a recurrence as CUDA text -----------------*- C++ -*-===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef LADLE_TESTS_CODEGEN_CUDA_GPUPROGRAM_H
-#define LADLE_TESTS_CODEGEN_CUDA_GPUPROGRAM_H
+#ifndef LADLE_RUNTIME_JIT_GPUPROGRAM_H
+#define LADLE_RUNTIME_JIT_GPUPROGRAM_H
 
 #include "ladle/types.h"
 
@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-namespace ladle::test {
+namespace ladle::jit {
 
 struct GpuRequest {
-  std::string path, preset = "tiny"; ///< empty: the first preset
-  std::string route;                 ///< empty: all, for their text
+  std::string path, preset; ///< empty: the first preset
+  std::string route;        ///< empty: all, for their text
   std::map<std::string, int64_t> sizes;
   std::string stateType, entryType = "f32";
   int64_t capacity = 4, threads = 128, tileRows = 0;
@@ -50,6 +50,6 @@ struct GpuProgram {
 std::optional<GpuProgram> compileForGpu(const GpuRequest &request,
                                         std::string &messages);
 
-} // namespace ladle::test
+} // namespace ladle::jit
 
-#endif // LADLE_TESTS_CODEGEN_CUDA_GPUPROGRAM_H
+#endif // LADLE_RUNTIME_JIT_GPUPROGRAM_H

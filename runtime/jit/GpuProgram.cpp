@@ -1,11 +1,11 @@
-//===- GpuProgram.cpp - a recurrence as CUDA text, for tests --------------===//
+//===- GpuProgram.cpp - a recurrence as CUDA text -------------------------===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
-#include "tests/codegen/cuda/GpuProgram.h"
+#include "runtime/jit/GpuProgram.h"
 #include "codegen/cuda/CudaPrinter.h"
 #include "dialect/LadleOps.h"
 #include "frontend/Frontend.h"
@@ -20,7 +20,7 @@
 
 using namespace mlir;
 using namespace ladle;
-using namespace ladle::test;
+using namespace ladle::jit;
 
 static std::vector<GpuArgument> argumentsOf(StepOp step) {
   std::vector<GpuArgument> arguments;
@@ -64,7 +64,7 @@ static GpuKernelInfo describe(gpu::GPUFuncOp kernel) {
 static bool build(ModuleOp module, const GpuRequest &request,
                   GpuProgram &program) {
   module.walk([&](RecurrenceOp recurrence) {
-    program.signature = jit::signatureOf(recurrence);
+    program.signature = signatureOf(recurrence);
   });
   PassManager steps(module.getContext());
   DecodePipelineOptions options;
@@ -79,7 +79,7 @@ static bool build(ModuleOp module, const GpuRequest &request,
   module.walk([&](StepOp step) {
     if (step.getForm() == Form::Decode) {
       decode = step.getSymName();
-      program.fields = jit::fieldsOf(step);
+      program.fields = fieldsOf(step);
       program.arguments = argumentsOf(step);
     } else if (step.getForm() == Form::DecodeFold) {
       decodeFold = step.getSymName();
@@ -106,8 +106,8 @@ static bool build(ModuleOp module, const GpuRequest &request,
   return succeeded(printCuda(module, stream));
 }
 
-std::optional<GpuProgram> test::compileForGpu(const GpuRequest &request,
-                                              std::string &messages) {
+std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
+                                             std::string &messages) {
   MLIRContext context(MLIRContext::Threading::DISABLED);
   context.printOpOnDiagnostic(false);
   ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
