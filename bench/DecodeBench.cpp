@@ -20,6 +20,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <ctime>
 #include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>

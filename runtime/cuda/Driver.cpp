@@ -231,7 +231,7 @@ Result<Module> Module::load(const Device &device, const std::string &image) {
     return status;
   Module module;
   module.functions = api;
-  module.handle = std::shared_ptr<const void>(handle, [&api](const void *each) {
+  module.handle = std::shared_ptr<const void>(handle, [api](const void *each) {
     api->moduleUnload(const_cast<void *>(each));
   });
   return module;
