@@ -384,6 +384,15 @@ bool RecurrenceChecker::checkFits(const Expr &value, llvm::StringRef what,
   return false;
 }
 
+/// Whether a state that becomes `expr` gets anything: a decay alone leaves it
+/// zero.
+static bool holdsWrite(const Expr &expr) {
+  const auto *call = llvm::dyn_cast<CallExpr>(&expr);
+  if (!call || call->args.empty())
+    return false;
+  return call->callee == "write" || holdsWrite(*call->args[0]);
+}
+
 void RecurrenceChecker::checkAssign(Statement &statement) {
   llvm::StringRef name = statement.name;
   Symbol *symbol = scope.lookup(name);
@@ -405,7 +414,7 @@ void RecurrenceChecker::checkAssign(Statement &statement) {
     return;
   case Symbol::Kind::State:
     exprs.checkNextState(*statement.value, name, *symbol);
-    symbol->written |= llvm::isa<CallExpr>(*statement.value);
+    symbol->written |= holdsWrite(*statement.value);
     return;
   case Symbol::Kind::Carry:
     if (exprs.checkValue(*statement.value))

@@ -48,11 +48,19 @@ static constexpr uint64_t taskMask = 0xffffffff;
 ThreadPool::ThreadPool(int wanted) {
   if (wanted <= 0)
     wanted = availableProcessors();
-  for (int worker = 1; worker < wanted; ++worker)
-    threads.emplace_back([this, worker] { workerLoop(worker); });
+  try {
+    for (int worker = 1; worker < wanted; ++worker)
+      threads.emplace_back([this, worker] { workerLoop(worker); });
+  } catch (...) {
+    // The system gives no more threads; those that began must end first.
+    stop();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stopping = true;
   ++job;
   job.notify_all();

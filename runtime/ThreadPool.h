@@ -51,6 +51,7 @@ public:
   static ThreadPool &shared();
 
 private:
+  void stop();
   void workerLoop(int worker);
   /// Runs tasks of the current job until there are none left to take.
   void work(int worker);

@@ -194,6 +194,18 @@ static size_t rankOf(RankedTensorType type) {
   return type.getRank() == 3 ? type.getDimSize(1) : 1;
 }
 
+/// To the nearest, or to the other one where that is nearly a tie.
+static void roundEntry(llvm::ArrayRef<double> from, double *to, double tieSlack,
+                       Precision precision) {
+  double largest = 0;
+  for (double value : from)
+    largest = std::max(largest, std::abs(value));
+  for (size_t i = 0; i < from.size(); ++i) {
+    auto [low, high] = findNeighbours(from[i], tieSlack * largest, precision);
+    to[i] = from[i] - low > high - from[i] ? low : high;
+  }
+}
+
 void Compiler::compileWrite(WriteOp write) {
   Buffer state = takeState(write.getState(), write);
   buffers[write.getResult()] = state;
@@ -211,11 +223,14 @@ void Compiler::compileWrite(WriteOp write) {
     Slice source = value;
     value.offset = program.initialValues.size();
     program.initialValues.resize(value.offset + value.size);
-    emit([source, value, precision = options.entryPrecision](double *values) {
-      for (size_t i = 0; i < value.size; ++i)
-        values[value.offset + i] =
-            roundTo(values[source.offset + i], precision);
-    });
+    program.hasRoundedEntries = true;
+    program.instructions.push_back(
+        [source, value, precision = options.entryPrecision](Row &row) {
+          roundEntry(
+              llvm::ArrayRef(row.values).slice(source.offset, source.size),
+              row.values.data() + value.offset, row.tieSlack,
+              row.keepsEntry ? precision : Precision::Float64);
+        });
   }
 
   program.instructions.push_back([=](Row &row) {

@@ -60,6 +60,16 @@ double ladle::interpreter::roundTo(double value, Precision precision) {
              : ::roundTo(value, formatOf(precision));
 }
 
+Neighbours ladle::interpreter::findNeighbours(double value, double slack,
+                                              Precision precision) {
+  double low = roundTo(value - slack, precision);
+  double high = roundTo(value + slack, precision);
+  if (std::isfinite(high - low) && high - low > 4 * slack)
+    return {low, high};
+  double nearest = roundTo(value, precision);
+  return {nearest, nearest};
+}
+
 void ladle::interpreter::roundTo(std::vector<double> &values,
                                  Precision precision) {
   if (precision == Precision::Float64)

@@ -20,6 +20,14 @@ double roundTo(double value, Precision precision);
 
 void roundTo(std::vector<double> &values, Precision precision);
 
+/// The two values that roundTo may give if `value` is off by up to `slack`.
+/// Both are the nearest one unless `value` is nearly a tie, and where
+/// neighbours are closer than 4 slack.
+struct Neighbours {
+  double low, high;
+};
+Neighbours findNeighbours(double value, double slack, Precision precision);
+
 } // namespace ladle::interpreter
 
 #endif // LADLE_CODEGEN_INTERPRETER_ROUNDING_H

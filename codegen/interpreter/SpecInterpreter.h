@@ -55,6 +55,12 @@ public:
   struct Row {
     /// In declaration order. A state is [heads, dk, dv], dv contiguous.
     std::vector<std::vector<double>> carries, states;
+    /// Entries that are within this part of the largest from a tie are rounded
+    /// the other way, as a kernel with an error of its own may.
+    double tieSlack = 0;
+    /// Whether the next token leaves an entry. One that folds takes its values
+    /// as they are.
+    bool keepsEntry = true;
 
   private:
     friend class SpecInterpreter;
@@ -89,6 +95,7 @@ public:
   llvm::ArrayRef<ValueInfo> getCarries() const { return carries; }
   llvm::ArrayRef<ValueInfo> getStates() const { return states; }
   llvm::ArrayRef<ValueInfo> getOutputs() const { return outputs; }
+  bool roundsEntries() const { return hasRoundedEntries; }
 
 private:
   friend class Compiler;
@@ -104,6 +111,7 @@ private:
   /// Row::values and the sizes of Row::spares; constants are in place.
   std::vector<double> initialValues;
   std::vector<size_t> spareSizes;
+  bool hasRoundedEntries = false;
 };
 
 } // namespace ladle::interpreter

@@ -339,10 +339,11 @@ static unsigned complexityOf(Route route) {
   llvm_unreachable("unknown route");
 }
 
-std::optional<RouteChoice>
-ladle::chooseRoute(ArrayRef<RouteCost> costs, const Machine &machine,
-                   int64_t batch, int64_t context, int64_t capacity,
-                   int64_t threshold) {
+std::optional<RouteChoice> ladle::chooseRoute(ArrayRef<RouteCost> costs,
+                                              const Machine &machine,
+                                              int64_t batch, int64_t context,
+                                              int64_t capacity,
+                                              int64_t threshold) {
   bool hasRecurrent = llvm::any_of(costs, [](const RouteCost &cost) {
     return cost.route == Route::Recurrent;
   });

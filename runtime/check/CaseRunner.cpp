@@ -9,6 +9,7 @@
 
 #include "ladle/decode.h"
 #include "runtime/check/Batch.h"
+#include "runtime/check/RoundedRuns.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -20,9 +21,7 @@
 using namespace ladle;
 using namespace ladle::check;
 using interpreter::Precision;
-using interpreter::roundTo;
 using interpreter::SpecInterpreter;
-using interpreter::ValueInfo;
 
 using Arrays = SpecInterpreter::Arrays;
 
@@ -48,8 +47,7 @@ namespace {
 /// What a slot should hold.
 struct Sequence {
   SpecInterpreter::Row exact;
-  /// A float64 run that rounds what the pool stores, when it stores it.
-  SpecInterpreter::Row rounded;
+  RoundedRuns rounded;
   int64_t length = 0; ///< entries that are not folded
 };
 
@@ -92,14 +90,15 @@ private:
   Status resetOne(int64_t token);
   Plan makePlan();
   bool chance(uint64_t oneIn) { return random() % oneIn == 0; }
-  void advance(Sequence &sequence, bool folds, const Arrays &tokens,
-               Arrays &exact, Arrays &rounded);
+  /// The errors of the outputs by rounding; what they should be in `exact`.
+  std::vector<double> advance(Sequence &sequence, bool folds,
+                              const Arrays &tokens, Arrays &exact);
   Status compareOutputs(int64_t row, int64_t token, const Plan &plan,
                         const Arrays &tokens);
   Status compareSlots();
   void add(FormKind form, const std::vector<double> &actual,
-           const std::vector<double> &exact, const std::vector<double> &rounded,
-           int64_t row, const std::string &name);
+           const std::vector<double> &exact, double rounded, int64_t row,
+           const std::string &name);
 
   const CheckCase &config;
   const Program &program;
@@ -186,7 +185,7 @@ Status Simulation::createPool() {
   if (Status status = pool->reset(all); !status)
     return status;
   sequences.assign(slotCount, {oracles.exact.makeRow(),
-                               oracles.rounded.makeRow(), /*length=*/0});
+                               RoundedRuns(oracles.rounded), /*length=*/0});
   Result<Decoder> made = Decoder::create(program, *pool);
   if (!made)
     return made.status();
@@ -198,7 +197,7 @@ Status Simulation::resetOne(int64_t token) {
   if (!config.resets || token == 0 || !chance(8))
     return Status();
   auto index = static_cast<int32_t>(random() % slotCount);
-  sequences[index] = {oracles.exact.makeRow(), oracles.rounded.makeRow(),
+  sequences[index] = {oracles.exact.makeRow(), RoundedRuns(oracles.rounded),
                       /*length=*/0};
   int32_t slot = firstSlot + index;
   return pool->reset({&slot, 1});
@@ -269,31 +268,30 @@ Status Simulation::step(int64_t token) {
   return Status();
 }
 
-static void roundAll(Arrays &arrays, llvm::ArrayRef<ValueInfo> infos) {
-  for (size_t i = 0; i < arrays.size(); ++i)
-    roundTo(arrays[i], infos[i].precision);
-}
-
-void Simulation::advance(Sequence &sequence, bool folds, const Arrays &tokens,
-                         Arrays &exact, Arrays &rounded) {
-  oracles.exact.step(sequence.exact, params, tokens, exact);
-  oracles.rounded.step(sequence.rounded, params, tokens, rounded);
-  roundAll(sequence.rounded.carries, oracles.rounded.getCarries());
-  if (folds)
-    roundAll(sequence.rounded.states, oracles.rounded.getStates());
+std::vector<double> Simulation::advance(Sequence &sequence, bool folds,
+                                        const Arrays &tokens, Arrays &exact) {
+  std::vector<llvm::ArrayRef<double>> paramViews(params.begin(), params.end());
+  std::vector<llvm::ArrayRef<double>> tokenViews(tokens.begin(), tokens.end());
+  oracles.exact.step(sequence.exact, paramViews, tokenViews, exact);
+  std::vector<double> errors = sequence.rounded.step(
+      oracles.rounded, paramViews, tokenViews, folds, sequence.exact, exact);
   bool keepsEntry = !folds && config.route != RouteKind::Recurrent;
   sequence.length = keepsEntry ? sequence.length + 1 : 0;
+  return errors;
 }
 
 void Simulation::add(FormKind kind, const std::vector<double> &actual,
-                     const std::vector<double> &exact,
-                     const std::vector<double> &rounded, int64_t row,
-                     const std::string &name) {
+                     const std::vector<double> &exact, double rounded,
+                     int64_t row, const std::string &name) {
+  if (!isFinite(exact) && result.failure.empty())
+    result.failure =
+        fmt::format("the float64 oracle itself is not finite: '{}' in row {} "
+                    "at token {}",
+                    name, row, currentToken);
   FormResult &form = result.forms[static_cast<size_t>(kind)];
   ++form.count;
   form.error.add(relativeError(actual, exact), row, currentToken, name);
-  form.bound.rounded =
-      std::max(form.bound.rounded, relativeError(rounded, exact));
+  form.bound.rounded = std::max(form.bound.rounded, rounded);
 }
 
 Status Simulation::compareOutputs(int64_t row, int64_t token, const Plan &plan,
@@ -315,8 +313,8 @@ Status Simulation::compareOutputs(int64_t row, int64_t token, const Plan &plan,
   bool isRecurrent = config.route == RouteKind::Recurrent;
   bool folds =
       isRecurrent || read != write || target.length + 1 >= config.threshold;
-  Arrays exact(signature.outputs.size()), rounded = exact;
-  advance(target, folds, tokens, exact, rounded);
+  Arrays exact(signature.outputs.size());
+  std::vector<double> rounded = advance(target, folds, tokens, exact);
   FormKind form =
       folds && !isRecurrent ? FormKind::DecodeFold : FormKind::Decode;
   for (size_t i = 0; i < exact.size(); ++i)
@@ -345,16 +343,18 @@ Status Simulation::compareSlots() {
         pool->exportSlot(program, firstSlot + index);
     if (!contents)
       return contents.status();
-    roundAll(sequence.rounded.states, oracles.rounded.getStates());
+    sequence.rounded.storeStates(oracles.rounded, sequence.exact);
     for (size_t i = 0; i < signature.states.size(); ++i)
       add(FormKind::Fold,
           toKeyMajor(toDoubles(contents->states[i].view()),
                      signature.states[i]),
-          sequence.exact.states[i], sequence.rounded.states[i], index,
+          sequence.exact.states[i],
+          sequence.rounded.stateError(i, sequence.exact), index,
           signature.states[i].name);
     for (size_t i = 0; i < signature.carries.size(); ++i)
       add(FormKind::Fold, toDoubles(contents->carries[i].view()),
-          sequence.exact.carries[i], sequence.rounded.carries[i], index,
+          sequence.exact.carries[i],
+          sequence.rounded.carryError(i, sequence.exact), index,
           signature.carries[i].name);
   }
   return Status();

@@ -24,7 +24,7 @@ struct FormResult {
   WorstError error;
   Bound bound;
 
-  bool passed() const { return error.value <= bound.value(); }
+  bool passed() const { return bound.allows(error.value); }
 };
 
 struct CaseResult {

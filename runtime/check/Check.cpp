@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 using namespace ladle;
 using namespace ladle::check;
@@ -132,6 +133,7 @@ public:
   std::vector<RouteKind> routes;
 
 private:
+  Status checkRanges();
   std::vector<SizeMap> findSizes();
   std::vector<CheckCase> plan();
   CaseResult runOne(const CheckCase &config);
@@ -143,6 +145,40 @@ private:
   Signature signature; // at the sizes as given
 };
 } // namespace
+
+/// The note of the diagnostics that refuse a route, as one line with its place:
+/// the error before it names no more than the route.
+static std::string reasonOf(const std::string &diagnostics) {
+  constexpr std::string_view mark = "note: ";
+  size_t note = diagnostics.rfind(mark);
+  if (note == std::string::npos)
+    return diagnostics.substr(0, diagnostics.find('\n'));
+  size_t text = note + mark.size();
+  // At the beginning of a file there is no line before the note.
+  size_t line = diagnostics.rfind('\n', note) + 1;
+  return diagnostics.substr(line, note - line) +
+         diagnostics.substr(text, diagnostics.find('\n', text) - text);
+}
+
+/// A range of an input that is not there would change nothing.
+Status Checker::checkRanges() {
+  Result<const Oracles *> oracles = workbench.getOracles(CheckCase());
+  if (!oracles)
+    return oracles.status();
+  std::vector<std::string> names;
+  for (auto infos :
+       {(*oracles)->exact.getParams(), (*oracles)->exact.getTokens()})
+    for (const interpreter::ValueInfo &info : infos)
+      names.push_back(info.name);
+  for (const auto &[name, range] : request.ranges)
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      return Status(ErrorCode::InvalidArgument,
+                    fmt::format("--range {}={}: '{}' has no input '{}'\n"
+                                "note: its inputs are {}",
+                                name, range.str(), signature.name, name,
+                                fmt::join(names, ", ")));
+  return Status();
+}
 
 Status Checker::findRoutes() {
   CheckCase plain;
@@ -156,9 +192,9 @@ Status Checker::findRoutes() {
   for (RouteKind route : allRoutes) {
     plain.route = route;
     if (Result<Program> program = workbench.getProgram(plain); !program)
-      report.missing.push_back({route, program.message()});
+      report.missing.push_back({route, reasonOf(program.message())});
   }
-  return Status();
+  return checkRanges();
 }
 
 /// The sizes as given, and small ones if the recurrence takes them.

@@ -33,6 +33,15 @@ double ladle::check::relativeError(std::span<const double> actual,
   return largest > 0 ? difference / largest : difference;
 }
 
+bool ladle::check::isFinite(std::span<const double> values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](double value) { return std::isfinite(value); });
+}
+
+bool Bound::allows(double error) const {
+  return std::isfinite(error) && error <= value();
+}
+
 void WorstError::add(double error, int64_t atRow, int64_t atToken,
                      const std::string &ofTensor) {
   if (error <= value && row >= 0)

@@ -23,6 +23,9 @@ namespace ladle::check {
 double relativeError(std::span<const double> actual,
                      std::span<const double> expected);
 
+/// Whether no element is NaN or infinite.
+bool isFinite(std::span<const double> values);
+
 /// The largest error so far, and where it was.
 struct WorstError {
   double value = 0;
@@ -35,13 +38,15 @@ struct WorstError {
 
 /// What a run may differ from the oracle by. `exact` is what float32 arithmetic
 /// is allowed. Storage types narrower than float32 are allowed twice what they
-/// cost in float64: `rounded` is the error of a float64 run that rounds only
-/// what they store, at the same points.
+/// cost in float64: `rounded` is the larger error of two float64 runs that
+/// round only what they store, at the same points (RoundedRuns).
 struct Bound {
   static constexpr double exact = 1e-5;
   double rounded = 0;
 
   double value() const { return 2 * rounded + exact; }
+  /// No bound, not even that of a run that overflows, allows infinity.
+  bool allows(double error) const;
 };
 
 } // namespace ladle::check

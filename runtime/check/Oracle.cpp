@@ -49,6 +49,7 @@ class Session {
 public:
   Session(std::string_view name, std::string_view text, std::string &messages)
       : context(MLIRContext::Threading::DISABLED) {
+    context.printOpOnDiagnostic(false);
     context.loadDialect<LadleDialect, arith::ArithDialect, math::MathDialect>();
     sourceManager.setDiagHandler(collect, &messages);
     sourceManager.AddNewSourceBuffer(

@@ -45,8 +45,10 @@ summarise(const std::vector<CaseResult> &cases) {
       FormResult &to = line.worst[form];
       to.count += from.count;
       to.error.value = std::max(to.error.value, from.error.value);
+      bool isFinite = std::isfinite(from.error.value);
       line.margin =
-          std::max(line.margin, from.error.value / from.bound.value());
+          std::max(line.margin, isFinite ? from.error.value / from.bound.value()
+                                         : from.error.value);
     }
   }
   return lines;
@@ -62,6 +64,14 @@ static std::string explain(const CaseResult &result) {
     return result.failure;
   for (size_t i = 0; i < result.forms.size(); ++i) {
     const FormResult &form = result.forms[i];
+    if (!form.passed() && !std::isfinite(form.error.value))
+      return fmt::format(
+          "{}: '{}' is not finite in row {} at token {}{}",
+          toString(static_cast<FormKind>(i)), form.error.tensor, form.error.row,
+          form.error.token,
+          std::isfinite(form.bound.rounded)
+              ? ""
+              : "; a float64 run that rounds what is stored overflows too");
     if (!form.passed())
       return fmt::format("{}: '{}' is off by {:.2e} (bound {:.2e}) in row {} "
                          "at token {}",

@@ -10,6 +10,8 @@
 #include "ladle/decode.h"
 #include "runtime/check/Batch.h"
 
+#include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,7 +23,7 @@ using interpreter::ValueInfo;
 bool TraceResult::passed() const {
   for (const WorstError *error :
        {&outputs, &states, &storedOutputs, &storedStates})
-    if (!(error->value <= bound.value()))
+    if (!bound.allows(error->value))
       return false;
   return failure.empty();
 }
@@ -53,12 +55,19 @@ static Result<TensorView> viewOf(const Safetensors &file, const ValueInfo &info,
   return view;
 }
 
-/// A value of the file as the declared type of an input has it.
-static std::vector<double> valuesOf(const TensorView &view,
-                                    const ValueInfo &info) {
+/// Appends a value of the file as the declared type of an input has it.
+/// `token` is for the message, negative for a param.
+static Status addValues(const TensorView &view, const ValueInfo &info,
+                        int64_t token, Trace::Arrays &arrays) {
   std::vector<double> values = toDoubles(view);
+  for (double value : values)
+    if (!std::isfinite(value))
+      return invalid(fmt::format(
+          "'{}' of the trace holds {}{}, wanted finite numbers", info.name,
+          value, token < 0 ? "" : fmt::format(" at token {}", token)));
   interpreter::roundTo(values, info.precision);
-  return values;
+  arrays.push_back(std::move(values));
+  return Status();
 }
 
 /// Position of each row of a stored output: the tensor `positions`, or all.
@@ -124,7 +133,8 @@ Result<Trace> Trace::load(const Safetensors &file,
     Result<TensorView> view = viewOf(file, info, /*leadingDims=*/0);
     if (!view)
       return view.status();
-    trace.params.push_back(valuesOf(*view, info));
+    if (Status status = addValues(*view, info, -1, trace.params); !status)
+      return status;
   }
   std::vector<TensorView> views;
   for (const ValueInfo &info : oracle.getTokens()) {
@@ -146,7 +156,10 @@ Result<Trace> Trace::load(const Safetensors &file,
   for (int64_t token = 0; token < count; ++token) {
     Arrays inputs;
     for (size_t i = 0; i < views.size(); ++i)
-      inputs.push_back(valuesOf(views[i][token], oracle.getTokens()[i]));
+      if (Status status =
+              addValues(views[i][token], oracle.getTokens()[i], token, inputs);
+          !status)
+        return status;
     trace.tokens.push_back(std::move(inputs));
     trace.outputs.emplace_back();
     oracle.step(row, trace.params, trace.tokens.back(), trace.outputs.back());
@@ -170,8 +183,18 @@ static void compare(const Trace::Arrays &actual, const Trace::Arrays &expected,
       error.add(relativeError(actual[i], expected[i]), 0, token, what);
 }
 
+/// Says so if there is nothing to compare with.
+static void checkOracle(const Trace::Arrays &expected, int64_t token,
+                        TraceResult &result) {
+  if (result.failure.empty() &&
+      !std::all_of(expected.begin(), expected.end(), isFinite))
+    result.failure = fmt::format(
+        "the float64 oracle itself is not finite at token {}", token);
+}
+
 static void compareToken(const Trace &trace, const Trace::Arrays &actual,
                          int64_t token, TraceResult &result) {
+  checkOracle(trace.outputs[token], token, result);
   compare(actual, trace.outputs[token], token, result.outputs, "outputs");
   if (auto stored = trace.storedOutputs.find(token);
       stored != trace.storedOutputs.end())
@@ -181,6 +204,7 @@ static void compareToken(const Trace &trace, const Trace::Arrays &actual,
 static void compareStates(const Trace &trace, const Trace::Arrays &actual,
                           TraceResult &result) {
   int64_t last = result.tokens - 1;
+  checkOracle(trace.states, last, result);
   compare(actual, trace.states, last, result.states, "states");
   compare(actual, trace.storedStates, last, result.storedStates, "states");
 }

@@ -27,7 +27,8 @@ namespace ladle::check {
 class Trace {
 public:
   /// Reads at most `maxTokens` tokens (0: all). The final state of the file
-  /// counts only if all are read.
+  /// counts only if all are read. InvalidData if a tensor does not fit, or an
+  /// input is NaN or infinite.
   static Result<Trace> load(const Safetensors &file,
                             const interpreter::SpecInterpreter &oracle,
                             int64_t maxTokens = 0);

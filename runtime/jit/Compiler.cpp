@@ -51,6 +51,7 @@ jit::Compiler::Impl::Impl(std::string_view text, std::string_view name,
   registerCpuCodegenDialects(registry);
   registry.insert<LadleDialect>();
   context.appendDialectRegistry(registry);
+  context.printOpOnDiagnostic(false);
 
   sourceManager.AddNewSourceBuffer(
       llvm::MemoryBuffer::getMemBufferCopy(text, name), llvm::SMLoc());

@@ -175,3 +175,34 @@ TEST_CASE("a small batch is bound by the launch, a large one by bytes") {
   // Inner and adjoint move the same bytes for an additive recurrence.
   REQUIRE(compiled.costs[choice->index].decodeFold);
 }
+
+TEST_CASE("of routes that take the same time the simplest is chosen") {
+  Compiled compiled(128);
+  llvm::SmallVector<RouteCost> costs{compiled.route(Route::Adjoint),
+                                     compiled.route(Route::Outer),
+                                     compiled.route(Route::Inner)};
+  for (RouteCost &cost : costs) {
+    cost.decode = costs.back().decode;
+    cost.decodeFold = costs.back().decodeFold;
+  }
+  auto choose = [&](double batch, int64_t threshold) {
+    auto choice = chooseRoute(costs, Machine::h200(), batch, /*context=*/0,
+                              /*capacity=*/16, threshold);
+    REQUIRE(choice);
+    return costs[choice->index].route;
+  };
+  REQUIRE(choose(8192, 0) == Route::Inner);
+  // Half a percent decides nothing, a tenth does.
+  costs[1].decode.stateRead *= 0.995;
+  REQUIRE(choose(8192, 0) == Route::Inner);
+  costs[1].decode.stateRead *= 0.9;
+  REQUIRE(choose(8192, 0) == Route::Outer);
+  // Nothing is gained by a buffer that folds at every token.
+  costs.push_back(compiled.route(Route::Recurrent));
+  REQUIRE(choose(8192, 0) == Route::Outer);
+  REQUIRE(choose(8192, 1) == Route::Recurrent);
+  for (RouteCost &cost : costs)
+    if (cost.decodeFold)
+      cost.decodeFold->stateWritten = 0;
+  REQUIRE(choose(8192, 1) == Route::Recurrent);
+}

@@ -7,6 +7,7 @@
 
 #include "runtime/check/CasePlan.h"
 #include "runtime/check/Comparison.h"
+#include "runtime/check/RoundedRuns.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -46,6 +47,34 @@ TEST_CASE("a case that cannot be is refused with the value that is wrong") {
   REQUIRE(message("rows=0") ==
           "a case needs at least one row, token and entry");
   REQUIRE(message("L=4,m=5") == "m = 5 of a case is not between 1 and L = 4");
+}
+
+TEST_CASE("no bound allows infinity") {
+  double infinity = std::numeric_limits<double>::infinity();
+  REQUIRE(check::Bound{0.5}.allows(1));
+  REQUIRE_FALSE(check::Bound{0.5}.allows(1.1));
+  REQUIRE_FALSE(check::Bound{infinity}.allows(infinity));
+  REQUIRE_FALSE(check::Bound{infinity}.allows(std::nan("")));
+}
+
+TEST_CASE("a value near a tie is rounded away from the exact one") {
+  // Neighbours of 1 in f16 are 2^-10 above and 2^-11 below.
+  auto round = [](double value, double exact) {
+    std::vector<double> values{value};
+    check::roundAway(values, std::vector<double>{exact},
+                     interpreter::Precision::Float16);
+    return values.front();
+  };
+  double tie = 1 + 0x1p-11, above = 1 + 0x1p-10;
+  REQUIRE(round(tie - 5e-6, 1.0002) == above);
+  REQUIRE(round(tie + 5e-6, 1.0008) == 1);
+  REQUIRE(round(tie - 5e-5, 1.0002) == 1);
+  REQUIRE(round(tie + 5e-5, 1.0008) == above);
+  // float32 has no neighbours further apart than its arithmetic may err.
+  std::vector<double> values{0.1};
+  check::roundAway(values, std::vector<double>{0.3},
+                   interpreter::Precision::Float32);
+  REQUIRE(values.front() == double(0.1f));
 }
 
 TEST_CASE("an error is relative to the largest element") {

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,10 +56,11 @@ struct RunOptions {
   SourceOptions source;
   std::string trace; ///< safetensors; empty: random inputs
   std::string route = "auto";
-  int64_t threshold = 0; ///< m; 0: by the cost model
+  std::optional<int64_t> threshold; ///< m; none: by the cost model
   int64_t tokens = 2048;
-  int64_t rows = 0; ///< 0: until the state exceeds the cache 4 times
-  int threads = 0;  ///< 0: all
+  /// None: until the state exceeds the cache 4 times.
+  std::optional<int64_t> rows;
+  std::optional<int64_t> threads; ///< none: all
   bool json = false;
 };
 /// Decodes a trace by every route and prints a table.

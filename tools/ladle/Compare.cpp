@@ -10,7 +10,7 @@
 
 #include "ladle/decode.h"
 #include "runtime/ThreadPool.h"
-#include "runtime/check/CaseRunner.h"
+#include "runtime/check/RoundedRuns.h"
 #include "tools/ladle/Feeder.h"
 #include "tools/ladle/Measure.h"
 
@@ -25,14 +25,14 @@ namespace {
 
 using Rows = std::vector<SpecInterpreter::Row>;
 
-/// One route on its own pool, beside a float64 run that rounds what the route
+/// One route on its own pool, beside float64 runs that round what the route
 /// stores, if it stores less than float32.
 struct Runner {
   const Candidate &candidate;
   RouteErrors errors;
   std::optional<Pool> pool;
   std::optional<Decoder> decoder;
-  Rows rounded;
+  std::vector<check::RoundedRuns> rounded;
   double roundedOutputs = 0, roundedStates = 0;
 
   explicit Runner(const Candidate &candidate) : candidate(candidate) {}
@@ -111,7 +111,7 @@ Comparison::Comparison(const std::vector<Candidate> &candidates,
       runner.errors.failure = status.message();
     if (isNarrow)
       for (int64_t row = 0; row < rows; ++row)
-        runner.rounded.push_back(rounded.makeRow());
+        runner.rounded.emplace_back(rounded);
   }
 }
 
@@ -141,19 +141,13 @@ void Comparison::stepOracles(int64_t step) {
 void Comparison::stepRounded(Runner &runner, int64_t step) {
   std::vector<double> errors(rows);
   ThreadPool::shared().forEach(rows, [&](int64_t row, int) {
-    Trace::Arrays outputs(signature.outputs.size());
-    SpecInterpreter::Row &state = runner.rounded[row];
-    rounded.step(state, params, tokensOf(row, step), outputs);
-    for (size_t i = 0; i < outputs.size(); ++i)
-      errors[row] = std::max(
-          errors[row], check::relativeError(outputs[i], expected[row][i]));
-    for (size_t i = 0; i < state.carries.size(); ++i)
-      interpreter::roundTo(state.carries[i],
-                           check::precisionOf(signature.carries[i].dtype));
-    if (runner.foldsAt(step) || step + 1 == length)
-      for (size_t i = 0; i < state.states.size(); ++i)
-        interpreter::roundTo(state.states[i],
-                             check::precisionOf(signature.states[i].dtype));
+    check::RoundedRuns &runs = runner.rounded[row];
+    for (double error :
+         runs.step(rounded, params, tokensOf(row, step), runner.foldsAt(step),
+                   exactRows[row], expected[row]))
+      errors[row] = std::max(errors[row], error);
+    if (step + 1 == length)
+      runs.storeStates(rounded, exactRows[row]);
   });
   for (double error : errors)
     runner.roundedOutputs = std::max(runner.roundedOutputs, error);
@@ -204,9 +198,9 @@ Status Comparison::compareStates(Runner &runner) {
       errors.states.add(check::relativeError(actual, oracle), row, length - 1,
                         spec.name);
       if (isNarrow)
-        runner.roundedStates = std::max(
-            runner.roundedStates,
-            check::relativeError(runner.rounded[row].states[i], oracle));
+        runner.roundedStates =
+            std::max(runner.roundedStates,
+                     runner.rounded[row].stateError(i, exactRows[row]));
       if (row == 0 && i < trace.storedStates.size() &&
           !trace.storedStates[i].empty())
         errors.storedStates.add(

@@ -11,15 +11,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <fmt/format.h>
 #include <numeric>
 
 using namespace ladle;
 using namespace ladle::tool;
 using check::Trace;
 using interpreter::SpecInterpreter;
-using interpreter::ValueInfo;
 
 //===----------------------------------------------------------------------===//
 // Inputs
@@ -46,37 +43,12 @@ Trace tool::makeRandomTrace(const SpecInterpreter &oracle, int64_t tokens,
   return trace;
 }
 
-/// InvalidData if an element of an input is NaN or infinite.
-static Status checkFinite(const Trace::Arrays &arrays,
-                          llvm::ArrayRef<ValueInfo> infos, int64_t token) {
-  for (size_t i = 0; i < arrays.size(); ++i)
-    for (double value : arrays[i])
-      if (!std::isfinite(value))
-        return Status(
-            ErrorCode::InvalidData,
-            fmt::format("'{}' of the trace holds {}{}, wanted finite numbers",
-                        infos[i].name, value,
-                        token < 0 ? "" : fmt::format(" at token {}", token)));
-  return Status();
-}
-
 Result<Trace> tool::loadTrace(const std::string &path,
                               const SpecInterpreter &oracle, int64_t tokens) {
   Result<Safetensors> file = Safetensors::open(path);
   if (!file)
     return file.status();
-  Result<Trace> trace = Trace::load(*file, oracle, tokens);
-  if (!trace)
-    return trace;
-  if (Status status = checkFinite(trace->params, oracle.getParams(), -1);
-      !status)
-    return status;
-  for (size_t token = 0; token < trace->tokens.size(); ++token)
-    if (Status status =
-            checkFinite(trace->tokens[token], oracle.getTokens(), token);
-        !status)
-      return status;
-  return trace;
+  return Trace::load(*file, oracle, tokens);
 }
 
 //===----------------------------------------------------------------------===//

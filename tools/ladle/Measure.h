@@ -16,6 +16,7 @@
 #include "runtime/check/TraceCheck.h"
 #include "tools/ladle/Feeder.h"
 
+#include <cmath>
 #include <functional>
 
 namespace ladle::tool {
@@ -27,8 +28,7 @@ using ProgressFunction = std::function<void(double part)>;
 check::Trace makeRandomTrace(const interpreter::SpecInterpreter &oracle,
                              int64_t tokens, uint64_t seed);
 
-/// The file as a trace of at most `tokens` tokens. Besides what Trace::load
-/// refuses, InvalidData if an input is not finite.
+/// The file as a trace of at most `tokens` tokens.
 Result<check::Trace> loadTrace(const std::string &path,
                                const interpreter::SpecInterpreter &oracle,
                                int64_t tokens);
@@ -109,9 +109,12 @@ struct RouteErrors {
   std::string failure; ///< why it did not run; empty if it did
 
   bool passed() const {
-    return failure.empty() && outputs.value <= outputBound &&
-           storedOutputs.value <= outputBound && states.value <= stateBound &&
-           storedStates.value <= stateBound;
+    auto allows = [](double bound, const check::WorstError &error) {
+      return std::isfinite(error.value) && error.value <= bound;
+    };
+    return failure.empty() && allows(outputBound, outputs) &&
+           allows(outputBound, storedOutputs) && allows(stateBound, states) &&
+           allows(stateBound, storedStates);
   }
 };
 

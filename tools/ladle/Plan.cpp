@@ -119,14 +119,8 @@ RunPlan Planner::plan(const Bandwidth &bandwidth, int threads, int64_t rows,
     plan.routes.push_back(std::move(route));
   }
   if (auto choice = chooseRoute(impl->costs, machine, rows, /*context=*/0,
-                                impl->capacity))
+                                impl->capacity, threshold))
     plan.chosen = choice->index;
-  // A given m may turn the choice.
-  if (threshold > 0)
-    for (size_t i = 0; i < plan.routes.size(); ++i)
-      if (plan.routes[i].route != "kv_only" &&
-          plan.routes[i].seconds < plan.routes[plan.chosen].seconds)
-        plan.chosen = i;
   for (const Impl::Obstacle &obstacle : impl->obstacles) {
     RoutePlan &route = plan.routes.emplace_back();
     route.route = obstacle.route;

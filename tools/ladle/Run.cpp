@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <fmt/format.h>
 #include <fstream>
+#include <span>
 #include <sstream>
 
 using namespace ladle;
@@ -29,6 +30,7 @@ constexpr int64_t comparedRows = 3;
 /// Seconds of timed steps, at the large batch and at batch 1.
 constexpr double chosenBudget = 240, otherBudget = 5, singleBudget = 2;
 constexpr double bandwidthSeconds = 1.5;
+constexpr int64_t maxThreads = 1024;
 
 class RunCommand {
 public:
@@ -41,7 +43,9 @@ private:
   Status makeOracles();
   Status loadInputs();
   void compileRoutes(const RunPlan &plan);
-  void chooseRows(const Planner &planner);
+  int64_t bytesBesideStates() const;
+  /// InvalidArgument if there is not so much memory.
+  Status chooseRows(const Planner &planner);
   /// Thresholds, bytes and the choice, now that the bandwidth is known.
   void applyPlan(const RunPlan &plan);
   void compareRoutes();
@@ -83,16 +87,19 @@ Status RunCommand::checkOptions() const {
         "unknown route '{}'\nnote: routes are auto, recurrent, outer, inner, "
         "adjoint and kv_only",
         options.route));
-  if (options.threshold < 0 || options.threshold > options.source.capacity)
+  for (auto [name, value] :
+       {std::pair("threshold", options.threshold),
+        std::pair("rows", options.rows), std::pair("threads", options.threads)})
+    if (value && *value < 1)
+      return invalid(
+          fmt::format("--{} is {}, wanted a positive number", name, *value));
+  if (options.threshold > options.source.capacity)
     return invalid(fmt::format("--threshold is {}, wanted 1 to the capacity, "
                                "{}\nnote: --capacity makes the buffer larger",
-                               options.threshold, options.source.capacity));
-  if (options.rows < 0)
-    return invalid(
-        fmt::format("--rows is {}, wanted a positive number", options.rows));
-  if (options.threads < 0)
-    return invalid(fmt::format("--threads is {}, wanted a positive number",
-                               options.threads));
+                               *options.threshold, options.source.capacity));
+  if (options.threads > maxThreads)
+    return invalid(fmt::format("--threads is {}, wanted {} at most",
+                               *options.threads, maxThreads));
   return Status();
 }
 
@@ -147,7 +154,7 @@ Status RunCommand::loadInputs() {
   Result<check::Trace> loaded =
       loadTrace(options.trace, *exact, options.tokens);
   if (!loaded)
-    return Status(loaded.status().code(), loaded.message());
+    return invalid(loaded.message());
   trace = std::move(*loaded);
   return Status();
 }
@@ -184,32 +191,54 @@ void RunCommand::compileRoutes(const RunPlan &plan) {
 // How large
 //===----------------------------------------------------------------------===//
 
-void RunCommand::chooseRows(const Planner &planner) {
-  report.stateBytes = std::max<int64_t>(1, planner.stateBytes());
-  // Besides its states a row needs room for its entries.
-  int64_t entryBytes = 0;
+static int64_t bytesOf(std::span<const TensorSpec> tensors) {
+  int64_t bytes = 0;
+  for (const TensorSpec &tensor : tensors) {
+    int64_t count = sizeInBytes(tensor.dtype);
+    for (int64_t size : tensor.shape)
+      count *= size;
+    bytes += count;
+  }
+  return bytes;
+}
+
+/// What a row needs besides its states: entries, carries, inputs and outputs.
+int64_t RunCommand::bytesBesideStates() const {
+  int64_t most = 0;
   for (const RouteReport &route : report.routes) {
     if (!route.program)
       continue;
-    int64_t bytes = 0;
-    for (const TensorSpec &field : route.program->fields()) {
-      int64_t count = sizeInBytes(field.dtype);
-      for (int64_t size : field.shape)
-        count *= size;
-      bytes += count * route.program->capacity();
-    }
-    entryBytes = std::max(entryBytes, bytes);
+    const Signature &signature = route.program->signature();
+    most = std::max(
+        most, bytesOf(route.program->fields()) * route.program->capacity() +
+                  bytesOf(signature.carries) + bytesOf(signature.tokens) +
+                  bytesOf(signature.outputs));
   }
-  if (options.rows > 0) {
-    report.rows = options.rows;
-    return;
+  return most;
+}
+
+Status RunCommand::chooseRows(const Planner &planner) {
+  report.stateBytes = std::max<int64_t>(1, planner.stateBytes());
+  int64_t rowBytes = report.stateBytes + bytesBesideStates();
+  int64_t available = report.host.availableMemory;
+  if (options.rows) {
+    report.rows = *options.rows;
+    // 0 if the system does not say.
+    int64_t most = available / rowBytes;
+    if (available == 0 || report.rows <= most)
+      return Status();
+    return invalid(fmt::format(
+        "{} rows need {} of memory, {} are available\nnote: --rows {} is the "
+        "most that fits",
+        report.rows, formatBytes(double(report.rows) * double(rowBytes)),
+        formatBytes(double(available)), most));
   }
   int64_t wanted = (4 * report.host.cacheBytes() + report.stateBytes - 1) /
                    report.stateBytes;
-  int64_t possible = std::max<int64_t>(1, report.host.availableMemory / 2 /
-                                              (report.stateBytes + entryBytes));
+  int64_t possible = std::max<int64_t>(1, available / 2 / rowBytes);
   report.rows = std::min({wanted, possible, int64_t(1) << 30});
   report.isCapped = report.rows < wanted;
+  return Status();
 }
 
 void RunCommand::applyPlan(const RunPlan &plan) {
@@ -259,7 +288,7 @@ void RunCommand::timeRoutes() {
     TimingOptions timing;
     timing.rows = report.rows;
     timing.threshold = m;
-    timing.threads = options.threads;
+    timing.threads = static_cast<int>(options.threads.value_or(0));
     timing.minSteps = m;
     timing.maxSteps =
         std::max(m, isChosen ? options.tokens : std::max<int64_t>(3 * m, 24));
@@ -295,7 +324,8 @@ int RunCommand::run() {
   report.file = options.source.file;
   report.recurrence = planner->recurrence();
   report.host = Host::describe();
-  report.threads = options.threads ? options.threads : report.host.cores;
+  report.threads =
+      static_cast<int>(options.threads.value_or(report.host.cores));
   RunPlan plan = planner->plan({1e10, 1e10}, report.threads, 1, 0);
   if (Status status = checkRoute(plan); !status)
     return fail(status);
@@ -306,12 +336,16 @@ int RunCommand::run() {
   report.tokens = options.tokens;
 
   compileRoutes(plan);
-  chooseRows(*planner);
+  Status fits = chooseRows(*planner);
+  if (!fits) {
+    progress.clear();
+    return fail(fits);
+  }
   progress.show("measuring the memory", 0, 1);
   report.bandwidth = measureBandwidth(report.rows * report.stateBytes,
                                       report.threads, bandwidthSeconds);
   applyPlan(planner->plan(report.bandwidth, report.threads, report.rows,
-                          options.threshold));
+                          options.threshold.value_or(0)));
   compareRoutes();
   timeRoutes();
   progress.clear();

@@ -76,7 +76,8 @@ std::string RunReport::choice() const {
                       : "";
   std::string text = fmt::format("chosen: {}{}, ", best.plan.route, m);
   text += isForced ? "as asked for; predicted for a step of all rows: "
-                   : "the least time predicted for a step of all rows: ";
+                   : "the simplest of the least times predicted for a step of "
+                     "all rows: ";
   text += formatTime(best.plan.seconds);
   for (size_t i = 0; i < routes.size(); ++i)
     if (i != chosen && routes[i].plan.isLegal() &&

@@ -17,6 +17,7 @@ Source::Source(const SourceOptions &options, bool showRemarks)
   mlir::DialectRegistry registry;
   ladle::registerDialects(registry);
   context.appendDialectRegistry(registry);
+  context.printOpOnDiagnostic(false);
   context.loadAllAvailableDialects();
 
   auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(options.file);

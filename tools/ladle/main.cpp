@@ -9,6 +9,8 @@
 #include "tools/ladle/Commands.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <exception>
+#include <new>
 
 using namespace ladle::tool;
 
@@ -92,7 +94,13 @@ int main(int argc, char **argv) {
       app.add_subcommand("emit", "print the IR of a stage of the compiler");
   addSourceOptions(*emitCommand, emitOptions.source, settings);
   emitCommand->add_option("--stage", emitOptions.stage,
-                          "spec, history, step or kernel");
+                          "spec, history, step, kernel, cuda, ptx or cubin");
+  emitCommand
+      ->add_option("--target", emitOptions.target,
+                   "what the kernel stage is for: cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  emitCommand->add_option("--arch", emitOptions.arch,
+                          "what ptx and cubin are for (default: sm_90a)");
   emitCommand
       ->add_option("--route", emitOptions.routes,
                    "routes to build (default: all that are legal)")
@@ -149,17 +157,25 @@ int main(int argc, char **argv) {
                                 &runOptions.source, &checkOptions.source})
     if (!parseSettings(settings, *source))
       return 2;
-  if (explainCommand->parsed())
-    return explain(explainOptions);
-  if (emitCommand->parsed())
-    return emit(emitOptions);
-  if (runCommand->parsed())
-    return run(runOptions);
-  if (checkCommand->parsed())
-    return check(checkOptions);
-  if (cacheCommand->parsed())
-    return cache(action);
-  if (doctorCommand->parsed())
-    return doctor();
+  try {
+    if (explainCommand->parsed())
+      return explain(explainOptions);
+    if (emitCommand->parsed())
+      return emit(emitOptions);
+    if (runCommand->parsed())
+      return run(runOptions);
+    if (checkCommand->parsed())
+      return check(checkOptions);
+    if (cacheCommand->parsed())
+      return cache(action);
+    if (doctorCommand->parsed())
+      return doctor();
+  } catch (const std::bad_alloc &) {
+    std::fputs("error: there is not enough memory\n", stderr);
+    return 1;
+  } catch (const std::exception &exception) {
+    std::fprintf(stderr, "error: %s\n", exception.what());
+    return 1;
+  }
   return 2;
 }
