@@ -282,8 +282,9 @@ def SelectRoute : Pass<"ladle-select-route", "::mlir::ModuleOp"> {
   let description = [{
     Counts the bytes and flops of every step, predicts the time a token of
     every route over its cycle (fills 0 to m − 1, the last of which folds) with
-    its own best threshold m, and keeps the steps of the fastest. Remarks say
-    what each of the others would have cost.
+    its own best threshold m, and keeps the steps of the fastest; of routes
+    within 1 % of it, the simplest. Remarks say what each of the others would
+    have cost.
 
     ```mlir
     ladle.recurrence @f ...
