@@ -129,7 +129,7 @@ Result<Device> Device::open(int ordinal) {
   Result<std::shared_ptr<Api>> opened = openApi();
   if (!opened)
     return opened.status();
-  std::shared_ptr<Api> api = *opened;
+  const std::shared_ptr<Api> &api = *opened;
   if (Status status = api->check(api->init(0), "cuInit"); !status)
     return Status(ErrorCode::NotFound, status.message());
   Device device(api);
@@ -150,7 +150,7 @@ Result<Device> Device::open(int ordinal) {
   api->deviceGetAttribute(&device.minor, attributeMinor, handle);
   device.deviceName = name;
   device.level2 = bytes;
-  for (Status status :
+  for (const Status &status :
        {api->check(api->primaryCtxRetain(&context, handle),
                    "cuDevicePrimaryCtxRetain"),
         api->check(api->ctxSetCurrent(context), "cuCtxSetCurrent"),

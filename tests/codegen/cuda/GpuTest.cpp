@@ -63,7 +63,7 @@ public:
     auto kernel = module->kernel(launch.kernel.name);
     if (!kernel)
       return kernel.message();
-    for (Status status :
+    for (const Status &status :
          {kernel->launch(
               {launch.kernel.gridBlocks, static_cast<unsigned>(launch.rows), 1},
               {launch.kernel.threads, 1, 1}, arguments.data()),
