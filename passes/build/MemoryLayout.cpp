@@ -10,6 +10,16 @@
 using namespace mlir;
 using namespace ladle;
 
+int64_t ladle::componentCount(RankedTensorType type) {
+  return type.getRank() < 3 ? 1
+                            : ShapedType::getNumElements(
+                                  type.getShape().drop_front().drop_back());
+}
+
+int64_t ladle::componentCount(FieldAttr field) {
+  return field.getShape().size() == 3 ? field.getShape()[1] : 1;
+}
+
 MemRefType ladle::memoryType(ArrayRef<int64_t> shape, Type elementType,
                              bool denseWithinOuter, bool hasOuter) {
   SmallVector<int64_t> sizes;

@@ -12,6 +12,12 @@
 
 namespace ladle {
 
+/// The product of the dimensions between heads and the last: the rank R of a
+/// [heads, R, D] value.
+int64_t componentCount(mlir::RankedTensorType type);
+/// The same of a field of an entry.
+int64_t componentCount(FieldAttr field);
+
 /// Memory of shape [outer, heads, ...]. Whoever calls may stride rows and
 /// heads of an input; what a pool owns is dense within a slot. The innermost
 /// dimension is contiguous unless it is the one that counts heads.

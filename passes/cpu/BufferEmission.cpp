@@ -95,11 +95,6 @@ void Kernel::prefetchEntries(int64_t extent) {
     }
 }
 
-/// Number of keys in an entry of `field`.
-static int64_t rankOf(FieldAttr field) {
-  return field.getShape().size() == 3 ? field.getShape()[1] : 1;
-}
-
 /// `value` times a number, which may be absent.
 static Value scaled(ImplicitLocOpBuilder &b, Value value, Value scale) {
   if (!scale)
@@ -179,9 +174,9 @@ LogicalResult Kernel::emitReadBuffer(ReadBufferOp op) {
     queries.push_back(*components);
     sums.append(components->size(), zeros(valueField.getShape().back()));
   }
-  Value weights =
-      allocateScratch({static_cast<int64_t>(sums.size()) * rankOf(valueField),
-                       buffer.getCapacity()});
+  Value weights = allocateScratch(
+      {static_cast<int64_t>(sums.size()) * componentCount(valueField),
+       buffer.getCapacity()});
 
   auto loop =
       scf::ForOp::create(b, constantIndex(0), length, constantIndex(1), passed);
@@ -289,7 +284,7 @@ LogicalResult Kernel::emitTransport(TransportOp op) {
   int64_t products = 0;
   for (StringAttr value : transition.getValues())
     if (!value.empty())
-      products += rankOf(buffer.getField(value));
+      products += componentCount(buffer.getField(value));
   Value weights = allocateScratch(
       {std::max<int64_t>(1, products * static_cast<int64_t>(sums.size())),
        buffer.getCapacity()});
@@ -360,7 +355,7 @@ void Kernel::gatherFold(FoldBufferOp op) {
   BufferType buffer = op.getBuffer().getType();
   FieldAttr key = buffer.getField(op.getKey());
   FieldAttr value = buffer.getField(op.getValue());
-  int64_t rank = rankOf(key);
+  int64_t rank = componentCount(key);
   Gathered &all = gathered[op];
   all.keys =
       allocateScratch({buffer.getCapacity() * rank, key.getShape().back()});
@@ -409,9 +404,9 @@ void Kernel::gatherReplay(ReplayOp op) {
   int64_t capacity = buffer.getCapacity();
   int64_t writes = 0, reads = 0;
   for (StringAttr key : transition.getKeys())
-    writes += rankOf(buffer.getField(key));
+    writes += componentCount(buffer.getField(key));
   for (StringAttr vector : transition.getVectors())
-    reads += rankOf(buffer.getField(vector));
+    reads += componentCount(buffer.getField(vector));
 
   Gathered &all = gathered[op];
   all.keys = allocateScratch({capacity * writes, state.getKeySize()});

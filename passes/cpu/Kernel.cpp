@@ -10,7 +10,6 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
-#include "passes/build/MemoryLayout.h"
 #include "passes/cpu/ScheduleInfo.h"
 
 using namespace mlir;

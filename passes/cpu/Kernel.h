@@ -17,6 +17,7 @@
 #include "dialect/LadleOps.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "passes/build/MemoryLayout.h"
 #include "llvm/ADT/MapVector.h"
 
 namespace ladle {
@@ -26,7 +27,6 @@ namespace ladle {
 /// the dimensions between, such as the rank of a [heads, R, D] value, count
 /// components, the last of them fastest.
 using Components = llvm::SmallVector<mlir::Value>;
-int64_t componentCount(mlir::RankedTensorType type);
 
 class Kernel {
 public:

@@ -14,12 +14,6 @@
 using namespace mlir;
 using namespace ladle;
 
-int64_t ladle::componentCount(RankedTensorType type) {
-  return type.getRank() < 3 ? 1
-                            : ShapedType::getNumElements(
-                                  type.getShape().drop_front().drop_back());
-}
-
 int64_t Kernel::phaseOf(Operation *op) const {
   auto phase = op->getAttrOfType<IntegerAttr>(kPhaseAttr);
   return phase ? phase.getInt() : 0;

@@ -28,10 +28,6 @@ static constexpr int64_t kQueryRegisters = 48;
 /// Keys that are folded from shared memory at a time.
 static constexpr int64_t kSliceKeys = 8;
 
-static int64_t ranksOf(FieldAttr field) {
-  return field.getShape().size() == 3 ? field.getShape()[1] : 1;
-}
-
 static int64_t capacityOf(Value buffer) {
   return cast<BufferType>(buffer.getType()).getCapacity();
 }
@@ -189,7 +185,7 @@ void GpuKernel::preloadValues(Operation *op, Value buffer,
   auto type = cast<BufferType>(buffer.getType());
   int64_t perEntry = 0;
   for (StringRef name : names)
-    perEntry += ranksOf(type.getField(name));
+    perEntry += componentCount(type.getField(name));
   if (type.getCapacity() * perEntry > kPreloadedValues)
     return;
   Components all;
@@ -199,7 +195,7 @@ void GpuKernel::preloadValues(Operation *op, Value buffer,
     Value entry = clampedEntry(constantIndex(j));
     for (StringRef name : names) {
       FieldAttr field = type.getField(name);
-      for (int64_t r = 0; r < ranksOf(field); ++r) {
+      for (int64_t r = 0; r < componentCount(field); ++r) {
         SmallVector<Value> at = fieldIndices(field, entry);
         if (field.getShape().size() == 3)
           at.push_back(constantIndex(r));
@@ -240,12 +236,12 @@ GpuKernel::Components GpuKernel::sumWeightedValues(Operation *op, Value weights,
   SmallVector<std::pair<StringRef, int64_t>> names;
   if (auto read = dyn_cast<ReadBufferOp>(op))
     names.emplace_back(read.getValue(),
-                       ranksOf(type.getField(read.getValue())));
+                       componentCount(type.getField(read.getValue())));
   else
     for (StringAttr name : cast<TransportOp>(op).getTransition().getValues())
       if (!name.empty())
         names.emplace_back(name.getValue(),
-                           ranksOf(type.getField(name.getValue())));
+                           componentCount(type.getField(name.getValue())));
   Value element =
       arith::AddIOp::create(b, tileStart, clampedThread(schedule.tileRows));
   auto loop =
@@ -302,7 +298,7 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
   SmallVector<Components> held;
   if (areFew)
     held = llvm::map_to_vector(queries, load);
-  int64_t ranks = ranksOf(keyField);
+  int64_t ranks = componentCount(keyField);
   Value scratch =
       shared({static_cast<int64_t>(queries.size()) * ranks, type.getCapacity()},
              "entry_dots");
@@ -378,7 +374,7 @@ FailureOr<GpuKernel::Components> GpuKernel::emitFold(FoldBufferOp op) {
     if (name)
       scales.push_back(*name);
   EntryWeights entryWeights = weightsOf(buffer, op.getDecay(), scales);
-  int64_t ranks = ranksOf(keyField);
+  int64_t ranks = componentCount(keyField);
   int64_t slice = std::max<int64_t>(1, kSliceKeys / ranks);
   Value keys = shared({slice * ranks, keySize}, "slice_keys");
   Value inputs = shared({slice * ranks, schedule.tileRows}, "slice_values");
@@ -469,7 +465,7 @@ FailureOr<GpuKernel::Components> GpuKernel::emitReplay(ReplayOp op) {
   auto vectors = [&](StringAttr name, StringAttr scale) {
     FieldAttr field = type.getField(name.getValue());
     SmallVector<Components> result;
-    for (int64_t r = 0; r < ranksOf(field); ++r) {
+    for (int64_t r = 0; r < componentCount(field); ++r) {
       SmallVector<Value> at = fieldIndices(field, entry);
       if (field.getShape().size() == 3)
         at.push_back(constantIndex(r));
@@ -519,7 +515,7 @@ FailureOr<GpuKernel::Components> GpuKernel::emitReplay(ReplayOp op) {
       if (name.empty())
         continue;
       FieldAttr field = type.getField(name.getValue());
-      for (int64_t r = 0; r < ranksOf(field); ++r) {
+      for (int64_t r = 0; r < componentCount(field); ++r) {
         SmallVector<Value> at = fieldIndices(field, entry);
         if (field.getShape().size() == 3)
           at.push_back(constantIndex(r));

@@ -9,7 +9,6 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "passes/build/MemoryLayout.h"
 #include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;

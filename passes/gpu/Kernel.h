@@ -26,6 +26,7 @@
 #include "dialect/LadleOps.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "passes/build/MemoryLayout.h"
 #include "llvm/ADT/MapVector.h"
 
 namespace ladle {

@@ -21,10 +21,6 @@ using namespace ladle;
 
 static constexpr int64_t kWarp = 32;
 
-static int64_t ranksOf(FieldAttr field) {
-  return field.getShape().size() == 3 ? field.getShape()[1] : 1;
-}
-
 LogicalResult GpuKernel::emitTransport(TransportOp op) {
   Value buffer = op.getBuffer();
   BufferType type = op.getBuffer().getType();
@@ -77,7 +73,7 @@ LogicalResult GpuKernel::emitTransport(TransportOp op) {
   int64_t products = 0;
   for (StringAttr value : transition.getValues())
     if (!value.empty())
-      products += ranksOf(type.getField(value.getValue()));
+      products += componentCount(type.getField(value.getValue()));
   Value scratch =
       shared({std::max<int64_t>(1, products * queries), type.getCapacity()},
              "entry_dots");
@@ -100,7 +96,7 @@ LogicalResult GpuKernel::emitTransport(TransportOp op) {
     auto vectors = [&](StringAttr name, StringAttr scale) {
       FieldAttr field = type.getField(name.getValue());
       SmallVector<Components> result;
-      for (int64_t r = 0; r < ranksOf(field); ++r) {
+      for (int64_t r = 0; r < componentCount(field); ++r) {
         Components vector = spread([&](Value element) -> Value {
           SmallVector<Value> at = fieldIndices(field, entry);
           if (field.getShape().size() == 3)

@@ -20,14 +20,6 @@
 using namespace mlir;
 using namespace ladle;
 
-/// Components of a value: the product of the dimensions between heads and the
-/// last.
-static int64_t componentsOf(RankedTensorType type) {
-  return type.getRank() < 3 ? 1
-                            : ShapedType::getNumElements(
-                                  type.getShape().drop_front().drop_back());
-}
-
 FailureOr<GpuKernel::Components> GpuKernel::get(Value value, Side side) {
   if (tiles == 1 || cast<RankedTensorType>(value.getType()).getRank() == 1)
     side = Side::Key;
@@ -59,7 +51,7 @@ GpuKernel::Components GpuKernel::loadArgument(BlockArgument argument,
   if (side == Side::Row && tiles > 1)
     element = arith::AddIOp::create(b, tileStart, element);
   Components result;
-  for (int64_t i = 0, e = componentsOf(type); i < e; ++i) {
+  for (int64_t i = 0, e = componentCount(type); i < e; ++i) {
     SmallVector<Value> at(indices);
     if (type.getRank() == 3)
       at.push_back(constantIndex(i));
@@ -130,7 +122,7 @@ FailureOr<GpuKernel::Components> GpuKernel::emitSum(SumOp op, Side side) {
     for (int64_t i = dim + 1; i < last; ++i)
       inner *= from.getDimSize(i);
     Components result;
-    for (int64_t i = 0, e = componentsOf(to); i < e; ++i) {
+    for (int64_t i = 0, e = componentCount(to); i < e; ++i) {
       int64_t first = i / inner * size * inner + i % inner;
       Value total = (*input)[first];
       for (int64_t k = 1; k < size; ++k)
@@ -191,7 +183,7 @@ FailureOr<GpuKernel::Components> GpuKernel::emitBroadcast(BroadcastOp op,
     input = *all;
   }
   Components result;
-  for (int64_t i = 0, e = componentsOf(type); i < e; ++i) {
+  for (int64_t i = 0, e = componentCount(type); i < e; ++i) {
     // Position of this component in the dimensions between.
     SmallVector<int64_t> position(to.size(), 0);
     for (int64_t rest = i, dim = int64_t(to.size()) - 2; dim > 0; --dim) {
@@ -248,7 +240,7 @@ FailureOr<GpuKernel::Components> GpuKernel::emit(Value value, Side side) {
     return loadArgument(argument, side);
   Operation *op = value.getDefiningOp();
   auto type = cast<RankedTensorType>(value.getType());
-  int64_t count = componentsOf(type);
+  int64_t count = componentCount(type);
   if (auto read = dyn_cast<ReadOp>(op))
     return emitRead(read);
   // These fill `values` for all of their results.

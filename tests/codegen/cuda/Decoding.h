@@ -89,7 +89,8 @@ public:
   Decoding(const GpuRequest &request, int threshold, Executor &executor);
   /// One token for each row: row r is slot r, of which one is padding.
   void step(int64_t token, int64_t padded);
-  double worst = 0;
+  double worst = 0; ///< relative to the largest output of a row
+  double bound() const;
 
 private:
   void moveCursors(const std::vector<int32_t> &slots);
@@ -108,12 +109,10 @@ private:
   std::vector<int32_t> readSlots, cursors;
 };
 
-/// The largest error of `tokens` steps.
+/// The largest error of `tokens` steps, as a part of what is allowed: what f32
+/// costs, and the rounding of outputs that are stored in 16 bits.
 double decode(const GpuRequest &request, int threshold, int64_t tokens,
               Executor &executor);
-
-/// What that may be: outputs may be stored in 16 bits.
-double boundOf(const std::string &model);
 
 } // namespace ladle::test
 

@@ -74,5 +74,5 @@ TEST_CASE("kernels agree with the oracle on every example", "[cuda]") {
   int threshold = route == "kv_only" ? 100 : 3;
   if (route == "kv_only")
     request.capacity = 8;
-  CHECK(decode(request, threshold, tokens, emulator) <= boundOf(model));
+  CHECK(decode(request, threshold, tokens, emulator) <= 1);
 }
