@@ -30,8 +30,8 @@ struct ConvertLadleToGPU
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    if (threads < 32 || threads > 512 || threads % 32) {
-      module.emitError("threads must be a multiple of 32 from 32 to 512, got ")
+    if (threads < 0 || threads > 512 || threads % 32) {
+      module.emitError("threads must be a multiple of 32 up to 512, got ")
           << threads.getValue();
       return signalPassFailure();
     }
@@ -40,20 +40,24 @@ struct ConvertLadleToGPU
     auto kernels =
         gpu::GPUModuleOp::create(builder, module.getLoc(), "kernels");
     builder.setInsertionPointToStart(kernels.getBody());
-    // A route that folds splits the rows of a batch between two kernels.
-    auto hasFold = [&](StepOp step) {
-      return llvm::any_of(module.getOps<StepOp>(), [&](StepOp other) {
-        return other.getRecurrence() == step.getRecurrence() &&
-               other.getRoute() == step.getRoute() &&
-               other.getForm() == Form::DecodeFold;
-      });
+    // Rows that fold are a branch of the kernel of those that do not.
+    auto foldOf = [&](StepOp step) {
+      for (StepOp other : module.getOps<StepOp>())
+        if (step.getForm() == Form::Decode &&
+            other.getForm() == Form::DecodeFold &&
+            other.getRecurrence() == step.getRecurrence() &&
+            other.getRoute() == step.getRoute())
+          return other;
+      return StepOp();
     };
     for (StepOp step : module.getOps<StepOp>()) {
+      if (step.getForm() == Form::DecodeFold)
+        continue;
       GpuSchedule schedule;
       schedule.threads = threads;
       schedule.tileRows = tileRows;
       OpBuilder::InsertionGuard guard(builder);
-      if (failed(GpuKernel(step, hasFold(step), schedule, builder).build()))
+      if (failed(GpuKernel(step, foldOf(step), schedule, builder).build()))
         return signalPassFailure();
     }
     for (Operation &op : llvm::make_early_inc_range(*module.getBody()))

@@ -134,10 +134,10 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
     "::mlir::math::MathDialect", "::mlir::memref::MemRefDialect",
     "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect"];
   let options = [
-    Option<"threads", "threads", "int64_t", "128",
-           "threads of a block at least">,
+    Option<"threads", "threads", "int64_t", "0",
+           "threads of a block at least; 0 stands for what its rows need">,
     Option<"tileRows", "tile-rows", "int64_t", "0",
-           "rows of dv in a block at most; 0 stands for all that fit">,
+           "rows of dv in a block; 0 stands for about 32 KiB of state">,
   ];
 }
 

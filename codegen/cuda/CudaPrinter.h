@@ -14,10 +14,7 @@ namespace llvm {
 class raw_ostream;
 } // namespace llvm
 
-namespace mlir {
-class DialectRegistry;
-class Operation;
-} // namespace mlir
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
 
 namespace ladle {
 
@@ -37,6 +34,9 @@ namespace ladle {
 ///
 /// Emits errors at what cannot be printed; then nothing is written to `os`.
 mlir::LogicalResult printCuda(mlir::Operation *op, llvm::raw_ostream &os);
+
+/// What a launch has to give a kernel of shared memory: 0 if that is static.
+int64_t dynamicSharedBytes(mlir::gpu::GPUFuncOp kernel);
 
 /// The dialects of a kernel.
 void registerCudaPrinterDialects(mlir::DialectRegistry &registry);

@@ -43,6 +43,22 @@ LogicalResult unsupportedType(Location loc, Type type) {
 }
 
 //===----------------------------------------------------------------------===//
+// Shared memory
+//===----------------------------------------------------------------------===//
+
+/// Of every array: what the widest access needs.
+static constexpr int64_t kSharedAlignment = 16;
+/// What a kernel may have without being launched with it.
+static constexpr int64_t kStaticSharedBytes = 48 << 10;
+
+static int64_t sharedBytes(MemRefType type) {
+  int64_t bits = type.getElementType().isIndex()
+                     ? 32
+                     : type.getElementType().getIntOrFloatBitWidth();
+  return llvm::alignTo(type.getNumElements() * bits / 8, kSharedAlignment);
+}
+
+//===----------------------------------------------------------------------===//
 // Signatures
 //===----------------------------------------------------------------------===//
 
@@ -137,6 +153,16 @@ LogicalResult KernelPrinter::printShared(gpu::GPUFuncOp kernel) {
   if (kernel.getNumPrivateAttributions())
     return unsupportedType(kernel.getPrivateAttributions()[0].getLoc(),
                            kernel.getPrivateAttributions()[0].getType());
+  // What is larger than static memory may be is one array that the launch
+  // sizes.
+  int64_t dynamicBytes = dynamicSharedBytes(kernel);
+  bool isDynamic = dynamicBytes != 0;
+  std::string all;
+  int64_t start = 0;
+  if (isDynamic) {
+    all = names.fresh("shared_memory");
+    os << "LADLE_DYNAMIC_SHARED(" << all << ", " << dynamicBytes << ");\n";
+  }
   for (auto [i, memory] : llvm::enumerate(kernel.getWorkgroupAttributions())) {
     auto type = cast<MemRefType>(memory.getType());
     SmallVector<int64_t> sizes;
@@ -155,10 +181,23 @@ LogicalResult KernelPrinter::printShared(gpu::GPUFuncOp kernel) {
     texts[memory] =
         names.fresh(named ? named.getValue() : nameOf(memory.getLoc()));
     strides[memory].resize(sizes.size());
-    os << formatv("__shared__ __align__(16) {0} {1}[{2}];\n",
-                  typeText(type.getElementType()), texts[memory],
-                  type.getNumElements());
+    std::string element = typeText(type.getElementType());
+    if (isDynamic)
+      os << formatv("{0} *const {1} = ({0} *)({2} + {3}); // [{4}]\n", element,
+                    texts[memory], all, start, type.getNumElements());
+    else
+      os << formatv("__shared__ __align__({3}) {0} {1}[{2}];\n", element,
+                    texts[memory], type.getNumElements(),
+                    kSharedAlignment);
+    start += sharedBytes(type);
   }
+  // Copies are counted from zero.
+  for (Value memory : kernel.getWorkgroupAttributions())
+    if (llvm::any_of(memory.getUsers(), [&](Operation *user) {
+          auto wait = dyn_cast<memref::DmaWaitOp>(user);
+          return wait && wait.getTagMemRef() == memory;
+        }))
+      os << "copy_init(" << texts[memory] << ");\n";
   return success();
 }
 
@@ -174,6 +213,8 @@ LogicalResult KernelPrinter::print(gpu::GPUFuncOp kernel) {
   if (failed(printSignature(kernel)))
     return failure();
   os.indent();
+  if (kernel->hasAttr("ladle.programmatic"))
+    os << "grid_dependency_wait();\n";
   if (failed(printShared(kernel)) ||
       failed(printBlock(kernel.getBody().front())))
     return failure();
@@ -418,6 +459,29 @@ LogicalResult KernelPrinter::printStore(Operation *store, Value value,
   return success();
 }
 
+/// A copy to shared memory that the tag counts.
+LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
+  Value from = copy.getSrcMemRef(), to = copy.getDstMemRef();
+  if (!texts.contains(from) || !texts.contains(to) ||
+      !gpu::GPUDialect::hasWorkgroupMemoryAddressSpace(
+          cast<MemRefType>(to.getType())))
+    return unsupported(copy);
+  auto pointer = [&](Value memref, ValueRange indices) {
+    std::string where = offset(memref, indices);
+    return where == "0" ? texts[memref] : texts[memref] + " + " + where;
+  };
+  std::string operands =
+      formatv("{0}, {1}, {2}, {3}", texts[copy.getTagMemRef()],
+              pointer(to, copy.getDstIndices()),
+              pointer(from, copy.getSrcIndices()), use(copy.getNumElements()));
+  if (copy.isStrided())
+    os << formatv("copy_rows({0}, {1}, {2});\n", operands,
+                  use(copy.getStride()), use(copy.getNumElementsPerStride()));
+  else
+    os << "copy(" << operands << ");\n";
+  return success();
+}
+
 LogicalResult KernelPrinter::printOperation(Operation *op) {
   auto dimension = [&](const char *variable, gpu::Dimension which) {
     return define(
@@ -442,6 +506,11 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
           [&](auto size) { return dimension("blockDim", size.getDimension()); })
       .Case<gpu::GridDimOp>(
           [&](auto size) { return dimension("gridDim", size.getDimension()); })
+      .Case<memref::DmaStartOp>([&](auto copy) { return printCopy(copy); })
+      .Case<memref::DmaWaitOp>([&](auto wait) {
+        os << "copy_wait(" << texts[wait.getTagMemRef()] << ");\n";
+        return success();
+      })
       .Case<memref::LoadOp>([&](auto load) {
         return printLoad(load, load.getMemref(), load.getIndices(), false);
       })
@@ -481,3 +550,15 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
 }
 
 } // namespace ladle::cuda
+
+int64_t ladle::dynamicSharedBytes(gpu::GPUFuncOp kernel) {
+  int64_t total = 0;
+  for (Value memory : kernel.getWorkgroupAttributions()) {
+    auto type = cast<MemRefType>(memory.getType());
+    if (!type.hasStaticShape() ||
+        !type.getElementType().isIntOrIndexOrFloat())
+      return 0; // An error, when it is printed.
+    total += cuda::sharedBytes(type);
+  }
+  return total > cuda::kStaticSharedBytes ? total : 0;
+}

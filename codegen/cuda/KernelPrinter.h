@@ -9,7 +9,9 @@
 #define LADLE_CODEGEN_CUDA_KERNELPRINTER_H
 
 #include "codegen/cuda/CudaNames.h"
+#include "codegen/cuda/CudaPrinter.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/Support/IndentedOstream.h"
@@ -44,6 +46,7 @@ private:
   mlir::LogicalResult printStore(mlir::Operation *store, mlir::Value value,
                                  mlir::Value memref, mlir::ValueRange indices,
                                  bool streaming);
+  mlir::LogicalResult printCopy(mlir::memref::DmaStartOp copy);
   std::string offset(mlir::Value memref, mlir::ValueRange indices);
 
   // VectorPrinter.cpp: constants and vectors.

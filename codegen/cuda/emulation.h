@@ -111,6 +111,13 @@ inline T shuffle(T v, int width, int line, F source) {
   return v;
 }
 
+/// What bulk copies ask of addresses and sizes.
+inline void check_copy(const void *to, const void *from, std::size_t bytes) {
+  if (reinterpret_cast<std::size_t>(to) % 16 ||
+      reinterpret_cast<std::size_t>(from) % 16 || bytes % 16)
+    __builtin_trap();
+}
+
 } // namespace ladle::emulation
 
 //===----------------------------------------------------------------------===//

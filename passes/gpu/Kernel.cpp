@@ -1,4 +1,4 @@
-//===- Kernel.cpp - arguments, task and results of a GPU kernel -----------===//
+//===- Kernel.cpp - arguments, task and forms of a GPU kernel -------------===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -14,109 +14,9 @@
 using namespace mlir;
 using namespace ladle;
 
-/// Registers of a thread that may hold a state.
-static constexpr int64_t kStateRegisters = 64;
-static constexpr int64_t kMaxThreads = 512;
-
-//===----------------------------------------------------------------------===//
-// Geometry
-//===----------------------------------------------------------------------===//
-
-/// True if something that depends on rows of the state is reduced over dv or
-/// used along dk: then a block has to hold all of dv. Carries are read by all
-/// and written by one, so that a head must have one block, too.
-bool GpuKernel::needsAllRows() {
-  if (!step.getArgumentsOfKind(ArgumentKind::Carry).empty())
-    return true;
-  DenseSet<Value> alongRows;
-  WalkResult result = step.walk([&](Operation *op) {
-    if (isa<ReadOp, ReadBufferOp>(op))
-      alongRows.insert(op->result_begin(), op->result_end());
-    if (auto transport = dyn_cast<TransportOp>(op))
-      alongRows.insert(transport.getPartials().begin(),
-                       transport.getPartials().end());
-    auto depends = [&](Value value) { return alongRows.contains(value); };
-    if (llvm::none_of(op->getOperands(), depends))
-      return WalkResult::advance();
-    if (isa<RotateOp, DecayOp, ReadOp, ReadBufferOp, TransportOp>(op))
-      return WalkResult::interrupt();
-    if (auto write = dyn_cast<WriteOp>(op); write && depends(write.getKey()))
-      return WalkResult::interrupt();
-    if (auto sum = dyn_cast<SumOp>(op);
-        sum && int64_t(sum.getDim()) + 1 == sum.getInput().getType().getRank())
-      return WalkResult::interrupt();
-    if (auto broadcast = dyn_cast<BroadcastOp>(op)) {
-      int64_t from = broadcast.getInput().getType().getRank();
-      int64_t to = broadcast.getResult().getType().getRank();
-      if (from != to && from > 1 && broadcast.getDims().back() + 1 != to)
-        return WalkResult::interrupt();
-    }
-    if (!isa<WriteOp, AppendOp, YieldOp, StoreStateOp>(op))
-      alongRows.insert(op->result_begin(), op->result_end());
-    return WalkResult::advance();
-  });
-  return result.wasInterrupted();
-}
-
-void GpuKernel::chooseGeometry() {
-  int64_t fewest = 0, elementBits = 32;
-  auto count = [&](int64_t value) { heads = std::max(heads, value); };
-  int64_t longest = 1;
-  for (BlockArgument argument : step.getBody().getArguments()) {
-    if (auto pool = dyn_cast<PoolType>(argument.getType())) {
-      count(pool.getHeads());
-      keySize = pool.getKeySize();
-      valueSize = pool.getValueSize();
-      elementBits = pool.getElementType().getIntOrFloatBitWidth();
-    }
-    if (auto tensor = dyn_cast<RankedTensorType>(argument.getType())) {
-      count(tensor.getDimSize(0));
-      if (step.getArgumentKind(argument.getArgNumber()) == ArgumentKind::Carry)
-        fewest = fewest ? std::min(fewest, tensor.getDimSize(0))
-                        : tensor.getDimSize(0);
-    }
-  }
-  headGroup = fewest ? heads / fewest : 1;
-  step.walk([&](Operation *op) {
-    for (Type type : op->getResultTypes())
-      if (auto tensor = dyn_cast<RankedTensorType>(type);
-          tensor && tensor.getRank() > 1 &&
-          (tensor.getShape().back() != valueSize || valueSize == keySize))
-        longest = std::max(longest, tensor.getShape().back());
-  });
-  longest = std::max(longest, keySize);
-
-  bool isWhole = needsAllRows();
-  int64_t wanted = isWhole ? std::max(longest, valueSize) : longest;
-  schedule.threads =
-      std::max<int64_t>(schedule.threads, llvm::alignTo(wanted, 32));
-  int64_t rows =
-      schedule.tileRows ? std::min(schedule.tileRows, valueSize) : valueSize;
-  if (isWhole || valueSize % rows != 0)
-    rows = valueSize;
-  auto perThread = [&] {
-    return llvm::divideCeil(rows * keySize, schedule.threads);
-  };
-  // Fewer rows a block before more threads: rows need nothing from each other.
-  while (!isWhole && rows % 2 == 0 &&
-         (perThread() > kStateRegisters || rows > schedule.threads))
-    rows /= 2;
-  while (perThread() > kStateRegisters && schedule.threads < kMaxThreads)
-    schedule.threads *= 2;
-  schedule.tileRows = rows;
-  tiles = valueSize / rows;
-
-  // A lane loads 16 bytes at a time if a row divides so.
-  int64_t widest = 128 / elementBits;
-  width = 1;
-  while (width < widest && keySize % (width * 2) == 0)
-    width *= 2;
-  lanes = 1;
-  while (lanes < 8 && keySize % (width * lanes * 2) == 0)
-    lanes *= 2;
-  chunks = keySize / (width * lanes);
-  groups = schedule.threads / lanes;
-  rowsPerThread = llvm::divideCeil(rows, groups);
+SmallVector<StepOp, 2> GpuKernel::forms() {
+  return fold ? SmallVector<StepOp, 2>{step, fold}
+              : SmallVector<StepOp, 2>{step};
 }
 
 //===----------------------------------------------------------------------===//
@@ -154,6 +54,7 @@ void GpuKernel::createFunction() {
   function.setKnownBlockSizeAttr(
       b.getDenseI32ArrayAttr({static_cast<int32_t>(schedule.threads), 1, 1}));
   function->setAttr(kGridBlocksAttr, b.getIndexAttr(heads / headGroup * tiles));
+  function->setAttr(kProgrammaticAttr, b.getUnitAttr());
   Block &entry = function.getBody().front();
   for (auto [i, name] : llvm::enumerate(names))
     function.setArgAttr(i, kNameAttr, b.getStringAttr(name));
@@ -163,15 +64,22 @@ void GpuKernel::createFunction() {
   for (Value *each : {&readSlots, &writeSlots, &cursors, &threshold, &padSlot})
     *each = entry.getArgument(next++);
   for (BlockArgument argument : step.getBody().getArguments()) {
+    Value &first = memory.emplace_back();
     if (auto buffer = dyn_cast<BufferType>(argument.getType()))
       for (size_t i = 0; i < buffer.getFields().size(); ++i)
-        fields[argument].push_back(entry.getArgument(next++));
+        fields[argument.getArgNumber()].push_back(entry.getArgument(next++));
     else
-      memory[argument] = entry.getArgument(next++);
+      first = entry.getArgument(next++);
   }
   for (size_t i = 0; i < step.getOutputTypes().size(); ++i)
     outputs.push_back(entry.getArgument(next++));
+  if (copiesInBulk)
+    copies = shared({1}, "copies", b.getI64Type());
 }
+
+//===----------------------------------------------------------------------===//
+// The task of a block
+//===----------------------------------------------------------------------===//
 
 /// Gives a value a name in what is printed.
 static Value named(Value value, StringRef name) {
@@ -183,50 +91,64 @@ static Value named(Value value, StringRef name) {
 
 /// Reads what this block has to do, and returns whether the row is padding.
 Value GpuKernel::emitTask() {
+  auto divided = [&](Value value, int64_t by, StringRef name) {
+    return named(arith::DivUIOp::create(b, value, constantIndex(by)), name);
+  };
+  auto rest = [&](Value value, int64_t by, StringRef name) {
+    return named(arith::RemUIOp::create(b, value, constantIndex(by)), name);
+  };
   thread = named(gpu::ThreadIdOp::create(b, gpu::Dimension::x), "thread");
   row = named(gpu::BlockIdOp::create(b, gpu::Dimension::y), "row");
   Value block = named(gpu::BlockIdOp::create(b, gpu::Dimension::x),
                       tiles > 1 ? "block" : "head");
-  Value tile = constantIndex(0);
   head = block;
+  tileStart = constantIndex(0);
   if (tiles > 1) {
-    head =
-        named(arith::DivUIOp::create(b, block, constantIndex(tiles)), "head");
-    tile =
-        named(arith::RemUIOp::create(b, block, constantIndex(tiles)), "tile");
+    head = divided(block, tiles, "head");
+    Value tile = rest(block, tiles, "tile");
+    tileStart = named(arith::MulIOp::create(b, tile,
+                                            constantIndex(schedule.tileRows)),
+                      "first_row");
+    isFirstTile = isBelow(tile, 1);
   }
-  tileStart = tiles > 1 ? Value(arith::MulIOp::create(
-                              b, tile, constantIndex(schedule.tileRows)))
-                        : constantIndex(0);
-  isFirstTile = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, tile,
-                                      constantIndex(0));
-  laneOfGroup =
-      named(arith::RemUIOp::create(b, thread, constantIndex(lanes)), "lane");
-  group =
-      named(arith::DivUIOp::create(b, thread, constantIndex(lanes)), "group");
+
+  // Which rows a thread reads, and which one it owns.
+  lane = rest(thread, lanes, "lane");
+  group = divided(thread, lanes, "group");
+  warpLane = rest(thread, 32, "warp_lane");
+  int64_t inWarp = 32 / lanes;
+  Value warp = arith::DivUIOp::create(b, thread, constantIndex(32));
+  firstRow = arith::AddIOp::create(
+      b, arith::MulIOp::create(b, warp, constantIndex(rowsPerThread * inWarp)),
+      arith::RemUIOp::create(b, group, constantIndex(inWarp)));
+  Value own = rowsPerThread == lanes
+                  ? lane
+                  : Value(arith::RemUIOp::create(b, lane,
+                                                 constantIndex(rowsPerThread)));
+  own = arith::AddIOp::create(
+      b, firstRow, arith::MulIOp::create(b, own, constantIndex(inWarp)));
+  if (rowsPerThread < lanes)
+    ownsRow = isBelow(lane, rowsPerThread);
+  if (schedule.threads / lanes * rowsPerThread > schedule.tileRows)
+    ownsRow = both(ownsRow, isBelow(own, schedule.tileRows));
+  ownRow = named(clampedRow(own), "own_row");
 
   Value slot =
       named(memref::LoadOp::create(b, readSlots, ValueRange{row}), "read_slot");
   Value other = named(memref::LoadOp::create(b, writeSlots, ValueRange{row}),
                       "write_slot");
-  Value zero = arith::ConstantOp::create(b, b.getI32IntegerAttr(0));
-  auto either = [&](Value lhs, Value rhs) -> Value {
-    return arith::OrIOp::create(b, lhs, rhs);
-  };
-  auto isPad = [&](Value value) {
-    return either(
-        arith::CmpIOp::create(b, arith::CmpIPredicate::slt, value, zero),
-        arith::CmpIOp::create(b, arith::CmpIPredicate::eq, value, padSlot));
-  };
-  Value padded = named(isPad(slot), "is_padding");
+  // Copies are counted from here on.
+  if (copies)
+    barrier();
+  Value negative =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::slt, slot, constantInt(0));
+  Value isPad =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::eq, slot, padSlot);
+  Value padded = named(arith::OrIOp::create(b, negative, isPad), "is_padding");
   readSlot = arith::IndexCastOp::create(b, b.getIndexType(), slot);
   writeSlot = arith::IndexCastOp::create(b, b.getIndexType(), other);
   return padded;
 }
-
-//===----------------------------------------------------------------------===//
-// Results
-//===----------------------------------------------------------------------===//
 
 void GpuKernel::emitPaddedRow() {
   for (Value output : outputs) {
@@ -258,184 +180,166 @@ void GpuKernel::emitPaddedRow() {
   }
 }
 
-/// Stores a value at [outer..., head, (entry,) ...] of memory.
-LogicalResult GpuKernel::storeValue(Value value, Value target,
-                                    ArrayRef<Value> outer, Value entry) {
-  auto type = cast<RankedTensorType>(value.getType());
-  Type element = cast<MemRefType>(target.getType()).getElementType();
-  int64_t count = type.getDimSize(0);
-  bool isRow =
-      type.getRank() > 1 && type.getShape().back() == valueSize && (tiles > 1);
-  // dk = dv leaves open which it is: what rows depend on is along rows, and
-  // everything else can be had either way.
-  Side side = isRow ? Side::Row : Side::Key;
-  FailureOr<Components> components = get(value, side);
-  if (failed(components))
-    return failure();
-  SmallVector<Value> indices(outer);
-  indices.push_back(headIndex(count));
-  if (entry)
-    indices.push_back(entry);
-
-  // One head of those that share the value stores it, and one tile.
-  Value mine;
-  auto also = [&](Value condition) {
-    mine = mine ? Value(arith::AndIOp::create(b, mine, condition)) : condition;
+/// Loads the row's cursor. Returns whether this kernel is for the row: null
+/// for always.
+Value GpuKernel::emitCursor() {
+  length = base = constantIndex(0);
+  folds = {};
+  if (fields.empty())
+    return {};
+  auto load = [&](int64_t i, StringRef name) -> Value {
+    Value number = memref::LoadOp::create(
+        b, cursors, ValueRange{readSlot, constantIndex(i)});
+    return arith::IndexCastOp::create(b, b.getIndexType(), named(number, name));
   };
-  if (count < heads)
-    also(arith::CmpIOp::create(
-        b, arith::CmpIPredicate::eq,
-        arith::RemUIOp::create(b, head, constantIndex(heads / count)),
-        constantIndex(heads / count - 1)));
-  if (!isRow && tiles > 1)
-    also(isFirstTile);
-  int64_t size = sizeOn(type, side);
-  if (size < schedule.threads)
-    also(isBelow(thread, size));
-  std::optional<OpBuilder::InsertionGuard> guard;
-  if (mine) {
-    auto guarded = scf::IfOp::create(b, mine);
-    guard.emplace(b);
-    b.setInsertionPointToStart(guarded.thenBlock());
-  }
-  for (auto [i, component] : llvm::enumerate(*components)) {
-    SmallVector<Value> at(indices);
-    if (type.getRank() == 3)
-      at.push_back(constantIndex(i));
-    if (type.getRank() > 1)
-      at.push_back(elementOn(side));
-    memref::StoreOp::create(b, convertTo(component, element), target, at);
-  }
-  return success();
+  base = load(0, "base");
+  length = load(1, "length");
+  if (step.getForm() == Form::Fold)
+    return arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, length,
+                                 constantIndex(0));
+  if (!fold)
+    return {};
+  Value m = arith::IndexCastOp::create(
+      b, b.getIndexType(),
+      memref::LoadOp::create(b, threshold, ValueRange{constantIndex(0)}));
+  Value isFull = arith::CmpIOp::create(b, arith::CmpIPredicate::sge,
+                                       add(length, 1), m);
+  Value moves = arith::CmpIOp::create(b, arith::CmpIPredicate::ne, readSlot,
+                                      writeSlot);
+  folds = named(arith::OrIOp::create(b, isFull, moves), "folds");
+  return {};
 }
 
-LogicalResult GpuKernel::emitBody() {
-  // Loads that depend on nothing come first.
+//===----------------------------------------------------------------------===//
+// Forms
+//===----------------------------------------------------------------------===//
+
+/// What all forms need: copies are started, then loads, then whatever does not
+/// wait for copies.
+LogicalResult GpuKernel::emitPrologue() {
+  stageEntries();
+  // Everything that is loaded later is loaded here.
+  endOfLoads = arith::ConstantIndexOp::create(b, 0);
+  Place place = keyPlace(keySize);
   LogicalResult result = success();
-  step.walk([&](Operation *op) {
-    b.setLoc(op->getLoc());
-    if (auto load = dyn_cast<LoadStateOp>(op)) {
-      preloaded[op] = loadState(load);
-    } else if (auto read = dyn_cast<ReadBufferOp>(op)) {
-      preloadValues(op, read.getBuffer(), {read.getValue()});
-    } else if (auto transport = dyn_cast<TransportOp>(op)) {
-      SmallVector<StringRef> names;
-      for (StringAttr name : transport.getTransition().getValues())
-        if (!name.empty())
-          names.push_back(name.getValue());
-      preloadValues(op, transport.getBuffer(), names);
-    }
-  });
-  for (auto [value, output] : llvm::zip(step.getYieldedOutputs(), outputs)) {
-    b.setLoc(value.getLoc());
-    if (failed(storeValue(value, output, {row}, {})))
-      return failure();
+  auto prepare = [&](Value value) {
+    if (!dependsOnRows(value) && failed(get(value, place)))
+      result = failure();
+  };
+  for (StepOp form : forms()) {
+    DenseSet<Value> afterEntries; // A query that comes through entries waits.
+    form.walk([&](Operation *op) {
+      bool waits = isa<TransportOp, DecayProductOp>(op) ||
+                   llvm::any_of(op->getOperands(), [&](Value operand) {
+                     return afterEntries.contains(operand);
+                   });
+      if (waits)
+        afterEntries.insert(op->result_begin(), op->result_end());
+      auto query = [&](Value value) {
+        if (!afterEntries.contains(value))
+          prepare(value);
+      };
+      if (auto read = dyn_cast<ReadOp>(op))
+        query(read.getQuery());
+      else if (auto write = dyn_cast<WriteOp>(op))
+        query(write.getKey());
+      else if (auto decay = dyn_cast<DecayOp>(op))
+        query(decay.getFactor());
+      else if (auto read = dyn_cast<ReadBufferOp>(op))
+        llvm::for_each(read.getQueries(), query);
+      else if (auto transport = dyn_cast<TransportOp>(op))
+        llvm::for_each(transport.getQueries(), query);
+    });
+    emitWeights(form, /*vectors=*/false);
   }
-  step.walk([&](AppendOp append) {
-    b.setLoc(append.getLoc());
-    Value entry = ringSlot(length);
-    for (auto [value, field] :
-         llvm::zip(append.getValues(), fields[append.getBuffer()]))
-      if (failed(storeValue(value, field, {writeSlot}, entry)))
-        result = failure();
-  });
-  step.walk([&](StoreStateOp store) {
-    b.setLoc(store.getLoc());
-    if (failed(emitStore(store)))
-      result = failure();
-  });
-  for (auto [value, carry] :
-       llvm::zip(step.getYieldedCarries(),
-                 step.getArgumentsOfKind(ArgumentKind::Carry)))
-    if (failed(storeValue(value, memory[carry], {writeSlot}, {})))
-      result = failure();
+  waitForCopies();
+  for (StepOp form : forms())
+    emitWeights(form, /*vectors=*/true);
   return result;
 }
 
-FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
-  chooseGeometry();
-  if (llvm::divideCeil(schedule.tileRows * keySize, schedule.threads) >
-      kStateRegisters) {
-    InFlightDiagnostic diag = step.emitError("a head of the state has ")
-                              << valueSize << " × " << keySize
-                              << " elements that one block must hold, but "
-                              << schedule.threads << " threads hold "
-                              << kStateRegisters << " each";
-    diag.attachNote() << "what is summed over dv, or goes from dv to dk, keeps "
-                         "rows together";
+LogicalResult GpuKernel::emitForm(StepOp form) {
+  states.clear();
+  return emitSinks(form);
+}
+
+LogicalResult GpuKernel::emitRow() {
+  std::optional<OpBuilder::InsertionGuard> groupGuard;
+  if (headGroup > 1) {
+    // Heads that share a carry take turns, and the last one replaces it.
+    auto loop = scf::ForOp::create(b, constantIndex(0),
+                                   constantIndex(headGroup), constantIndex(1));
+    groupGuard.emplace(b);
+    b.setInsertionPointToStart(loop.getBody());
+    head = arith::AddIOp::create(
+        b, arith::MulIOp::create(b, head, constantIndex(headGroup)),
+        loop.getInductionVar());
+  }
+  // Copies that are started are waited for, so that flushing looks first.
+  bool looksFirst = step.getForm() == Form::Fold;
+  if (!looksFirst)
+    stageStates();
+  std::optional<OpBuilder::InsertionGuard> wantedGuard;
+  if (Value wanted = emitCursor()) {
+    auto branch = scf::IfOp::create(b, wanted);
+    wantedGuard.emplace(b);
+    b.setInsertionPointToStart(branch.thenBlock());
+  }
+  if (looksFirst)
+    stageStates();
+  if (failed(emitPrologue()))
+    return failure();
+  if (folds) {
+    auto branch = scf::IfOp::create(b, folds, /*withElseRegion=*/true);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.thenBlock());
+    if (failed(emitForm(fold)))
+      return failure();
+    b.setInsertionPointToStart(branch.elseBlock());
+    if (failed(emitForm(step)))
+      return failure();
+  } else if (failed(emitForm(step))) {
     return failure();
   }
+  b.setLoc(unnamed(step.getLoc()));
+  if (headGroup > 1)
+    barrier();
+  return success();
+}
+
+FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
+  if (fold && fold.getBody().getArgumentTypes() !=
+                  step.getBody().getArgumentTypes())
+    return fold.emitError("its arguments are not those of '")
+           << step.getSymName() << "'";
+  if (failed(chooseGeometry()))
+    return failure();
   createFunction();
   Value padded = emitTask();
-  Value zeroIndex = constantIndex(0);
-  // The row's cursor, and whether this form is for it.
   Value active = arith::XOrIOp::create(
       b, padded, arith::ConstantOp::create(b, b.getBoolAttr(true)));
-  length = base = zeroIndex;
+  LogicalResult result = success();
   {
-    auto guarded = scf::IfOp::create(b, active, /*withElseRegion=*/
-                                     step.getForm() == Form::Decode);
+    bool storesZeros = step.getForm() == Form::Decode;
+    auto branch = scf::IfOp::create(b, active, storesZeros);
     OpBuilder::InsertionGuard guard(b);
-    if (step.getForm() == Form::Decode) {
-      b.setInsertionPointToStart(guarded.elseBlock());
+    if (storesZeros) {
+      b.setInsertionPointToStart(branch.elseBlock());
       emitPaddedRow();
     }
-    b.setInsertionPointToStart(guarded.thenBlock());
-    std::optional<OpBuilder::InsertionGuard> formGuard;
-    if (!fields.empty()) {
-      auto load = [&](int64_t i, StringRef name) -> Value {
-        Value number = memref::LoadOp::create(
-            b, cursors, ValueRange{readSlot, constantIndex(i)});
-        return arith::IndexCastOp::create(b, b.getIndexType(),
-                                          named(number, name));
-      };
-      base = load(0, "base");
-      length = load(1, "length");
-      Value wanted;
-      if (step.getForm() == Form::Fold) {
-        wanted = arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, length,
-                                       zeroIndex);
-      } else if (hasFold) {
-        Value m = arith::IndexCastOp::create(
-            b, b.getIndexType(),
-            memref::LoadOp::create(b, threshold, ValueRange{zeroIndex}));
-        Value folds = arith::OrIOp::create(
-            b,
-            arith::CmpIOp::create(b, arith::CmpIPredicate::sge, add(length, 1),
-                                  m),
-            arith::CmpIOp::create(b, arith::CmpIPredicate::ne, readSlot,
-                                  writeSlot));
-        wanted = step.getForm() == Form::DecodeFold
-                     ? folds
-                     : Value(arith::XOrIOp::create(
-                           b, folds,
-                           arith::ConstantOp::create(b, b.getBoolAttr(true))));
-      }
-      if (wanted) {
-        auto forForm = scf::IfOp::create(b, wanted);
-        formGuard.emplace(b);
-        b.setInsertionPointToStart(forForm.thenBlock());
-      }
-    }
-    std::optional<OpBuilder::InsertionGuard> groupGuard;
-    if (headGroup > 1) {
-      // Heads that share a carry take turns, and the last one replaces it.
-      auto loop = scf::ForOp::create(b, zeroIndex, constantIndex(headGroup),
-                                     constantIndex(1));
-      groupGuard.emplace(b);
-      b.setInsertionPointToStart(loop.getBody());
-      head = arith::AddIOp::create(
-          b, arith::MulIOp::create(b, head, constantIndex(headGroup)),
-          loop.getInductionVar());
-    }
-    if (failed(emitBody())) {
-      function.erase();
-      return failure();
-    }
-    if (headGroup > 1)
-      barrier();
+    b.setInsertionPointToStart(branch.thenBlock());
+    result = emitRow();
+    if (endOfLoads)
+      endOfLoads->erase();
   }
-  b.setLoc(step.getLoc());
+  if (failed(result)) {
+    function.erase();
+    return failure();
+  }
+  // Views are loaded as vectors.
+  for (auto [argument, bytes] : alignments)
+    function.setArgAttr(argument, kAlignmentAttr, b.getIndexAttr(bytes));
+  b.setLoc(unnamed(step.getLoc()));
   b.setInsertionPointToEnd(&function.getBody().front());
   gpu::ReturnOp::create(b);
   return function;

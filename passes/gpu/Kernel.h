@@ -5,18 +5,21 @@
 //
 //===----------------------------------------------------------------------===//
 
-// A step becomes a kernel of which a block takes one row of the batch, one head
-// of the state and a tile of dv. Three placements of values meet in a block:
+// A block takes one row of the batch, one head of the state and a tile of dv.
+// What it needs of the state and of the entries is copied to shared memory by
+// asynchronous bulk copies, all started before anything waits; what rows of the
+// state do with each other is nothing, so that a block needs few barriers.
+//
+// Where values are (a Place):
 //
 // - a number of a head is in every thread;
-// - element e of a vector is in thread e: of a vector over dv, the elements of
-//   the tile;
-// - a state is spread over the registers of all threads: a group of lanes
-//   covers a row by loads of 16 bytes, and a thread holds its part of every
-//   n-th row from when it is loaded until it is stored.
+// - a vector over dk is spread over the lanes of a group, 16 bytes of a state
+//   wide each, and the same in every group: sums over dk are butterflies of
+//   few lanes, and a row of the state meets it without any exchange;
+// - of a vector over dv, a thread owns one row of the tile: a group reads as
+//   many rows as it has lanes, and its butterfly leaves row i with lane i.
 //
-// A state is loaded before anything else. Vectors that rows are multiplied with
-// go through shared memory once; a read ends with a butterfly over the group.
+// Rows that fold and rows that do not take two branches of one kernel.
 //
 //===----------------------------------------------------------------------===//
 
@@ -28,20 +31,31 @@
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "passes/build/MemoryLayout.h"
 #include "llvm/ADT/MapVector.h"
+#include <map>
 
 namespace ladle {
 
-/// How a step is spread over a grid; see Kernel.cpp for how it is chosen.
+/// How a step is spread over a grid; see Geometry.cpp for how it is chosen.
 struct GpuSchedule {
-  int64_t threads = 128;
-  int64_t tileRows = 0; ///< rows of dv in a block; 0: all
+  int64_t threads = 0;  ///< of a block; 0: as many as rows need
+  int64_t tileRows = 0; ///< rows of dv in a block; 0: about 32 KiB of state
+};
+
+/// Where a vector of `size` elements is: element c·lanes·width + lane·width + i
+/// is element i of chunk c, or a thread's own row is the only one.
+struct Place {
+  bool isRow = false;
+  int64_t size = 1, width = 1, chunks = 1;
+
+  auto key() const { return std::make_tuple(isRow, size, width, chunks); }
 };
 
 class GpuKernel {
 public:
-  GpuKernel(StepOp step, bool hasFold, const GpuSchedule &schedule,
+  /// `fold` is the form of the rows that fold, or null if there is none.
+  GpuKernel(StepOp step, StepOp fold, const GpuSchedule &schedule,
             mlir::OpBuilder &builder)
-      : step(step), hasFold(hasFold), schedule(schedule),
+      : step(step), fold(fold), schedule(schedule),
         b(unnamed(step.getLoc()), builder) {}
 
   /// Builds the kernel at the builder's place. Diagnostics name what cannot be
@@ -49,104 +63,174 @@ public:
   mlir::FailureOr<mlir::gpu::GPUFuncOp> build();
 
 private:
+  /// All components of a value; of a vector over dk its chunks one after the
+  /// other.
   using Components = llvm::SmallVector<mlir::Value>;
   /// What is not a value of the source gets no name of it.
   static mlir::Location unnamed(mlir::Location location) {
     auto named = llvm::dyn_cast<mlir::NameLoc>(location);
     return named ? named.getChildLoc() : location;
   }
-  /// The dimension that the elements of a vector run along.
-  enum class Side { Key, Row };
 
-  //===--- Kernel.cpp: arguments, the task of a block, sinks --------------===//
-  void chooseGeometry();
-  bool needsAllRows();
+  //===--- Geometry.cpp ---------------------------------------------------===//
+  void findRowValues(StepOp of);
+  bool readsMaterialisedState();
+  void chooseSizes();
+  mlir::LogicalResult chooseGeometry();
+
+  //===--- Kernel.cpp: arguments, the task of a block, forms --------------===//
+  llvm::SmallVector<StepOp, 2> forms();
   void createFunction();
   mlir::Value emitTask();
-  mlir::LogicalResult emitBody();
   void emitPaddedRow();
+  mlir::Value emitCursor();
+  mlir::LogicalResult emitPrologue();
+  mlir::LogicalResult emitForm(StepOp form);
+  mlir::LogicalResult emitRow();
+
+  //===--- Sinks.cpp ------------------------------------------------------===//
   mlir::LogicalResult storeValue(mlir::Value value, mlir::Value memory,
                                  llvm::ArrayRef<mlir::Value> outer,
-                                 mlir::Value entry);
+                                 mlir::Value entry, bool alongRows);
+  mlir::LogicalResult emitSinks(StepOp form);
 
-  //===--- Values.cpp: token values
-  //----------------------------------------===//
-  mlir::FailureOr<Components> get(mlir::Value value, Side side);
-  mlir::FailureOr<Components> emit(mlir::Value value, Side side);
-  mlir::FailureOr<Components> emitSum(SumOp op, Side side);
-  mlir::FailureOr<Components> emitBroadcast(BroadcastOp op, Side side);
-  mlir::FailureOr<Components> emitRotate(RotateOp op, Side side);
-  Components loadArgument(mlir::BlockArgument argument, Side side);
+  //===--- Staging.cpp: copies to shared memory ---------------------------===//
+  void stageStates();
+  void stageEntries();
+  void stageField(mlir::Value buffer, size_t index);
+  bool isStaged(FieldAttr field) const;
+  void startCopy(mlir::Value from, llvm::ArrayRef<mlir::Value> at,
+                 mlir::Value to, mlir::Value toRow, mlir::Value count,
+                 int64_t stride, int64_t each);
+  void copyByThreads(mlir::Value count, int64_t each,
+                     llvm::function_ref<void(mlir::Value, mlir::Value)> copy);
+  void waitForCopies();
+
+  //===--- Values.cpp: token values ---------------------------------------===//
+  mlir::FailureOr<Components> get(mlir::Value value, const Place &place);
+  mlir::FailureOr<Components> emit(mlir::Value value, const Place &place);
+  mlir::FailureOr<Components> emitElementwise(mlir::Operation *op,
+                                              const Place &place);
+  mlir::FailureOr<Components> emitBroadcast(BroadcastOp op, const Place &place);
+  Components loadArgument(mlir::BlockArgument argument, const Place &place);
+  void remember(mlir::Value value, const Place &place, Components components);
+
+  //===--- Exchange.cpp: what crosses places ------------------------------===//
+  mlir::FailureOr<Components> emitSum(SumOp op, const Place &place);
+  mlir::FailureOr<Components> emitRotate(RotateOp op, const Place &place);
+  mlir::FailureOr<Components> exchange(mlir::Value value, const Place &from,
+                                       const Place &to);
   /// All of a value in shared memory, [components, size].
-  mlir::FailureOr<mlir::Value> whole(mlir::Value value, Side side);
-  /// This thread's part of a vector over dk: `chunks` vectors.
-  mlir::FailureOr<Components> fragment(mlir::Value value, int64_t component);
-  Components fragmentOf(mlir::Value memory,
-                        llvm::ArrayRef<mlir::Value> indices);
+  mlir::FailureOr<mlir::Value> whole(mlir::Value value, const Place &place);
+  Components assemble(llvm::ArrayRef<mlir::Value> scalars, const Place &place);
   mlir::Value sumOverBlock(mlir::Value value);
   mlir::Value sumOverGroup(mlir::Value value);
+  mlir::Value sumOverRows(llvm::MutableArrayRef<mlir::Value> rows);
 
-  //===--- Places.cpp: threads, memory, arithmetic
-  //-------------------------===//
+  //===--- Places.cpp: threads, memory, arithmetic ------------------------===//
+  Place keyPlace(int64_t size) const;
+  Place rowPlace() const;
+  Place placeOf(mlir::RankedTensorType type, bool alongRows) const;
+  bool dependsOnRows(mlir::Value value) const {
+    return rowValues.contains(value);
+  }
   mlir::Value constantIndex(int64_t value);
   mlir::Value constantFloat(double value);
-  mlir::Value shared(llvm::ArrayRef<int64_t> shape, llvm::StringRef name);
+  mlir::Value constantInt(int32_t value);
+  mlir::Value shared(llvm::ArrayRef<int64_t> shape, llvm::StringRef name,
+                     mlir::Type element = {});
   mlir::Value add(mlir::Value lhs, int64_t rhs);
   mlir::Value headIndex(int64_t heads);
-  int64_t sizeOn(mlir::RankedTensorType type, Side side);
-  mlir::Value elementOn(Side side);
-  /// The thread's element of a vector, held within its size.
-  mlir::Value clampedThread(int64_t size);
+  /// Of chunk c of a place: its first element, held within the size.
+  mlir::Value chunkStart(const Place &place, int64_t c);
+  bool isPartial(const Place &place, int64_t c) const;
   mlir::Value isBelow(mlir::Value value, int64_t bound);
-  void ifThread(int64_t size, llvm::function_ref<void()> body);
+  mlir::Value both(mlir::Value lhs, mlir::Value rhs);
+  void guarded(mlir::Value condition, llvm::function_ref<void()> body);
   mlir::Value toF32(mlir::Value value);
   mlir::Value convertTo(mlir::Value value, mlir::Type elementType);
   mlir::Value loadElement(mlir::Value memory,
                           llvm::ArrayRef<mlir::Value> indices);
-  mlir::Value splat(mlir::Value scalar);
+  Components loadVector(mlir::Value memory, llvm::ArrayRef<mlir::Value> outer,
+                        const Place &place);
+  mlir::Value splat(mlir::Value scalar, int64_t width);
+  mlir::Value shuffle(mlir::Value value, mlir::Value operand, int64_t width,
+                      mlir::gpu::ShuffleMode mode);
   mlir::Value shuffleXor(mlir::Value value, int64_t mask);
   void barrier();
 
-  //===--- States.cpp: rows
-  //-------------------------------------------------===//
-  /// The registers of a state: row i of this thread, chunk c at i·chunks + c.
-  mlir::FailureOr<Components> stateOf(mlir::Value state);
-  mlir::FailureOr<Components> emitState(mlir::Value state);
-  Components loadState(LoadStateOp op);
-  mlir::FailureOr<Components> emitRead(ReadOp op);
+  //===--- States.cpp: rows -----------------------------------------------===//
+  /// Rows [first, first + count) of a thread: row i, chunk c at i·chunks + c.
+  mlir::FailureOr<Components> stateRows(mlir::Value state, int64_t first,
+                                        int64_t count);
+  mlir::FailureOr<Components> emitRows(mlir::Value state, int64_t first,
+                                       int64_t count);
+  mlir::LogicalResult emitReads(ReadOp wanted);
   mlir::LogicalResult emitStore(StoreStateOp op);
   mlir::Value rowOf(int64_t i);
+  mlir::Value clampedRow(mlir::Value local);
   mlir::Value dotChunks(llvm::ArrayRef<mlir::Value> lhs,
                         llvm::ArrayRef<mlir::Value> rhs);
 
-  //===--- Buffers.cpp: entries
-  //---------------------------------------------===//
+  //===--- Buffers.cpp: entries -------------------------------------------===//
+  int64_t capacity() const;
   mlir::Value ringSlot(mlir::Value position);
-  mlir::Value clampedEntry(mlir::Value position);
-  mlir::Value fieldMemory(mlir::Value buffer, llvm::StringRef name);
-  llvm::SmallVector<mlir::Value> fieldIndices(FieldAttr field,
-                                              mlir::Value entry);
-  /// The product of the decays of all entries after an entry times its
-  /// scales, for each entry in shared memory: [L], or [L, dk] when decays are
-  /// vectors; and the product of all decays.
-  struct EntryWeights {
-    mlir::Value each, product;
-    bool isVector = false;
-  };
-  EntryWeights weightsOf(mlir::Value buffer,
-                         std::optional<llvm::StringRef> decay,
-                         llvm::ArrayRef<llvm::StringRef> scales);
-  void preloadValues(mlir::Operation *op, mlir::Value buffer,
-                     llvm::ArrayRef<llvm::StringRef> names);
-  Components sumWeightedValues(mlir::Operation *op, mlir::Value weights,
-                               int64_t accumulators);
+  mlir::Value lastEntry();
+  std::pair<mlir::Value, llvm::SmallVector<mlir::Value>>
+  entryMemory(mlir::Value buffer, FieldAttr field, int64_t rank,
+              mlir::Value position);
+  Components loadEntry(mlir::Value buffer, llvm::StringRef name, int64_t rank,
+                       mlir::Value position, const Place &place);
+  mlir::Value loadEntryRow(mlir::Value buffer, llvm::StringRef name,
+                           int64_t rank, mlir::Value position,
+                           mlir::Value local);
+  /// A number of every entry: entry 32 p + i is with lane i of part p.
+  Components numbersOf(mlir::Value buffer, llvm::StringRef name);
+  mlir::Value numberAt(llvm::ArrayRef<mlir::Value> parts, mlir::Value position);
   mlir::LogicalResult emitReadBuffer(ReadBufferOp op);
-  mlir::LogicalResult emitTransport(TransportOp op);
-  mlir::FailureOr<Components> emitFold(FoldBufferOp op);
-  mlir::FailureOr<Components> emitReplay(ReplayOp op);
+  Components
+  sumWeightedValues(mlir::Value buffer,
+                    llvm::ArrayRef<std::pair<llvm::StringRef, int64_t>> names,
+                    mlir::Value weights, int64_t accumulators);
 
-  StepOp step;
-  bool hasFold;
+  //===--- Weights.cpp ----------------------------------------------------===//
+  /// What an entry weighs: the product of the decays of all entries after it.
+  /// Numbers lie as `numbersOf` has them, vectors in shared memory [L, dk].
+  struct Decays {
+    Components numbers;
+    mlir::Value vectors;
+    mlir::Value product;       ///< of all entries, if they are numbers
+    mlir::Value productMemory; ///< [dk], if they are vectors
+  };
+  const Decays &decaysOf(mlir::Value buffer, llvm::StringRef name);
+  void emitNumberDecays(mlir::Value buffer, llvm::StringRef name,
+                        Decays &result);
+  void emitVectorDecays(mlir::Value buffer, llvm::StringRef name,
+                        Decays &result);
+  /// The product of numbers of each entry: its scales, and its decay if that
+  /// is a number. Empty where there is none.
+  Components weightsOf(mlir::Value buffer, std::optional<llvm::StringRef> decay,
+                       llvm::ArrayRef<std::optional<llvm::StringRef>> scales);
+  mlir::Value vectorDecaysOf(mlir::Value buffer,
+                             std::optional<llvm::StringRef> decay);
+  void emitWeights(StepOp form, bool vectors);
+
+  //===--- Folds.cpp and Transport.cpp ------------------------------------===//
+  mlir::FailureOr<Components> emitFold(FoldBufferOp op, int64_t first,
+                                       int64_t count);
+  mlir::FailureOr<Components> emitReplay(ReplayOp op, int64_t first,
+                                         int64_t count);
+  mlir::LogicalResult emitTransport(TransportOp op);
+  /// What a transition is made of, for one entry.
+  struct Transition {
+    Components decay;
+    llvm::SmallVector<llvm::SmallVector<Components>> keys, reads;
+    llvm::SmallVector<mlir::Value> coefficients;
+  };
+  Transition loadTransition(mlir::Value buffer, TransitionAttr transition,
+                            mlir::Value position);
+
+  StepOp step, fold;
   GpuSchedule schedule;
   mlir::ImplicitLocOpBuilder b;
   mlir::gpu::GPUFuncOp function;
@@ -154,23 +238,42 @@ private:
   // Geometry.
   int64_t heads = 1, headGroup = 1;
   int64_t keySize = 1, valueSize = 1;
+  int64_t stateBits = 32;
   int64_t width = 1, lanes = 1, chunks = 1; ///< of a row: width·lanes·chunks
-  int64_t groups = 1, rowsPerThread = 1, tiles = 1;
+  int64_t rowsPerThread = 1, rowsAtOnce = 1, tiles = 1;
+  bool ownsAllRows = false, stagesEntries = true, copiesInBulk = true;
+  llvm::DenseSet<mlir::Value> rowValues;
 
   // The task.
-  mlir::Value row, readSlot, writeSlot, base, length, head, tileStart;
-  mlir::Value thread, laneOfGroup, group, isFirstOfHeads, isFirstTile;
+  mlir::Value row, readSlot, writeSlot, base, length, folds;
+  mlir::Value head, tileStart, isFirstTile;
+  mlir::Value thread, warpLane, lane, group;
+  mlir::Value firstRow, ownRow, ownsRow; ///< ownsRow is null if all do
   mlir::Value readSlots, writeSlots, cursors, threshold, padSlot;
-  llvm::DenseMap<mlir::Value, mlir::Value> memory;
-  llvm::MapVector<mlir::Value, llvm::SmallVector<mlir::Value>> fields;
+  llvm::SmallVector<mlir::Value> memory; ///< by the step's argument
+  llvm::MapVector<unsigned, llvm::SmallVector<mlir::Value>> fields;
   llvm::SmallVector<mlir::Value> outputs;
 
-  // What has been emitted.
-  llvm::DenseMap<std::pair<mlir::Value, int>, Components> values;
-  llvm::DenseMap<std::pair<mlir::Value, int>, mlir::Value> wholes;
+  // What is in shared memory.
+  mlir::Value copies; ///< what copies are counted with
+  llvm::SmallVector<std::function<void()>> lateCopies;
+  llvm::DenseMap<unsigned, mlir::Value> stagedStates;
+  std::map<std::pair<unsigned, std::string>, mlir::Value> stagedFields;
+
+  // What has been emitted. Arguments, numbers and decays of entries are those
+  // of all forms.
+  mlir::Operation *endOfLoads = nullptr;
+  using ValueKey =
+      std::pair<void *, std::tuple<bool, int64_t, int64_t, int64_t>>;
+  std::map<ValueKey, Components> values;
+  std::map<std::pair<unsigned, std::tuple<bool, int64_t, int64_t, int64_t>>,
+           Components>
+      loadedArguments;
+  std::map<std::pair<unsigned, std::string>, Components> numbers;
+  std::map<std::pair<unsigned, std::string>, Decays> decays;
   llvm::DenseMap<mlir::Value, Components> states;
-  llvm::StringMap<EntryWeights> weights;
-  llvm::DenseMap<mlir::Operation *, Components> preloaded;
+  /// Bytes that views are aligned to, by the kernel's argument.
+  std::map<unsigned, int64_t> alignments;
   llvm::DenseMap<int64_t, mlir::Value> constants;
 };
 

@@ -12,10 +12,17 @@
 
 namespace ladle {
 
+/// Arguments that all kernels have, before those of the step.
+inline constexpr unsigned kCommonArguments = 5;
 /// On a kernel: blocks along x for a row of the batch; rows are blocks along y.
 inline constexpr llvm::StringLiteral kGridBlocksAttr = "ladle.grid_blocks";
 /// On an argument: its name in the source.
 inline constexpr llvm::StringLiteral kNameAttr = "ladle.name";
+/// On an argument: bytes that its address and its strides are multiples of.
+inline constexpr llvm::StringLiteral kAlignmentAttr = "ladle.alignment";
+/// On a kernel: it waits itself for the kernel before it, and may be started
+/// early.
+inline constexpr llvm::StringLiteral kProgrammaticAttr = "ladle.programmatic";
 
 } // namespace ladle
 

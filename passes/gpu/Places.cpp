@@ -14,6 +14,47 @@
 using namespace mlir;
 using namespace ladle;
 
+//===----------------------------------------------------------------------===//
+// Places
+//===----------------------------------------------------------------------===//
+
+Place GpuKernel::keyPlace(int64_t size) const {
+  if (size == keySize)
+    return {false, size, width, chunks};
+  int64_t wide = 4;
+  while (wide > 1 && size % (wide * lanes) != 0)
+    wide /= 2;
+  int64_t count = llvm::divideCeil(size, wide * lanes);
+  return {false, size, wide, count};
+}
+
+Place GpuKernel::rowPlace() const { return {true, valueSize, 1, 1}; }
+
+Place GpuKernel::placeOf(RankedTensorType type, bool alongRows) const {
+  if (type.getRank() == 1)
+    return {};
+  return alongRows ? rowPlace() : keyPlace(type.getShape().back());
+}
+
+bool GpuKernel::isPartial(const Place &place, int64_t c) const {
+  return (c + 1) * lanes * place.width > place.size;
+}
+
+Value GpuKernel::chunkStart(const Place &place, int64_t c) {
+  Value first = place.width == 1 ? lane
+                                 : Value(arith::MulIOp::create(
+                                       b, lane, constantIndex(place.width)));
+  first = add(first, c * lanes * place.width);
+  if (!isPartial(place, c))
+    return first;
+  return arith::MinUIOp::create(b, first,
+                                constantIndex(place.size - place.width));
+}
+
+//===----------------------------------------------------------------------===//
+// Constants and memory
+//===----------------------------------------------------------------------===//
+
 Value GpuKernel::constantIndex(int64_t value) {
   Value &constant = constants[value];
   if (!constant) {
@@ -28,10 +69,14 @@ Value GpuKernel::constantFloat(double value) {
   return arith::ConstantOp::create(b, b.getF32FloatAttr(value));
 }
 
-Value GpuKernel::shared(ArrayRef<int64_t> shape, StringRef name) {
+Value GpuKernel::constantInt(int32_t value) {
+  return arith::ConstantOp::create(b, b.getI32IntegerAttr(value));
+}
+
+Value GpuKernel::shared(ArrayRef<int64_t> shape, StringRef name, Type element) {
   auto space =
       gpu::AddressSpaceAttr::get(b.getContext(), gpu::AddressSpace::Workgroup);
-  auto type = MemRefType::get(shape, b.getF32Type(),
+  auto type = MemRefType::get(shape, element ? element : b.getF32Type(),
                               MemRefLayoutAttrInterface(), space);
   return function.addWorkgroupAttribution(
       type, NameLoc::get(b.getStringAttr(name), b.getLoc()));
@@ -50,39 +95,29 @@ Value GpuKernel::headIndex(int64_t count) {
   return arith::DivUIOp::create(b, head, constantIndex(heads / count));
 }
 
-int64_t GpuKernel::sizeOn(RankedTensorType type, Side side) {
-  if (type.getRank() == 1)
-    return 1;
-  int64_t size = type.getShape().back();
-  return side == Side::Row && tiles > 1 ? schedule.tileRows : size;
-}
-
-/// Where this thread's element lies along the last dimension in memory.
-Value GpuKernel::elementOn(Side side) {
-  return side == Side::Row && tiles > 1
-             ? Value(arith::AddIOp::create(b, tileStart, thread))
-             : thread;
-}
-
-Value GpuKernel::clampedThread(int64_t size) {
-  return size >= schedule.threads ? thread
-                                  : Value(arith::MinUIOp::create(
-                                        b, thread, constantIndex(size - 1)));
-}
-
 Value GpuKernel::isBelow(Value value, int64_t bound) {
   return arith::CmpIOp::create(b, arith::CmpIPredicate::ult, value,
                                constantIndex(bound));
 }
 
-void GpuKernel::ifThread(int64_t size, function_ref<void()> body) {
-  if (size >= schedule.threads)
+Value GpuKernel::both(Value lhs, Value rhs) {
+  if (!lhs || !rhs)
+    return lhs ? lhs : rhs;
+  return arith::AndIOp::create(b, lhs, rhs);
+}
+
+void GpuKernel::guarded(Value condition, function_ref<void()> body) {
+  if (!condition)
     return body();
-  auto guarded = scf::IfOp::create(b, isBelow(thread, size));
+  auto branch = scf::IfOp::create(b, condition);
   OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(guarded.thenBlock());
+  b.setInsertionPointToStart(branch.thenBlock());
   body();
 }
+
+//===----------------------------------------------------------------------===//
+// Numbers
+//===----------------------------------------------------------------------===//
 
 Value GpuKernel::convertTo(Value value, Type elementType) {
   Type from = getElementTypeOrSelf(value.getType());
@@ -102,49 +137,36 @@ Value GpuKernel::loadElement(Value memory, ArrayRef<Value> indices) {
   return toF32(memref::LoadOp::create(b, memory, indices));
 }
 
-Value GpuKernel::splat(Value scalar) {
-  return vector::BroadcastOp::create(
-      b, VectorType::get({width}, scalar.getType()), scalar);
+GpuKernel::Components GpuKernel::loadVector(Value memory, ArrayRef<Value> outer,
+                                            const Place &place) {
+  Type element = cast<MemRefType>(memory.getType()).getElementType();
+  auto type = VectorType::get({place.width}, element);
+  Components result;
+  for (int64_t c = 0; c < place.chunks; ++c) {
+    SmallVector<Value> at(outer);
+    at.push_back(chunkStart(place, c));
+    result.push_back(vector::LoadOp::create(b, type, memory, at));
+  }
+  for (Value &chunk : result)
+    chunk = toF32(chunk);
+  return result;
 }
 
-Value GpuKernel::shuffleXor(Value value, int64_t mask) {
-  return gpu::ShuffleOp::create(b, value, static_cast<int32_t>(mask), 32,
-                                gpu::ShuffleMode::XOR)
+Value GpuKernel::splat(Value scalar, int64_t size) {
+  return vector::BroadcastOp::create(
+      b, VectorType::get({size}, scalar.getType()), scalar);
+}
+
+Value GpuKernel::shuffle(Value value, Value operand, int64_t size,
+                         gpu::ShuffleMode mode) {
+  Value width = constantInt(static_cast<int32_t>(size));
+  return gpu::ShuffleOp::create(b, value, operand, width, mode)
       .getShuffleResult();
 }
 
+Value GpuKernel::shuffleXor(Value value, int64_t mask) {
+  return shuffle(value, constantInt(static_cast<int32_t>(mask)), 32,
+                 gpu::ShuffleMode::XOR);
+}
+
 void GpuKernel::barrier() { gpu::BarrierOp::create(b); }
-
-/// The sum over the lanes that cover a row.
-Value GpuKernel::sumOverGroup(Value value) {
-  for (int64_t mask = 1; mask < lanes; mask *= 2)
-    value = arith::AddFOp::create(b, value, shuffleXor(value, mask));
-  return value;
-}
-
-Value GpuKernel::sumOverBlock(Value value) {
-  for (int64_t mask = 1; mask < 32; mask *= 2)
-    value = arith::AddFOp::create(b, value, shuffleXor(value, mask));
-  int64_t warps = schedule.threads / 32;
-  if (warps == 1)
-    return value;
-  Value partial = shared({warps}, "warp_sums");
-  Value warp = arith::DivUIOp::create(b, thread, constantIndex(32));
-  Value lane = arith::RemUIOp::create(b, thread, constantIndex(32));
-  Value isFirst = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, lane,
-                                        constantIndex(0));
-  {
-    auto guarded = scf::IfOp::create(b, isFirst);
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(guarded.thenBlock());
-    memref::StoreOp::create(b, value, partial, ValueRange{warp});
-  }
-  barrier();
-  Value total;
-  for (int64_t i = 0; i < warps; ++i) {
-    Value part =
-        memref::LoadOp::create(b, partial, ValueRange{constantIndex(i)});
-    total = total ? Value(arith::AddFOp::create(b, total, part)) : part;
-  }
-  return total;
-}

@@ -6,207 +6,121 @@
 //===----------------------------------------------------------------------===//
 
 // The adjoint route meets one entry after the other, and each changes the
-// query. Every warp does all of it, a query spread over its lanes, so that no
-// step waits for a barrier.
+// query. Every group of lanes does all of it, so that no step waits for others.
 //
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/Kernel.h"
 
 using namespace mlir;
 using namespace ladle;
 
-static constexpr int64_t kWarp = 32;
-
 LogicalResult GpuKernel::emitTransport(TransportOp op) {
   Value buffer = op.getBuffer();
   BufferType type = op.getBuffer().getType();
   TransitionAttr transition = op.getTransition();
-  Value lane = arith::RemUIOp::create(b, thread, constantIndex(kWarp));
-  Value warp = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
-  int64_t parts = llvm::divideCeil(keySize, kWarp);
-
-  // Elements lane, lane + 32, ... of a vector; those beyond its end are zero.
-  auto spread = [&](function_ref<Value(Value)> load) {
-    Components result;
-    for (int64_t i = 0; i < parts; ++i) {
-      Value element = add(lane, i * kWarp);
-      if ((i + 1) * kWarp <= keySize) {
-        result.push_back(load(element));
-        continue;
-      }
-      Value valid = isBelow(element, keySize);
-      element = arith::MinUIOp::create(b, element, constantIndex(keySize - 1));
-      result.push_back(
-          arith::SelectOp::create(b, valid, load(element), constantFloat(0)));
-    }
-    return result;
-  };
-  auto dotOverWarp = [&](ArrayRef<Value> lhs, ArrayRef<Value> rhs) {
-    Value sum = arith::MulFOp::create(b, lhs[0], rhs[0]);
-    for (size_t i = 1; i < lhs.size(); ++i)
-      sum = arith::AddFOp::create(b, sum,
-                                  arith::MulFOp::create(b, lhs[i], rhs[i]));
-    for (int64_t mask = 1; mask < kWarp; mask *= 2)
-      sum = arith::AddFOp::create(b, sum, shuffleXor(sum, mask));
-    return sum;
-  };
+  Place place = keyPlace(keySize);
 
   SmallVector<Value> initial;
   SmallVector<int64_t> counts;
-  int64_t queries = 0;
   for (Value query : op.getQueries()) {
-    FailureOr<Value> all = whole(query, Side::Key);
+    FailureOr<Components> all = get(query, place);
     if (failed(all))
       return failure();
-    counts.push_back(cast<MemRefType>(all->getType()).getDimSize(0));
-    queries += counts.back();
-    for (int64_t r = 0; r < counts.back(); ++r)
-      llvm::append_range(initial, spread([&](Value element) -> Value {
-                           return memref::LoadOp::create(
-                               b, *all, ValueRange{constantIndex(r), element});
-                         }));
+    counts.push_back(static_cast<int64_t>(all->size()) / chunks);
+    llvm::append_range(initial, *all);
   }
+  int64_t queries = static_cast<int64_t>(initial.size()) / chunks;
+  SmallVector<std::pair<StringRef, int64_t>> names;
   int64_t products = 0;
   for (StringAttr value : transition.getValues())
-    if (!value.empty())
-      products += componentCount(type.getField(value.getValue()));
-  Value scratch =
-      shared({std::max<int64_t>(1, products * queries), type.getCapacity()},
-             "entry_dots");
-  Value isFirstThread = arith::CmpIOp::create(b, arith::CmpIPredicate::eq,
-                                              thread, constantIndex(0));
+    if (!value.empty()) {
+      names.emplace_back(value.getValue(),
+                         componentCount(type.getField(value.getValue())));
+      products += names.back().second;
+    }
+  Value scratch = shared(
+      {type.getCapacity(), std::max<int64_t>(1, products * queries)},
+      "entry_dots");
+  Value isFirstThread = isBelow(thread, 1);
 
   auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1),
                                  initial);
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
-    Value position = arith::SubIOp::create(
-        b, arith::SubIOp::create(b, length, constantIndex(1)),
-        loop.getInductionVar());
-    Value entry = ringSlot(position);
-    auto scalar = [&](StringAttr name) -> Value {
-      return loadElement(fieldMemory(buffer, name.getValue()),
-                         fieldIndices(type.getField(name.getValue()), entry));
-    };
-    auto vectors = [&](StringAttr name, StringAttr scale) {
-      FieldAttr field = type.getField(name.getValue());
-      SmallVector<Components> result;
-      for (int64_t r = 0; r < componentCount(field); ++r) {
-        Components vector = spread([&](Value element) -> Value {
-          SmallVector<Value> at = fieldIndices(field, entry);
-          if (field.getShape().size() == 3)
-            at.push_back(constantIndex(r));
-          at.push_back(element);
-          return loadElement(fieldMemory(buffer, name.getValue()), at);
-        });
-        if (!scale.empty()) {
-          Value factor = scalar(scale);
-          for (Value &part : vector)
-            part = arith::MulFOp::create(b, part, factor);
-        }
-        result.push_back(vector);
-      }
-      return result;
-    };
-    Components decay;
-    if (!transition.getDecay().empty()) {
-      StringAttr name = b.getStringAttr(transition.getDecay());
-      decay = type.getField(transition.getDecay()).getShape().size() == 1
-                  ? Components(parts, scalar(name))
-                  : vectors(name, b.getStringAttr("")).front();
-    }
-    SmallVector<SmallVector<Components>> keys, reads;
-    for (auto [name, scale] :
-         llvm::zip(transition.getKeys(), transition.getKeyScales()))
-      keys.push_back(vectors(name, scale));
-    for (auto [name, scale] :
-         llvm::zip(transition.getVectors(), transition.getVectorScales()))
-      reads.push_back(vectors(name, scale));
-    SmallVector<Value> coefficients;
-    for (StringAttr name : transition.getCoefficients())
-      coefficients.push_back(scalar(name));
+    Value position =
+        arith::SubIOp::create(b, lastEntry(), loop.getInductionVar());
+    Transition entry = loadTransition(buffer, transition, position);
 
     SmallVector<Value> next, weights;
     for (int64_t q = 0; q < queries; ++q) {
       SmallVector<Value> query(
-          loop.getRegionIterArgs().slice(q * parts, parts));
+          loop.getRegionIterArgs().slice(q * chunks, chunks));
       SmallVector<SmallVector<Value>> dots;
-      for (auto [ofWrite, name, scale] : llvm::zip(
-               keys, transition.getValues(), transition.getValueScales())) {
+      for (auto [ofWrite, name, scale] :
+           llvm::zip(entry.keys, transition.getValues(),
+                     transition.getValueScales())) {
         auto &list = dots.emplace_back();
         for (const Components &key : ofWrite) {
-          list.push_back(dotOverWarp(query, key));
+          list.push_back(sumOverGroup(dotChunks(query, key)));
           if (name.empty())
             continue;
-          weights.push_back(scale.empty()
-                                ? list.back()
-                                : Value(arith::MulFOp::create(b, list.back(),
-                                                              scalar(scale))));
+          weights.push_back(
+              scale.empty()
+                  ? list.back()
+                  : Value(arith::MulFOp::create(
+                        b, list.back(),
+                        numberAt(numbersOf(buffer, scale.getValue()),
+                                 position))));
         }
       }
       // Reads taken after the decay go through it like the query itself.
-      Components before(parts), after(query.begin(), query.end());
+      Components before(chunks), after(query.begin(), query.end());
       for (auto [m, owner] : llvm::enumerate(transition.getReadOwners()))
-        for (auto [r, vector] : llvm::enumerate(reads[m])) {
-          Value weight =
-              arith::MulFOp::create(b, dots[owner][r], coefficients[m]);
-          for (int64_t i = 0; i < parts; ++i) {
-            Value term = arith::MulFOp::create(b, weight, vector[i]);
-            Value &sum = transition.getAfterDecay()[m] ? after[i] : before[i];
+        for (auto [r, vector] : llvm::enumerate(entry.reads[m])) {
+          Value weight = splat(arith::MulFOp::create(b, dots[owner][r],
+                                                     entry.coefficients[m]),
+                               width);
+          for (int64_t c = 0; c < chunks; ++c) {
+            Value term = arith::MulFOp::create(b, weight, vector[c]);
+            Value &sum = transition.getAfterDecay()[m] ? after[c] : before[c];
             sum = sum ? Value(arith::AddFOp::create(b, sum, term)) : term;
           }
         }
-      for (int64_t i = 0; i < parts; ++i) {
-        Value part = after[i];
-        if (!decay.empty())
-          part = arith::MulFOp::create(b, part, decay[i]);
-        if (before[i])
-          part = arith::AddFOp::create(b, part, before[i]);
+      for (int64_t c = 0; c < chunks; ++c) {
+        Value part = after[c];
+        if (!entry.decay.empty())
+          part = arith::MulFOp::create(b, part, entry.decay[c]);
+        if (before[c])
+          part = arith::AddFOp::create(b, part, before[c]);
         next.push_back(part);
       }
     }
-    {
-      auto guarded = scf::IfOp::create(b, isFirstThread);
-      OpBuilder::InsertionGuard inner(b);
-      b.setInsertionPointToStart(guarded.thenBlock());
+    guarded(isFirstThread, [&] {
       for (auto [i, weight] : llvm::enumerate(weights))
         memref::StoreOp::create(b, weight, scratch,
-                                ValueRange{constantIndex(i), position});
-    }
+                                ValueRange{position, constantIndex(i)});
+    });
     scf::YieldOp::create(b, next);
   }
-  barrier();
-  Components partials;
-  if (products == 0)
-    partials.assign(queries, constantFloat(0));
-  else
-    partials = sumWeightedValues(op, scratch, queries);
-
-  // Warp i keeps elements 32 i to 32 i + 31.
-  Components origins;
-  for (int64_t q = 0; q < queries; ++q) {
-    Value mine = loop.getResult(q * parts);
-    for (int64_t i = 1; i < parts; ++i) {
-      Value isMine = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, warp,
-                                           constantIndex(i));
-      mine = arith::SelectOp::create(b, isMine, loop.getResult(q * parts + i),
-                                     mine);
-    }
-    origins.push_back(mine);
+  Components partials(queries, constantFloat(0));
+  if (products != 0) {
+    barrier();
+    partials = sumWeightedValues(buffer, names, scratch, queries);
   }
+  Components origins(loop.getResults());
   ArrayRef<Value> restOrigins = origins, restPartials = partials;
-  int rowSide = static_cast<int>(tiles > 1 ? Side::Row : Side::Key);
   for (auto [i, count] : llvm::enumerate(counts)) {
-    values[{op.getOrigins()[i], static_cast<int>(Side::Key)}] =
-        Components(restOrigins.take_front(count));
-    values[{op.getPartials()[i], rowSide}] =
-        Components(restPartials.take_front(count));
-    restOrigins = restOrigins.drop_front(count);
+    remember(op.getOrigins()[i], place,
+             Components(restOrigins.take_front(count * chunks)));
+    remember(op.getPartials()[i], rowPlace(),
+             Components(restPartials.take_front(count)));
+    restOrigins = restOrigins.drop_front(count * chunks);
     restPartials = restPartials.drop_front(count);
   }
   return success();

@@ -26,7 +26,7 @@ static std::vector<GpuArgument> argumentsOf(StepOp step) {
   std::vector<GpuArgument> arguments;
   std::map<GpuArgument::Kind, size_t> counts;
   auto add = [&](GpuArgument::Kind kind) {
-    arguments.push_back({kind, counts[kind]++});
+    arguments.push_back({kind, counts[kind]++, 0});
   };
   for (BlockArgument argument : step.getBody().getArguments()) {
     switch (step.getArgumentKind(argument.getArgNumber())) {
@@ -58,7 +58,9 @@ static std::vector<GpuArgument> argumentsOf(StepOp step) {
 static GpuKernelInfo describe(gpu::GPUFuncOp kernel) {
   auto blocks = kernel->getAttrOfType<IntegerAttr>(kGridBlocksAttr);
   return {kernel.getName().str(), static_cast<unsigned>(blocks.getInt()),
-          static_cast<unsigned>((*kernel.getKnownBlockSize())[0])};
+          static_cast<unsigned>((*kernel.getKnownBlockSize())[0]),
+          static_cast<unsigned>(dynamicSharedBytes(kernel)),
+          kernel->hasAttr(kProgrammaticAttr)};
 }
 
 static bool build(ModuleOp module, const GpuRequest &request,
@@ -75,14 +77,16 @@ static bool build(ModuleOp module, const GpuRequest &request,
   buildStepPipeline(steps, options);
   if (failed(steps.run(module)))
     return false;
-  std::string decode, decodeFold;
+  std::string decode, flush;
   module.walk([&](StepOp step) {
     if (step.getForm() == Form::Decode) {
       decode = step.getSymName();
       program.fields = fieldsOf(step);
       program.arguments = argumentsOf(step);
     } else if (step.getForm() == Form::DecodeFold) {
-      decodeFold = step.getSymName();
+      program.folds = true;
+    } else if (step.getForm() == Form::Fold) {
+      flush = step.getSymName();
     }
   });
   PassManager kernels(module.getContext());
@@ -97,10 +101,15 @@ static bool build(ModuleOp module, const GpuRequest &request,
   if (failed(kernels.run(module)))
     return false;
   module.walk([&](gpu::GPUFuncOp function) {
-    if (function.getName() == decode)
-      program.decode = describe(function);
-    else if (function.getName() == decodeFold)
-      program.decodeFold = describe(function);
+    if (function.getName() == flush)
+      program.fold = describe(function);
+    if (function.getName() != decode)
+      return;
+    program.decode = describe(function);
+    for (auto [i, argument] : llvm::enumerate(program.arguments))
+      if (auto bytes = function.getArgAttrOfType<IntegerAttr>(
+              kCommonArguments + i, kAlignmentAttr))
+        argument.alignment = bytes.getInt();
   });
   llvm::raw_string_ostream stream(program.text);
   return succeeded(printCuda(module, stream));

@@ -22,18 +22,24 @@ struct GpuRequest {
   std::string route;        ///< empty: all, for their text
   std::map<std::string, int64_t> sizes;
   std::string stateType, entryType = "f32";
-  int64_t capacity = 4, threads = 128, tileRows = 0;
+  int64_t capacity = 4;
+  /// Of a block; 0 leaves them to the lowering.
+  int64_t threads = 0, tileRows = 0;
 };
 
 /// A tensor argument of the kernels, after the five that all have.
 struct GpuArgument {
   enum class Kind { Param, Token, Carry, State, Field, Output } kind;
   size_t index; ///< among those of its kind
+  /// Bytes that the address and the strides are multiples of; 0 for any.
+  int64_t alignment = 0;
 };
 
 struct GpuKernelInfo {
   std::string name;
   unsigned gridBlocks = 1, threads = 1;
+  unsigned sharedBytes = 0;  ///< that a launch has to give it
+  bool programmatic = false; ///< may be started before the one ahead has ended
 };
 
 struct GpuProgram {
@@ -41,7 +47,9 @@ struct GpuProgram {
   std::vector<TensorSpec> fields;
   std::vector<GpuArgument> arguments;
   GpuKernelInfo decode;
-  std::optional<GpuKernelInfo> decodeFold;
+  /// Whether rows fold by themselves, and the kernel that folds on demand.
+  bool folds = false;
+  std::optional<GpuKernelInfo> fold;
   std::string text;
 };
 

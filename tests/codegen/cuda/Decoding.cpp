@@ -96,7 +96,7 @@ Decoding::Decoding(const GpuRequest &request, int threshold, Executor &executor)
     case Kind::Param: {
       const TensorSpec &spec = signature.params[argument.index];
       size_t rank = spec.shape.size();
-      tensor.allocate(spec.dtype, spec.shape, rank - (rank > 1), 3);
+      tensor.allocate(spec.dtype, spec.shape, rank - (rank > 1), 8);
       fill(tensor, 0, false, params[argument.index]);
       break;
     }
@@ -106,7 +106,7 @@ Decoding::Decoding(const GpuRequest &request, int threshold, Executor &executor)
                                    ? signature.tokens[argument.index]
                                    : signature.outputs[argument.index];
       size_t rank = spec.shape.size();
-      withOuter(spec, 1 + rank - (rank > 1), 5);
+      withOuter(spec, 1 + rank - (rank > 1), 8);
       break;
     }
     case Kind::Carry:
@@ -145,7 +145,7 @@ void Decoding::moveCursors(const std::vector<int32_t> &slots) {
     if (slot < 0 || program.fields.empty())
       continue;
     int32_t &base = cursors[2 * slot], &length = cursors[2 * slot + 1];
-    if (program.decodeFold && length + 1 >= threshold) {
+    if (program.folds && length + 1 >= threshold) {
       base = static_cast<int32_t>((base + length) % capacity);
       length = 0;
     } else {
@@ -186,8 +186,6 @@ void Decoding::step(int64_t token, int64_t padded) {
     REQUIRE(problem.empty());
   };
   launch(program.decode);
-  if (program.decodeFold)
-    launch(*program.decodeFold);
   moveCursors(readSlots);
 
   for (size_t i = 0; i < program.arguments.size(); ++i) {

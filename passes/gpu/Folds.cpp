@@ -1,0 +1,153 @@
+//===- Folds.cpp - entries that become state in a GPU kernel --------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/Kernel.h"
+
+using namespace mlir;
+using namespace ladle;
+
+FailureOr<GpuKernel::Components>
+GpuKernel::emitFold(FoldBufferOp op, int64_t first, int64_t count) {
+  FailureOr<Components> state = stateRows(op.getState(), first, count);
+  if (failed(state))
+    return failure();
+  Value buffer = op.getBuffer();
+  Place place = keyPlace(keySize);
+  Components weights = weightsOf(buffer, op.getDecay(),
+                                 {op.getKeyScale(), op.getValueScale()});
+  Value vectors = vectorDecaysOf(buffer, op.getDecay());
+  int64_t ranks = componentCount(op.getBuffer().getType().getField(op.getKey()));
+
+  auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1),
+                                 *state);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value position = loop.getInductionVar();
+  Value weight = weights.empty() ? Value() : numberAt(weights, position);
+  Components next(loop.getRegionIterArgs());
+  for (int64_t r = 0; r < ranks; ++r) {
+    Components key = loadEntry(buffer, op.getKey(), r, position, place);
+    if (vectors)
+      for (auto [part, decay] :
+           llvm::zip(key, loadVector(vectors, {position}, place)))
+        part = arith::MulFOp::create(b, part, decay);
+    for (int64_t i = 0; i < count; ++i) {
+      Value value = loadEntryRow(buffer, op.getValue(), r, position,
+                                 clampedRow(rowOf(first + i)));
+      if (weight)
+        value = arith::MulFOp::create(b, value, weight);
+      for (int64_t c = 0; c < chunks; ++c) {
+        Value &part = next[i * chunks + c];
+        part = vector::FMAOp::create(b, key[c], splat(value, width), part);
+      }
+    }
+  }
+  scf::YieldOp::create(b, next);
+  return Components(loop.getResults());
+}
+
+GpuKernel::Transition
+GpuKernel::loadTransition(Value buffer, TransitionAttr transition,
+                          Value position) {
+  BufferType type = cast<BufferType>(buffer.getType());
+  Place place = keyPlace(keySize);
+  auto vectors = [&](StringAttr name, StringAttr scale) {
+    SmallVector<Components> result;
+    int64_t ranks = componentCount(type.getField(name.getValue()));
+    for (int64_t r = 0; r < ranks; ++r) {
+      Components parts = loadEntry(buffer, name.getValue(), r, position, place);
+      if (!scale.empty()) {
+        Value factor = splat(
+            numberAt(numbersOf(buffer, scale.getValue()), position), width);
+        for (Value &part : parts)
+          part = arith::MulFOp::create(b, part, factor);
+      }
+      result.push_back(parts);
+    }
+    return result;
+  };
+  Transition result;
+  if (StringRef name = transition.getDecay(); !name.empty()) {
+    if (type.getField(name).getShape().size() == 1)
+      result.decay.assign(
+          chunks, splat(numberAt(numbersOf(buffer, name), position), width));
+    else
+      result.decay = loadEntry(buffer, name, 0, position, place);
+  }
+  for (auto [name, scale] :
+       llvm::zip(transition.getKeys(), transition.getKeyScales()))
+    result.keys.push_back(vectors(name, scale));
+  for (auto [name, scale] :
+       llvm::zip(transition.getVectors(), transition.getVectorScales()))
+    result.reads.push_back(vectors(name, scale));
+  for (StringAttr name : transition.getCoefficients())
+    result.coefficients.push_back(
+        numberAt(numbersOf(buffer, name.getValue()), position));
+  return result;
+}
+
+FailureOr<GpuKernel::Components>
+GpuKernel::emitReplay(ReplayOp op, int64_t first, int64_t count) {
+  FailureOr<Components> state = stateRows(op.getState(), first, count);
+  if (failed(state))
+    return failure();
+  Value buffer = op.getBuffer();
+  BufferType type = op.getBuffer().getType();
+  TransitionAttr transition = op.getTransition();
+  auto loop =
+      scf::ForOp::create(b, constantIndex(0), length, constantIndex(1), *state);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value position = loop.getInductionVar();
+  Transition entry = loadTransition(buffer, transition, position);
+
+  Components next(loop.getRegionIterArgs());
+  for (int64_t i = 0; i < count; ++i) {
+    MutableArrayRef<Value> mine =
+        MutableArrayRef<Value>(next).slice(i * chunks, chunks);
+    SmallVector<Value> old(mine.begin(), mine.end());
+    if (!entry.decay.empty())
+      for (auto [part, factor] : llvm::zip(mine, entry.decay))
+        part = arith::MulFOp::create(b, part, factor);
+    SmallVector<Value> decayed(mine.begin(), mine.end());
+    Value local = clampedRow(rowOf(first + i));
+    SmallVector<SmallVector<Value>> inputs;
+    for (auto [name, scale, ofWrite] :
+         llvm::zip(transition.getValues(), transition.getValueScales(),
+                   entry.keys)) {
+      auto &list = inputs.emplace_back(ofWrite.size(), constantFloat(0));
+      if (name.empty())
+        continue;
+      int64_t ranks = componentCount(type.getField(name.getValue()));
+      for (int64_t r = 0; r < ranks; ++r) {
+        list[r] = loadEntryRow(buffer, name.getValue(), r, position, local);
+        if (!scale.empty())
+          list[r] = arith::MulFOp::create(
+              b, list[r],
+              numberAt(numbersOf(buffer, scale.getValue()), position));
+      }
+    }
+    for (auto [m, owner] : llvm::enumerate(transition.getReadOwners()))
+      for (auto [r, vector] : llvm::enumerate(entry.reads[m])) {
+        Value read = sumOverGroup(
+            dotChunks(transition.getAfterDecay()[m] ? decayed : old, vector));
+        inputs[owner][r] = arith::AddFOp::create(
+            b, inputs[owner][r],
+            arith::MulFOp::create(b, entry.coefficients[m], read));
+      }
+    for (auto [list, ofWrite] : llvm::zip(inputs, entry.keys))
+      for (auto [value, key] : llvm::zip(list, ofWrite))
+        for (auto [part, k] : llvm::zip(mine, key))
+          part = vector::FMAOp::create(b, k, splat(value, width), part);
+  }
+  scf::YieldOp::create(b, next);
+  return Components(loop.getResults());
+}

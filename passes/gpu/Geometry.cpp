@@ -1,0 +1,176 @@
+//===- Geometry.cpp - how a step is spread over a grid --------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/gpu/Kernel.h"
+
+using namespace mlir;
+using namespace ladle;
+
+/// Registers of a thread that may hold a state.
+static constexpr int64_t kStateRegisters = 64;
+/// Where rows cannot be parted, a thread may have to hold more.
+static constexpr int64_t kMostStateRegisters = 128;
+static constexpr int64_t kMaxThreads = 512;
+/// Bytes of a state in a block, unless a schedule says otherwise: with several
+/// blocks a multiprocessor, enough is in flight and blocks start and end at
+/// different times.
+static constexpr int64_t kTileBytes = 32 << 10;
+/// Shared memory of a block that every architecture from sm_80 on has.
+static constexpr int64_t kSharedBytes = 96 << 10;
+
+/// Finds the values that depend on rows of a state, and whether one of them is
+/// reduced over dv or used along dk: then a block has to hold all of dv.
+void GpuKernel::findRowValues(StepOp of) {
+  of.walk([&](Operation *op) {
+    if (isa<ReadOp, ReadBufferOp>(op)) {
+      rowValues.insert(op->result_begin(), op->result_end());
+    } else if (auto transport = dyn_cast<TransportOp>(op)) {
+      rowValues.insert(transport.getPartials().begin(),
+                       transport.getPartials().end());
+    }
+    auto depends = [&](Value value) { return rowValues.contains(value); };
+    if (llvm::none_of(op->getOperands(), depends))
+      return;
+    if (isa<RotateOp, DecayOp, ReadOp, ReadBufferOp, TransportOp>(op))
+      ownsAllRows = true;
+    if (auto write = dyn_cast<WriteOp>(op); write && depends(write.getKey()))
+      ownsAllRows = true;
+    if (auto sum = dyn_cast<SumOp>(op);
+        sum &&
+        int64_t(sum.getDim()) + 1 == sum.getInput().getType().getRank()) {
+      // Every thread gets the sum.
+      ownsAllRows = true;
+      return;
+    }
+    if (auto broadcast = dyn_cast<BroadcastOp>(op)) {
+      int64_t from = broadcast.getInput().getType().getRank();
+      int64_t to = broadcast.getResult().getType().getRank();
+      if (from != to && from > 1 && broadcast.getDims().back() + 1 != to)
+        ownsAllRows = true;
+    }
+    if (isa<WriteOp, AppendOp, YieldOp, StoreStateOp, ReadOp, ReadBufferOp,
+            TransportOp>(op))
+      return;
+    for (Value result : op->getResults())
+      if (isa<RankedTensorType>(result.getType()))
+        rowValues.insert(result);
+  });
+}
+
+/// True if a state is read that is not as it was loaded: it is then stored from
+/// the same registers, so that these hold all rows of a thread.
+bool GpuKernel::readsMaterialisedState() {
+  bool result = false;
+  for (StepOp form : forms())
+    form.walk([&](ReadOp read) {
+      result |= !isa_and_present<LoadStateOp>(read.getState().getDefiningOp());
+    });
+  return result;
+}
+
+void GpuKernel::chooseSizes() {
+  auto count = [&](int64_t value) { heads = std::max(heads, value); };
+  int64_t fewest = 0;
+  for (BlockArgument argument : step.getBody().getArguments()) {
+    if (auto pool = dyn_cast<PoolType>(argument.getType())) {
+      count(pool.getHeads());
+      keySize = pool.getKeySize();
+      valueSize = pool.getValueSize();
+      stateBits = pool.getElementType().getIntOrFloatBitWidth();
+    }
+    if (auto tensor = dyn_cast<RankedTensorType>(argument.getType())) {
+      count(tensor.getDimSize(0));
+      if (step.getArgumentKind(argument.getArgNumber()) == ArgumentKind::Carry)
+        fewest = fewest ? std::min(fewest, tensor.getDimSize(0))
+                        : tensor.getDimSize(0);
+    }
+  }
+  headGroup = fewest ? heads / fewest : 1;
+  // Carries are read by all blocks of a head and written by one.
+  ownsAllRows |= fewest != 0;
+  for (StepOp form : forms())
+    findRowValues(form);
+}
+
+LogicalResult GpuKernel::chooseGeometry() {
+  chooseSizes();
+  // A lane loads 16 bytes at a time if a row divides so.
+  int64_t widest = 128 / stateBits;
+  width = 1;
+  while (width < widest && keySize % (width * 2) == 0)
+    width *= 2;
+  lanes = 1;
+  auto mayDouble = [&] { return keySize % (width * lanes * 2) == 0; };
+  while (mayDouble() && (lanes < 8 || (lanes < 32 && keySize / lanes > 16)))
+    lanes *= 2;
+  chunks = keySize / (width * lanes);
+  int64_t perRow = width * chunks;
+
+  int64_t rows = valueSize;
+  if (schedule.tileRows) {
+    rows = std::min(schedule.tileRows, valueSize);
+    if (ownsAllRows || valueSize % rows != 0)
+      rows = valueSize;
+  } else {
+    while (!ownsAllRows && rows % 2 == 0 && rows > 16 &&
+           rows * keySize * stateBits / 8 > kTileBytes)
+      rows /= 2;
+  }
+  bool materialises = readsMaterialisedState();
+  auto mostRows = [&](int64_t registers) {
+    int64_t most = std::max<int64_t>(1, registers / perRow);
+    return std::min<int64_t>(
+        lanes, materialises ? llvm::bit_floor<uint64_t>(most) : lanes);
+  };
+  auto threadsFor = [&](int64_t most) {
+    return llvm::alignTo(llvm::divideCeil(rows, most) * lanes, 32);
+  };
+  int64_t threads = std::max<int64_t>(
+      schedule.threads, threadsFor(mostRows(kStateRegisters)));
+  while (threads > kMaxThreads && !ownsAllRows && rows % 2 == 0) {
+    rows /= 2;
+    threads = threadsFor(mostRows(kStateRegisters));
+  }
+  if (threads > kMaxThreads)
+    threads = threadsFor(mostRows(kMostStateRegisters));
+  if (threads > kMaxThreads) {
+    InFlightDiagnostic diag = step.emitError("a head of the state has ")
+                              << valueSize << " × " << keySize
+                              << " elements that one block must hold, but "
+                              << kMaxThreads << " threads hold "
+                              << kMostStateRegisters << " each";
+    diag.attachNote() << "what is summed over dv, or goes from dv to dk, keeps "
+                         "rows together";
+    return failure();
+  }
+  schedule.threads = threads;
+  schedule.tileRows = rows;
+  tiles = valueSize / rows;
+  rowsPerThread =
+      llvm::PowerOf2Ceil(llvm::divideCeil(rows, threads / lanes));
+  rowsAtOnce = rowsPerThread;
+  while (!materialises && rowsAtOnce > 1 &&
+         rowsAtOnce * perRow > kStateRegisters)
+    rowsAtOnce /= 2;
+
+  // Entries stay where they are if a block has no room for them.
+  int64_t bytes = rows * keySize * stateBits / 8;
+  for (BlockArgument argument : step.getBody().getArguments())
+    if (auto buffer = dyn_cast<BufferType>(argument.getType()))
+      for (FieldAttr field : buffer.getFields()) {
+        if (field.getShape().size() == 1)
+          continue;
+        int64_t size = field.getSide() == Side::Value
+                           ? rows
+                           : field.getShape().back();
+        bytes += buffer.getCapacity() * componentCount(field) * size *
+                 field.getElementType().getIntOrFloatBitWidth() / 8;
+      }
+  stagesEntries = bytes <= kSharedBytes;
+  copiesInBulk = headGroup == 1;
+  return success();
+}

@@ -1,0 +1,111 @@
+//===- Sinks.cpp - what a GPU kernel stores -------------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/Kernel.h"
+
+using namespace mlir;
+using namespace ladle;
+
+/// Stores a value at [outer..., head, (entry,) ...] of memory.
+LogicalResult GpuKernel::storeValue(Value value, Value target,
+                                    ArrayRef<Value> outer, Value entry,
+                                    bool alongRows) {
+  auto type = cast<RankedTensorType>(value.getType());
+  Type element = cast<MemRefType>(target.getType()).getElementType();
+  int64_t count = type.getDimSize(0);
+  Place place = placeOf(type, alongRows);
+  FailureOr<Components> components = get(value, place);
+  if (failed(components))
+    return failure();
+  SmallVector<Value> indices(outer);
+  indices.push_back(headIndex(count));
+  if (entry)
+    indices.push_back(entry);
+
+  // One head of those that share the value stores it, and one tile.
+  Value mine;
+  if (count < heads)
+    mine = both(mine, arith::CmpIOp::create(
+                          b, arith::CmpIPredicate::eq,
+                          arith::RemUIOp::create(b, head,
+                                                 constantIndex(heads / count)),
+                          constantIndex(heads / count - 1)));
+  if (!place.isRow) {
+    if (tiles > 1)
+      mine = both(mine, isFirstTile);
+    mine = both(mine, isBelow(type.getRank() == 1 ? thread : group, 1));
+  } else {
+    mine = both(mine, ownsRow);
+  }
+  guarded(mine, [&] {
+    int64_t each = place.isRow ? 1 : place.chunks;
+    for (auto [i, component] : llvm::enumerate(*components)) {
+      SmallVector<Value> at(indices);
+      int64_t c = static_cast<int64_t>(i) % each;
+      if (type.getRank() == 3)
+        at.push_back(constantIndex(static_cast<int64_t>(i) / each));
+      Value stored = convertTo(component, element);
+      if (type.getRank() == 1) {
+        memref::StoreOp::create(b, stored, target, at);
+      } else if (place.isRow) {
+        at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
+        memref::StoreOp::create(b, stored, target, at);
+      } else {
+        Value inside;
+        if (isPartial(place, c))
+          inside = isBelow(add(lane, c * lanes), place.size);
+        guarded(inside, [&] {
+          at.push_back(chunkStart(place, c));
+          vector::StoreOp::create(b, stored, target, at);
+        });
+      }
+    }
+  });
+  return success();
+}
+
+LogicalResult GpuKernel::emitSinks(StepOp form) {
+  for (auto [value, output] : llvm::zip(form.getYieldedOutputs(), outputs)) {
+    b.setLoc(value.getLoc());
+    // dk = dv leaves open which it is; along rows all threads store.
+    int64_t size = cast<RankedTensorType>(value.getType()).getShape().back();
+    if (failed(storeValue(value, output, {row}, {},
+                          dependsOnRows(value) || size == valueSize)))
+      return failure();
+  }
+  LogicalResult result = success();
+  form.walk([&](AppendOp append) {
+    b.setLoc(append.getLoc());
+    Value entry = ringSlot(length);
+    unsigned argument =
+        cast<BlockArgument>(append.getBuffer()).getArgNumber();
+    for (auto [value, field, memory] :
+         llvm::zip(append.getValues(), append.getBuffer().getType().getFields(),
+                   fields[argument]))
+      if (failed(storeValue(value, memory, {writeSlot}, entry,
+                            field.getSide() == Side::Value)))
+        result = failure();
+  });
+  form.walk([&](StoreStateOp store) {
+    b.setLoc(store.getLoc());
+    if (failed(emitStore(store)))
+      result = failure();
+  });
+  auto carries = form.getArgumentsOfKind(ArgumentKind::Carry);
+  for (auto [value, carry] : llvm::zip(form.getYieldedCarries(), carries)) {
+    // Others of the block may not have read the carry yet.
+    barrier();
+    if (failed(storeValue(value, memory[carry.getArgNumber()], {writeSlot}, {},
+                          dependsOnRows(value))))
+      result = failure();
+  }
+  return result;
+}

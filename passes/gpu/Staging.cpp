@@ -1,0 +1,215 @@
+//===- Staging.cpp - copies to the shared memory of a GPU kernel ----------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// Bulk copies move multiples of 16 bytes. What does not divide so is copied by
+// the threads, an element each.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "passes/gpu/Kernel.h"
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static constexpr int64_t kCopyBytes = 16;
+
+static int64_t bytesOf(Type element) {
+  return element.getIntOrFloatBitWidth() / 8;
+}
+
+bool GpuKernel::isStaged(FieldAttr field) const {
+  return stagesEntries && field.getShape().size() > 1;
+}
+
+/// Starts a bulk copy of `count` elements to the start of row `toRow`; with a
+/// stride, of `each` elements that lie so far apart.
+void GpuKernel::startCopy(Value from, ArrayRef<Value> at, Value to, Value toRow,
+                          Value count, int64_t stride, int64_t each) {
+  Value zero = constantIndex(0);
+  Value farther, few;
+  if (stride != each) {
+    farther = constantIndex(stride);
+    few = constantIndex(each);
+  }
+  memref::DmaStartOp::create(b, from, at, to, ValueRange{toRow, zero}, count,
+                             copies, ValueRange{zero}, farther, few);
+}
+
+/// Calls `copy` for every element of `count` rows of `each`, with the row and
+/// the element.
+void GpuKernel::copyByThreads(Value count, int64_t each,
+                              function_ref<void(Value, Value)> copy) {
+  Value total = arith::MulIOp::create(b, count, constantIndex(each));
+  auto loop = scf::ForOp::create(b, thread, total,
+                                 constantIndex(schedule.threads));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value i = loop.getInductionVar();
+  copy(arith::DivUIOp::create(b, i, constantIndex(each)),
+       arith::RemUIOp::create(b, i, constantIndex(each)));
+}
+
+void GpuKernel::stageStates() {
+  llvm::SmallSetVector<unsigned, 2> wanted;
+  for (StepOp form : forms())
+    form.walk([&](LoadStateOp load) {
+      wanted.insert(cast<BlockArgument>(load.getPool()).getArgNumber());
+    });
+  for (unsigned argument : wanted) {
+    Value pool = memory[argument];
+    Type element = cast<MemRefType>(pool.getType()).getElementType();
+    Value tile = stagedStates[argument] =
+        shared({schedule.tileRows, keySize},
+               (step.getArgumentName(argument) + "_tile").str(), element);
+    int64_t size = schedule.tileRows * keySize;
+    if (copiesInBulk && size * bytesOf(element) % kCopyBytes == 0) {
+      startCopy(pool, {readSlot, head, tileStart, constantIndex(0)}, tile,
+                constantIndex(0), constantIndex(size), 0, 0);
+      continue;
+    }
+    lateCopies.push_back([=, this] {
+      copyByThreads(constantIndex(schedule.tileRows), keySize,
+                    [&](Value i, Value c) {
+                      Value from = arith::AddIOp::create(b, tileStart, i);
+                      Value value = memref::LoadOp::create(
+                          b, pool, ValueRange{readSlot, head, from, c});
+                      memref::StoreOp::create(b, value, tile, ValueRange{i, c});
+                    });
+    });
+  }
+}
+
+/// Entries become rows of shared memory, the oldest first; of a field along dv
+/// the rows of the tile.
+void GpuKernel::stageField(Value buffer, size_t index) {
+  auto type = cast<BufferType>(buffer.getType());
+  unsigned argument = cast<BlockArgument>(buffer).getArgNumber();
+  FieldAttr field = type.getFields()[index];
+  if (!isStaged(field))
+    return;
+  Value from = fields[argument][index];
+  int64_t size = field.getShape().back(), ranks = componentCount(field);
+  bool isTiled = field.getSide() == Side::Value && tiles > 1;
+  int64_t each = isTiled ? schedule.tileRows : size;
+  Value to = stagedFields[{argument, field.getName().str()}] =
+      shared({capacity() * ranks, each},
+             (step.getArgumentName(argument) + "_" + field.getName()).str(),
+             field.getElementType());
+  Value first = isTiled ? tileStart : constantIndex(0);
+  auto indices = [&](Value entry, Value rank, Value element) {
+    SmallVector<Value> at{readSlot, headIndex(field.getShape().front()), entry};
+    if (field.getShape().size() == 3)
+      at.push_back(rank);
+    at.push_back(element);
+    return at;
+  };
+  int64_t bytes = bytesOf(field.getElementType());
+  bool divides =
+      (isTiled ? each : each * ranks) * bytes % kCopyBytes == 0 &&
+      (!isTiled || size * bytes % kCopyBytes == 0);
+  Value zero = constantIndex(0);
+  if (copiesInBulk && divides) {
+    // The ring goes round once at most.
+    Value untilEnd =
+        arith::SubIOp::create(b, constantIndex(capacity()), base);
+    Value before = arith::MinSIOp::create(b, length, untilEnd);
+    Value after = arith::SubIOp::create(b, length, before);
+    auto copy = [&](Value entry, Value row, Value entries) {
+      Value count = arith::MulIOp::create(b, entries,
+                                          constantIndex(each * ranks));
+      Value target = arith::MulIOp::create(b, row, constantIndex(ranks));
+      startCopy(from, indices(entry, zero, first), to, target, count,
+                isTiled ? size : 0, isTiled ? each : 0);
+    };
+    copy(base, zero, before);
+    copy(zero, before, after);
+    return;
+  }
+  lateCopies.push_back([=, this] {
+    Value rows = arith::MulIOp::create(b, length, constantIndex(ranks));
+    copyByThreads(rows, each, [&](Value i, Value c) {
+      Value entry =
+          ringSlot(arith::DivUIOp::create(b, i, constantIndex(ranks)));
+      Value rank = arith::RemUIOp::create(b, i, constantIndex(ranks));
+      SmallVector<Value> at{readSlot, headIndex(field.getShape().front()),
+                            entry};
+      if (field.getShape().size() == 3)
+        at.push_back(rank);
+      at.push_back(isTiled ? Value(arith::AddIOp::create(b, tileStart, c)) : c);
+      memref::StoreOp::create(b, memref::LoadOp::create(b, from, at), to,
+                              ValueRange{i, c});
+    });
+  });
+}
+
+/// The fields that some form reads, by argument.
+void GpuKernel::stageEntries() {
+  llvm::SmallSetVector<std::pair<unsigned, size_t>, 8> wanted;
+  for (StepOp form : forms())
+    form.walk([&](Operation *op) {
+      Value buffer;
+      SmallVector<StringRef> names;
+      auto want = [&](std::optional<StringRef> name) {
+        if (name && !name->empty())
+          names.push_back(*name);
+      };
+      auto wantAll = [&](TransitionAttr transition) {
+        want(transition.getDecay());
+        for (ArrayRef<StringAttr> list :
+             {transition.getKeys(), transition.getValues(),
+              transition.getVectors()})
+          for (StringAttr name : list)
+            want(name.getValue());
+      };
+      if (auto read = dyn_cast<ReadBufferOp>(op)) {
+        buffer = read.getBuffer();
+        want(read.getKey());
+        want(read.getValue());
+        want(read.getDecay());
+      } else if (auto each = dyn_cast<FoldBufferOp>(op)) {
+        buffer = each.getBuffer();
+        want(each.getKey());
+        want(each.getValue());
+        want(each.getDecay());
+      } else if (auto product = dyn_cast<DecayProductOp>(op)) {
+        buffer = product.getBuffer();
+        want(product.getDecay());
+      } else if (auto transport = dyn_cast<TransportOp>(op)) {
+        buffer = transport.getBuffer();
+        wantAll(transport.getTransition());
+      } else if (auto replay = dyn_cast<ReplayOp>(op)) {
+        buffer = replay.getBuffer();
+        wantAll(replay.getTransition());
+      }
+      for (StringRef name : names) {
+        auto type = cast<BufferType>(buffer.getType());
+        size_t index = llvm::find_if(type.getFields(),
+                                     [&](FieldAttr field) {
+                                       return field.getName() == name;
+                                     }) -
+                       type.getFields().begin();
+        wanted.insert({cast<BlockArgument>(buffer).getArgNumber(), index});
+      }
+    });
+  for (auto [argument, index] : wanted)
+    stageField(step.getBody().getArgument(argument), index);
+}
+
+void GpuKernel::waitForCopies() {
+  for (const std::function<void()> &copy : lateCopies)
+    copy();
+  if (!lateCopies.empty())
+    barrier();
+  lateCopies.clear();
+  if (copies)
+    memref::DmaWaitOp::create(b, copies, ValueRange{constantIndex(0)},
+                              constantIndex(0));
+}
