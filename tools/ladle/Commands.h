@@ -78,6 +78,28 @@ struct CheckOptions {
 /// Compares every route with the float64 interpreter.
 int check(const CheckOptions &options);
 
+struct BenchOptions {
+  SourceOptions source;        ///< its state type and capacity are not used
+  std::string device = "auto"; ///< gpu, cpu, or the first of them that is there
+  std::vector<std::string> routes; ///< empty: all that are legal
+  std::vector<std::string> states{"f32"};
+  std::vector<std::string> entries{"bf16"};
+  std::vector<int64_t> batches{1, 8, 32, 128, 256};
+  std::vector<int64_t> thresholds{16}; ///< m
+  /// How kernels are laid out: threads, tile_rows.
+  std::map<std::string, int64_t> schedule;
+  int64_t samples = 9; ///< of each fill; on a CPU the rounds
+  double budget = 0;   ///< seconds; 0: as long as it takes
+  std::string json;    ///< figures that it holds are not measured again
+  bool skipCheck = false;
+  std::optional<int64_t> threads; ///< of a CPU; none: all
+  /// On a CPU; 0: until the states exceed the cache 4 times.
+  int64_t hostRows = 0;
+  std::string commandLine; ///< for the record
+};
+/// Times steps against the limit of the memory.
+int bench(const BenchOptions &options);
+
 /// `ladle cache ls|trim|clear`.
 int cache(const std::string &action);
 /// `ladle doctor`: what this machine offers.

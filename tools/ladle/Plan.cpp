@@ -85,8 +85,14 @@ std::optional<Planner> Planner::create(const SourceOptions &options) {
 RunPlan Planner::plan(const Bandwidth &bandwidth, int threads, int64_t rows,
                       int64_t threshold) const {
   Machine machine = Machine::cpu(threads);
-  machine.readBandwidth = bandwidth.read;
-  machine.updateBandwidth = bandwidth.update;
+  return plan(Rates{bandwidth, machine.flopRate, machine.launch}, rows,
+              threshold);
+}
+
+RunPlan Planner::plan(const Rates &rates, int64_t rows,
+                      int64_t threshold) const {
+  Machine machine{"", rates.bandwidth.read, rates.bandwidth.update, rates.flops,
+                  rates.launch};
   RunPlan plan;
   for (const RouteCost &cost : impl->costs) {
     RoutePlan route;

@@ -39,6 +39,20 @@ struct RoutePlan {
     return updatedBytes / bandwidth.update +
            (bytes - updatedBytes) / bandwidth.read;
   }
+  /// Of a row in the step at a fill. Only the last of a cycle updates.
+  double leastSecondsAt(size_t fill, const Bandwidth &bandwidth) const {
+    bool updates = fill + 1 == bytesByFill.size();
+    double updated = updates ? updatedBytes * double(threshold) : 0;
+    return updated / bandwidth.update +
+           (bytesByFill[fill] - updated) / bandwidth.read;
+  }
+};
+
+/// What times are predicted from.
+struct Rates {
+  Bandwidth bandwidth;
+  double flops = 0;  ///< f32 flops a second
+  double launch = 0; ///< seconds a step at least
 };
 
 struct RunPlan {
@@ -61,6 +75,7 @@ public:
   /// `threshold` replaces the best m of each route if it is positive.
   RunPlan plan(const Bandwidth &bandwidth, int threads, int64_t rows,
                int64_t threshold) const;
+  RunPlan plan(const Rates &rates, int64_t rows, int64_t threshold) const;
 
 private:
   struct Impl;

@@ -18,8 +18,8 @@ namespace {
 
 /// `--set name=value` fills sizes or options: whole numbers may be either, and
 /// the frontend knows which.
-void addSourceOptions(CLI::App &command, SourceOptions &source,
-                      std::vector<std::string> &settings) {
+void addFileOptions(CLI::App &command, SourceOptions &source,
+                    std::vector<std::string> &settings) {
   command.add_option("file", source.file, "a .ladle file, or - for stdin")
       ->required();
   command.add_option("--recurrence", source.recurrence,
@@ -30,6 +30,11 @@ void addSourceOptions(CLI::App &command, SourceOptions &source,
       .add_option("--set", settings,
                   "name=value: a size or an option, may be repeated")
       ->allow_extra_args(false);
+}
+
+void addSourceOptions(CLI::App &command, SourceOptions &source,
+                      std::vector<std::string> &settings) {
+  addFileOptions(command, source, settings);
   command
       .add_option("--state", source.stateType,
                   "store states as f32, bf16 or f16")
@@ -42,6 +47,68 @@ void addSourceOptions(CLI::App &command, SourceOptions &source,
       .add_option("--capacity", source.capacity,
                   "entries that the ring of a slot holds")
       ->check(CLI::Range(1, 1024));
+}
+
+/// What to time: lists, of which every combination is a figure.
+void addBenchOptions(CLI::App &command, BenchOptions &bench) {
+  const std::map<std::string, double> units{
+      {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}};
+  auto addList = [&](const char *name, auto &list, const char *text) {
+    return command.add_option(name, list, text)
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->capture_default_str();
+  };
+  command.add_option("--device", bench.device, "gpu, cpu or auto")
+      ->check(CLI::IsMember({"gpu", "cpu", "auto"}))
+      ->capture_default_str();
+  addList("--routes", bench.routes, "routes (default: all that are legal)");
+  addList("--states", bench.states, "storage of states")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  addList("--entries", bench.entries, "storage of values that are cached")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  addList("--batch", bench.batches, "rows, on a GPU")
+      ->check(CLI::PositiveNumber);
+  addList("--m", bench.thresholds, "entries of a cycle")
+      ->check(CLI::Range(1, 1024));
+  command.add_option("--samples", bench.samples, "of each step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option("--budget", bench.budget,
+                  "stop before this: 30s, 9m (default: never)")
+      ->transform(CLI::AsNumberWithUnit(units));
+  command.add_option("--json", bench.json,
+                     "a file for the figures; those that a GPU has left there "
+                     "are not measured again");
+  command.add_flag("--skip-check", bench.skipCheck,
+                   "do not compare answers with the interpreter first");
+  command.add_option("--threads", bench.threads, "of a CPU (default: all)");
+  command.add_option("--rows", bench.hostRows,
+                     "rows on a CPU (default: states of four times the "
+                     "last-level cache)");
+}
+
+/// name=number, into a map.
+CLI::Option *addParameters(CLI::App &command, const char *name,
+                           std::map<std::string, int64_t> &parameters,
+                           const char *text) {
+  return command
+      .add_option_function<std::vector<std::string>>(
+          name,
+          [&parameters](const std::vector<std::string> &all) {
+            for (const std::string &each : all) {
+              size_t equals = each.find('=');
+              int64_t value = 0;
+              if (equals == 0 || equals == std::string::npos ||
+                  !CLI::detail::lexical_cast(each.substr(equals + 1), value))
+                throw CLI::ValidationError(each, "is not name=number");
+              parameters[each.substr(0, equals)] = value;
+            }
+          },
+          text)
+      ->delimiter(',')
+      ->allow_extra_args(false);
 }
 
 /// Returns false, with a message, if a setting is not name=number.
@@ -142,6 +209,17 @@ int main(int argc, char **argv) {
   checkCommand->add_flag("--full", checkOptions.full, "all combinations");
   checkCommand->add_flag("--json", checkOptions.json, "for a program");
 
+  BenchOptions benchOptions;
+  benchOptions.commandLine = "ladle";
+  for (int i = 1; i < argc; ++i)
+    benchOptions.commandLine += std::string(" ") + argv[i];
+  CLI::App *benchCommand =
+      app.add_subcommand("bench", "time steps against the limit of the memory");
+  addFileOptions(*benchCommand, benchOptions.source, settings);
+  addBenchOptions(*benchCommand, benchOptions);
+  addParameters(*benchCommand, "--schedule", benchOptions.schedule,
+                "how kernels are laid out: threads=128,tile_rows=8");
+
   std::string action;
   CLI::App *cacheCommand =
       app.add_subcommand("cache", "list, trim or clear compiled kernels");
@@ -153,8 +231,9 @@ int main(int argc, char **argv) {
 
   CLI11_PARSE(app, argc, argv);
 
-  for (SourceOptions *source : {&explainOptions.source, &emitOptions.source,
-                                &runOptions.source, &checkOptions.source})
+  for (SourceOptions *source :
+       {&explainOptions.source, &emitOptions.source, &runOptions.source,
+        &checkOptions.source, &benchOptions.source})
     if (!parseSettings(settings, *source))
       return 2;
   try {
@@ -166,6 +245,8 @@ int main(int argc, char **argv) {
       return run(runOptions);
     if (checkCommand->parsed())
       return check(checkOptions);
+    if (benchCommand->parsed())
+      return bench(benchOptions);
     if (cacheCommand->parsed())
       return cache(action);
     if (doctorCommand->parsed())

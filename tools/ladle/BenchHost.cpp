@@ -1,4 +1,4 @@
-//===- DecodeBench.cpp - decode steps against the memory's limit ----------===//
+//===- BenchHost.cpp - ladle bench on a CPU -------------------------------===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -14,13 +14,15 @@
 
 #include "ladle/compile.h"
 #include "runtime/check/Oracle.h"
+#include "tools/ladle/Bench.h"
+#include "tools/ladle/BenchStore.h"
 #include "tools/ladle/Host.h"
 #include "tools/ladle/Measure.h"
 #include "tools/ladle/Table.h"
+#include "tools/measure/Statistics.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <ctime>
+#include <chrono>
 #include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -28,17 +30,18 @@
 
 using namespace ladle;
 using namespace ladle::tool;
+using measure::median;
 
 namespace {
 
 struct Settings {
-  std::string file = "examples/gated_delta_rule.ladle";
-  std::string preset = "qwen3-next";
-  std::vector<std::string> routes{"recurrent", "inner", "adjoint"};
-  std::vector<std::string> states{"f32", "bf16", "f16"};
+  std::string file, preset, entry;
+  std::map<std::string, int64_t> sizes;
+  std::vector<std::string> routes, states;
   int64_t threshold = 16, rows = 0, rounds = 7;
   int threads = 0;
-  std::string json;
+  double budget = 0;
+  std::string json, commandLine;
 };
 
 /// One route with one storage of the states.
@@ -55,13 +58,6 @@ struct Subject {
   std::vector<double> stepping; ///< without the step that folds
   std::vector<double> ofCeiling;
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  size_t half = values.size() / 2;
-  return values.size() % 2 ? values[half]
-                           : (values[half - 1] + values[half]) / 2;
-}
 
 class Bench {
 public:
@@ -99,7 +95,9 @@ Status Bench::addSubjects(const std::string &text, const std::string &state) {
   for (const std::string &route : settings.routes) {
     CompileOptions options;
     options.preset = settings.preset;
+    options.sizes = settings.sizes;
     options.stateType = state;
+    options.entryType = settings.entry;
     options.route = route;
     options.capacity = settings.threshold;
     Result<Program> program = compileSource(text, settings.file, options);
@@ -201,18 +199,17 @@ void Bench::print() const {
 
 nlohmann::ordered_json Bench::json() const {
   nlohmann::ordered_json result;
-  std::time_t now = std::time(nullptr);
-  char date[32];
-  std::strftime(date, sizeof(date), "%Y-%m-%d", std::gmtime(&now));
-  result["date"] = date;
+  result["date"] = today();
+  result["command"] = settings.commandLine;
   result["processor"] = host.processor;
   result["threads"] = settings.threads ? settings.threads : host.cores;
   result["last_level_cache"] = host.lastLevel;
   result["file"] = settings.file;
   result["preset"] = settings.preset;
+  result["entries"] = settings.entry;
   result["rows"] = settings.rows;
   result["threshold"] = settings.threshold;
-  result["rounds"] = settings.rounds;
+  result["rounds"] = subjects.front().cycle.size();
   result["read_ceiling"] = readCeiling();
   result["update_ceiling"] = updateCeiling();
   for (const Subject &subject : subjects) {
@@ -242,6 +239,7 @@ Status Bench::run() {
   std::string messages;
   frontend::ElaborationOptions elaboration;
   elaboration.preset = settings.preset;
+  elaboration.sizes = settings.sizes;
   auto oracle = check::compileOracle(settings.file, contents.str(), elaboration,
                                      messages, interpreter::Precision::Float64);
   if (!oracle)
@@ -268,7 +266,14 @@ Status Bench::run() {
                   "no memory to measure its bandwidth");
   stream->read();
   Progress progress;
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start = Clock::now();
   for (int64_t round = 0; round < settings.rounds; ++round) {
+    double elapsed =
+        std::chrono::duration<double>(Clock::now() - start).count();
+    double each = elapsed / static_cast<double>(std::max<int64_t>(round, 1));
+    if (settings.budget > 0 && round > 0 && elapsed + each > settings.budget)
+      break;
     progress.show("rounds", static_cast<double>(round),
                   static_cast<double>(settings.rounds));
     readSeconds.push_back(stream->read());
@@ -284,25 +289,28 @@ Status Bench::run() {
   return Status();
 }
 
-int main(int argc, char **argv) {
+int tool::benchOnHost(const BenchOptions &options) {
   Settings settings;
-  CLI::App app("decode steps against the limit of the memory");
-  app.add_option("file", settings.file, "a .ladle file")->capture_default_str();
-  app.add_option("--preset", settings.preset)->capture_default_str();
-  app.add_option("--routes", settings.routes)->delimiter(',');
-  app.add_option("--states", settings.states)->delimiter(',');
-  app.add_option("--threshold", settings.threshold, "m, the entries of a cycle")
-      ->check(CLI::Range(2, 64))
-      ->capture_default_str();
-  app.add_option("--rows", settings.rows,
-                 "rows of the batch (default: f32 states of four times the "
-                 "last-level cache)");
-  app.add_option("--rounds", settings.rounds)
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--threads", settings.threads);
-  app.add_option("--json", settings.json, "a file for the figures");
-  CLI11_PARSE(app, argc, argv);
+  settings.file = options.source.file;
+  settings.preset = options.source.preset;
+  settings.sizes = options.source.sizes;
+  settings.entry = options.entries.front();
+  settings.routes = options.routes;
+  if (settings.routes.empty())
+    settings.routes = {"recurrent", "inner", "adjoint"};
+  settings.states = options.states;
+  settings.threshold = options.thresholds.front();
+  settings.rows = options.hostRows;
+  settings.rounds = options.samples;
+  settings.budget = options.budget;
+  settings.threads = static_cast<int>(options.threads.value_or(0));
+  settings.json = options.json;
+  settings.commandLine = options.commandLine;
+  if (settings.threshold < 2) {
+    fmt::print(stderr, "error: m is 2 at least on a CPU, got {}\n",
+               settings.threshold);
+    return 2;
+  }
   if (Status status = Bench(settings).run(); !status) {
     fmt::print(stderr, "error: {}\n", status.message());
     return 1;

@@ -1,0 +1,26 @@
+//===- Bench.cpp - ladle bench --------------------------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "tools/ladle/Bench.h"
+
+#include <fmt/format.h>
+
+using namespace ladle;
+using namespace ladle::tool;
+
+int tool::bench(const BenchOptions &options) {
+  if (options.device == "cpu")
+    return benchOnHost(options);
+  Result<measure::Gpu> gpu = measure::Gpu::open();
+  if (gpu)
+    return benchOnGpu(options, *gpu);
+  if (options.device == "gpu") {
+    fmt::print(stderr, "error: {}\n", gpu.message());
+    return 1;
+  }
+  return benchOnHost(options);
+}

@@ -1,0 +1,26 @@
+//===- Bench.h - where a benchmark runs -------------------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_TOOLS_LADLE_BENCH_H
+#define LADLE_TOOLS_LADLE_BENCH_H
+
+#include "tools/ladle/Commands.h"
+#include "tools/measure/Gpu.h"
+
+namespace ladle::tool {
+
+int benchOnGpu(const BenchOptions &options, const measure::Gpu &gpu);
+int benchOnHost(const BenchOptions &options);
+
+/// Sets the schedule of a request from parameters by name. Returns what is
+/// wrong with them, with a way out; empty if nothing is.
+std::string applySchedule(const std::map<std::string, int64_t> &schedule,
+                          jit::GpuRequest &request);
+
+} // namespace ladle::tool
+
+#endif // LADLE_TOOLS_LADLE_BENCH_H

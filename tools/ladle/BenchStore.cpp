@@ -1,0 +1,109 @@
+//===- BenchStore.cpp - figures of a benchmark in a file ------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "tools/ladle/BenchStore.h"
+
+#include <ctime>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+
+using namespace ladle;
+using namespace ladle::tool;
+using Json = nlohmann::ordered_json;
+
+static constexpr const char *kSchema = "ladle-bench-1";
+
+Json BenchKey::json() const {
+  return {{"file", file},   {"preset", preset}, {"sizes", sizes},
+          {"route", route}, {"state", state},   {"entry", entry},
+          {"m", threshold}, {"batch", batch},   {"schedule", schedule}};
+}
+
+std::string tool::today() {
+  std::time_t now = std::time(nullptr);
+  char date[32];
+  std::strftime(date, sizeof(date), "%Y-%m-%d", std::gmtime(&now));
+  return date;
+}
+
+Result<BenchStore> BenchStore::open(const std::string &path,
+                                    const std::string &device) {
+  BenchStore store;
+  store.path = path;
+  store.device = device;
+  std::ifstream file(path);
+  if (path.empty() || !file)
+    return store;
+  auto damaged = [&](const std::string &what) {
+    return Status(
+        ErrorCode::InvalidData,
+        fmt::format("'{}' {}\nnote: give --json another file", path, what));
+  };
+  Json document = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object() || document.value("schema", "") != kSchema ||
+      !document["runs"].is_array() || !document["results"].is_array())
+    return damaged("holds no figures of ladle bench");
+  if (std::string other = document.value("device", ""); other != device)
+    return damaged(
+        fmt::format("holds figures of {}, and this is {}", other, device));
+  for (Json &run : document["runs"])
+    store.runs.push_back(std::move(run));
+  for (Json &result : document["results"])
+    store.results.push_back(std::move(result));
+  return store;
+}
+
+const Json *BenchStore::find(const BenchKey &key) const {
+  Json wanted = key.json();
+  for (const Json &result : results) {
+    bool isSame = true;
+    for (const auto &[name, value] : wanted.items())
+      isSame = isSame && result.contains(name) && result[name] == value;
+    if (isSame)
+      return &result;
+  }
+  return nullptr;
+}
+
+void BenchStore::beginRun(Json run) { runs.push_back(std::move(run)); }
+
+Status BenchStore::add(const BenchKey &key, Json figures) {
+  Json result = key.json();
+  result["run"] = runs.size() - 1;
+  result.update(figures);
+  results.push_back(std::move(result));
+  return save();
+}
+
+/// A file appears whole or not at all.
+Status BenchStore::save() const {
+  if (path.empty())
+    return Status();
+  auto lines = [](const std::vector<Json> &items) {
+    std::string text;
+    for (const Json &item : items)
+      text += (text.empty() ? "\n  " : ",\n  ") + item.dump();
+    return text + "\n ";
+  };
+  std::string temporary = path + ".part";
+  {
+    std::ofstream file(temporary);
+    file << "{\n \"schema\": " << Json(kSchema).dump()
+         << ",\n \"device\": " << Json(device).dump() << ",\n \"runs\": ["
+         << lines(runs) << "],\n \"results\": [" << lines(results) << "]\n}\n";
+    if (!file.flush())
+      return Status(ErrorCode::ResourceExhausted,
+                    fmt::format("cannot write '{}'", temporary));
+  }
+  std::error_code error;
+  std::filesystem::rename(temporary, path, error);
+  if (error)
+    return Status(ErrorCode::ResourceExhausted,
+                  fmt::format("cannot write '{}': {}", path, error.message()));
+  return Status();
+}

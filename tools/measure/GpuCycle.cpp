@@ -1,0 +1,178 @@
+//===- GpuCycle.cpp - steps of a cycle, replayed --------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "tools/measure/GpuCycle.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+using namespace ladle;
+using namespace ladle::measure;
+using Kind = jit::GpuArgument::Kind;
+
+/// A replay shorter than this is mostly its start.
+static constexpr double kReplaySeconds = 2e-3;
+static constexpr int64_t kMostLaunches = 2000;
+
+// What states and entries hold is no matter for the time, as long as it is not
+// all the same and stays finite.
+static const char *const fillText = R"cuda(
+#include "ladle_prelude.cuh"
+
+__device__ float draw(unsigned long long i, unsigned seed) {
+  unsigned long long x = (i + 1) * 0x9e3779b97f4a7c15ull + seed;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+  // Below 0: cached decays are logarithms.
+  return -0.05f * static_cast<float>(x >> 40) * 0x1p-24f;
+}
+
+#define FILL(NAME, TYPE)                                                       \
+  extern "C" __global__ void NAME(TYPE *to, long long size, unsigned seed) {   \
+    long long i = blockIdx.x * 256ll + threadIdx.x;                            \
+    if (i < size)                                                              \
+      to[i] = from_float<TYPE>(draw(i, seed));                                 \
+  }
+FILL(fill_f32, float)
+FILL(fill_bf16, bf16)
+FILL(fill_f16, half)
+)cuda";
+
+static Status fillRandom(const cuda::Module &module, GpuTensor &tensor,
+                         uint32_t seed) {
+  Result<cuda::Kernel> kernel =
+      module.kernel(fmt::format("fill_{}", toString(tensor.dtype)));
+  if (!kernel)
+    return kernel.status();
+  long long size = tensor.memory.bytes() / sizeInBytes(tensor.dtype);
+  void *arguments[] = {&tensor.address, &size, &seed};
+  return kernel->launch({static_cast<unsigned>((size + 255) / 256), 1, 1},
+                        {256, 1, 1}, arguments);
+}
+
+/// Rows take the inputs of the reference in turn.
+static Status writeInputs(GpuTensor &tensor, const GpuReference &inputs,
+                          int64_t rows, int64_t layer) {
+  size_t index = tensor.argument.index;
+  if (tensor.argument.kind == Kind::Param)
+    return tensor.write(0, inputs.params()[index]);
+  std::vector<std::vector<double>> drawn;
+  for (int64_t row = 0; row < std::min<int64_t>(rows, 4); ++row)
+    drawn.push_back(inputs.tokens(row, layer)[index]);
+  for (int64_t row = 0; row < rows; ++row)
+    if (Status status = tensor.write(row, drawn[row % 4]); !status)
+      return status;
+  return Status();
+}
+
+Status GpuCycle::allocate(const Gpu &gpu, const jit::GpuProgram &program,
+                          const GpuReference &inputs) {
+  double cache = static_cast<double>(gpu.device().cacheBytes());
+  double bytes = shape.rowBytes * static_cast<double>(shape.rows);
+  // Half as much again as has to be.
+  auto count = static_cast<int64_t>(3 * cache / bytes) + 2;
+  Result<LoadedKernels> fill = gpu.load(fillText);
+  if (!fill)
+    return fill.status();
+  for (int64_t index = 0; index < count; ++index) {
+    Result<GpuLayer> layer =
+        GpuLayer::allocate(gpu.device(), program, shape.rows, shape.threshold);
+    if (!layer)
+      return layer.status();
+    for (GpuTensor &tensor : layer->tensors) {
+      Status status;
+      switch (tensor.argument.kind) {
+      case Kind::Param:
+      case Kind::Token:
+        status = writeInputs(tensor, inputs, shape.rows, index % 4);
+        break;
+      case Kind::Output:
+        break;
+      case Kind::State:
+      case Kind::Field:
+      case Kind::Carry:
+        status = fillRandom(
+            fill->module, tensor,
+            static_cast<uint32_t>(index * 64 + tensor.argument.index));
+        break;
+      }
+      if (!status)
+        return status;
+    }
+    layers.push_back(std::move(*layer));
+  }
+  if (rotatedBytes() <= 2 * cache)
+    return Status(ErrorCode::Internal,
+                  fmt::format("{:.0f} bytes of layers would stay in the L2 of "
+                              "{:.0f} bytes",
+                              rotatedBytes(), cache));
+  return gpu.device().synchronize();
+}
+
+Status GpuCycle::record(const cuda::Device &device, const GpuStep &step) {
+  double once =
+      static_cast<double>(layerCount()) * std::max(shape.leastSeconds, 1.5e-6);
+  turns =
+      std::clamp<int64_t>(std::llround(kReplaySeconds / once), 1,
+                          std::max<int64_t>(1, kMostLaunches / layerCount()));
+  for (int64_t fill = 0; fill < shape.fills; ++fill) {
+    Result<cuda::Memory> made = GpuStep::makeCursors(device, shape.rows, fill);
+    if (!made)
+      return made.status();
+    cursors.push_back(std::move(*made));
+    Result<cuda::Graph> graph = cuda::Graph::record(device, [&]() -> Status {
+      for (int64_t turn = 0; turn < turns; ++turn)
+        for (GpuLayer &layer : layers)
+          if (Status status = step.launch(layer, cursors.back()); !status)
+            return status;
+      return Status();
+    });
+    if (!graph)
+      return graph.status();
+    graphs.push_back(std::move(*graph));
+    // The first replay uploads the graph.
+    if (Status status = graphs.back().replay(); !status)
+      return status;
+  }
+  return device.synchronize();
+}
+
+Result<std::unique_ptr<GpuCycle>>
+GpuCycle::create(const Gpu &gpu, const jit::GpuProgram &program,
+                 const LoadedKernels &kernels, const Shape &shape,
+                 const GpuReference &inputs) {
+  std::unique_ptr<GpuCycle> cycle(new GpuCycle(shape));
+  Result<GpuStep> step = GpuStep::create(
+      gpu.device(), program, kernels, shape.rows,
+      static_cast<int32_t>(shape.threshold + (shape.grows ? 1 : 0)));
+  if (!step)
+    return step.status();
+  cycle->step = std::move(*step);
+  if (Status status = cycle->allocate(gpu, program, inputs); !status)
+    return status;
+  if (Status status = cycle->record(gpu.device(), *cycle->step); !status)
+    return status;
+  return cycle;
+}
+
+Result<double> GpuCycle::sample(int64_t fill) const {
+  Result<double> seconds = graphs[fill].time(1);
+  if (!seconds)
+    return seconds.status();
+  return *seconds / static_cast<double>(turns * layerCount());
+}
+
+Status GpuCycle::sampleAll(std::vector<std::vector<double>> &byFill) const {
+  byFill.resize(shape.fills);
+  for (int64_t fill = 0; fill < shape.fills; ++fill) {
+    Result<double> seconds = sample(fill);
+    if (!seconds)
+      return seconds.status();
+    byFill[fill].push_back(*seconds);
+  }
+  return Status();
+}
