@@ -32,13 +32,13 @@ FailureOr<Value> GpuKernel::whole(Value value, const Place &place) {
                                 ValueRange{constantIndex(i), ownRow});
     });
   } else {
-    guarded(isBelow(group, 1), [&] {
+    guarded(isBelow(thread, place.lanes), [&] {
       for (auto [i, part] : llvm::enumerate(*components)) {
         int64_t c = static_cast<int64_t>(i) % each;
         Value component = constantIndex(static_cast<int64_t>(i) / each);
         Value inside;
         if (isPartial(place, c))
-          inside = isBelow(add(lane, c * lanes), place.size);
+          inside = isBelow(add(lane, c * place.lanes), place.size);
         guarded(inside, [&, part = part] {
           vector::StoreOp::create(b, part, scratch,
                                   ValueRange{component, chunkStart(place, c)});
@@ -73,9 +73,9 @@ GpuKernel::exchange(Value value, const Place &from, const Place &to) {
 // Sums
 //===----------------------------------------------------------------------===//
 
-/// The sum over the lanes that cover a row.
-Value GpuKernel::sumOverGroup(Value value) {
-  for (int64_t mask = 1; mask < lanes; mask *= 2)
+/// The sum over so many neighbours.
+Value GpuKernel::sumOverLanes(Value value, int64_t count) {
+  for (int64_t mask = 1; mask < count; mask *= 2)
     value = arith::AddFOp::create(b, value, shuffleXor(value, mask));
   return value;
 }
@@ -101,8 +101,7 @@ Value GpuKernel::sumOverRows(MutableArrayRef<Value> rows) {
 }
 
 Value GpuKernel::sumOverBlock(Value value) {
-  for (int64_t mask = 1; mask < 32; mask *= 2)
-    value = arith::AddFOp::create(b, value, shuffleXor(value, mask));
+  value = sumOverLanes(value, 32);
   int64_t warps = schedule.threads / 32;
   if (warps == 1)
     return value;
@@ -188,14 +187,15 @@ FailureOr<GpuKernel::Components> GpuKernel::emitSum(SumOp op,
       for (int64_t c = 0; c < source.chunks; ++c) {
         Value part = (*input)[i + c];
         if (isPartial(source, c)) {
-          Value at = add(lane, c * lanes);
+          Value at = add(lane, c * source.lanes);
           part = arith::SelectOp::create(b, isBelow(at, source.size), part,
                                          zero);
         }
         total = total ? Value(arith::AddFOp::create(b, total, part)) : part;
       }
-      sums.push_back(sumOverGroup(vector::ReductionOp::create(
-          b, vector::CombiningKind::ADD, total)));
+      Value sum = vector::ReductionOp::create(b, vector::CombiningKind::ADD,
+                                              total);
+      sums.push_back(sumOverLanes(sum, source.lanes));
     }
   }
   if (to.getRank() == 1)

@@ -14,24 +14,66 @@
 using namespace mlir;
 using namespace ladle;
 
+/// The values of entries times their weights, [L·ranks, rows of the tile]: every
+/// thread computes those of its row, so that a fold only multiplies and adds.
+Value GpuKernel::weightedValuesOf(FoldBufferOp op) {
+  Value &result = weightedValues[op];
+  if (result)
+    return result;
+  Value buffer = op.getBuffer();
+  int64_t ranks =
+      componentCount(op.getBuffer().getType().getField(op.getValue()));
+  result =
+      shared({capacity() * ranks, schedule.tileRows}, "weighted_values");
+  Components weights = weightsOf(buffer, op.getDecay(),
+                                 {op.getKeyScale(), op.getValueScale()});
+  auto loop =
+      scf::ForOp::create(b, constantIndex(0), length, constantIndex(1));
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(loop.getBody());
+    Value position = loop.getInductionVar();
+    Value weight = weights.empty() ? Value() : numberAt(weights, position);
+    for (int64_t r = 0; r < ranks; ++r) {
+      Value value = loadEntryRow(buffer, op.getValue(), r, position, ownRow);
+      if (weight)
+        value = arith::MulFOp::create(b, value, weight);
+      Value at = position;
+      if (ranks > 1)
+        at = add(arith::MulIOp::create(b, position, constantIndex(ranks)), r);
+      guarded(ownsRow, [&] {
+        memref::StoreOp::create(b, value, result, ValueRange{at, ownRow});
+      });
+    }
+  }
+  barrier();
+  return result;
+}
+
 FailureOr<GpuKernel::Components>
-GpuKernel::emitFold(FoldBufferOp op, int64_t first, int64_t count) {
-  FailureOr<Components> state = stateRows(op.getState(), first, count);
+GpuKernel::emitFold(FoldBufferOp op, const Sheet &sheet, int64_t first) {
+  FailureOr<Components> state = stateRows(op.getState(), sheet, first);
   if (failed(state))
     return failure();
   Value buffer = op.getBuffer();
-  Place place = keyPlace(keySize);
-  Components weights = weightsOf(buffer, op.getDecay(),
-                                 {op.getKeyScale(), op.getValueScale()});
+  const Place &place = sheet.place;
+  Value values = weightedValuesOf(op);
   Value vectors = vectorDecaysOf(buffer, op.getDecay());
   int64_t ranks = componentCount(op.getBuffer().getType().getField(op.getKey()));
+  // Values of neighbouring rows are loaded together where they lie so.
+  int64_t together = 4;
+  while (sheet.step > 1 || hasSpareRows() || sheet.atOnce % together != 0 ||
+         sheet.rows % together != 0 || schedule.tileRows % together != 0) {
+    together /= 2;
+    if (together == 1)
+      break;
+  }
 
   auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1),
                                  *state);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value position = loop.getInductionVar();
-  Value weight = weights.empty() ? Value() : numberAt(weights, position);
   Components next(loop.getRegionIterArgs());
   for (int64_t r = 0; r < ranks; ++r) {
     Components key = loadEntry(buffer, op.getKey(), r, position, place);
@@ -39,16 +81,28 @@ GpuKernel::emitFold(FoldBufferOp op, int64_t first, int64_t count) {
       for (auto [part, decay] :
            llvm::zip(key, loadVector(vectors, {position}, place)))
         part = arith::MulFOp::create(b, part, decay);
-    for (int64_t i = 0; i < count; ++i) {
-      Value value = loadEntryRow(buffer, op.getValue(), r, position,
-                                 clampedRow(rowOf(first + i)));
-      if (weight)
-        value = arith::MulFOp::create(b, value, weight);
-      for (int64_t c = 0; c < chunks; ++c) {
-        Value &part = next[i * chunks + c];
-        part = vector::FMAOp::create(b, key[c], splat(value, width), part);
+    Value at = position;
+    if (ranks > 1)
+      at = add(arith::MulIOp::create(b, position, constantIndex(ranks)), r);
+    SmallVector<Value> mine;
+    for (int64_t i = 0; i < sheet.atOnce; i += together) {
+      Value local = rowOf(sheet, first + i);
+      if (together == 1) {
+        mine.push_back(memref::LoadOp::create(
+            b, values, ValueRange{at, clampedRow(local)}));
+        continue;
       }
+      Value some = vector::LoadOp::create(
+          b, VectorType::get({together}, b.getF32Type()), values,
+          ValueRange{at, local});
+      for (int64_t k = 0; k < together; ++k)
+        mine.push_back(vector::ExtractOp::create(b, some, k));
     }
+    for (auto [i, value] : llvm::enumerate(mine))
+      for (int64_t c = 0; c < place.chunks; ++c) {
+        Value &part = next[i * place.chunks + c];
+        part = vector::FMAOp::create(b, key[c], splat(value, place.width), part);
+      }
   }
   scf::YieldOp::create(b, next);
   return Components(loop.getResults());
@@ -95,8 +149,8 @@ GpuKernel::loadTransition(Value buffer, TransitionAttr transition,
 }
 
 FailureOr<GpuKernel::Components>
-GpuKernel::emitReplay(ReplayOp op, int64_t first, int64_t count) {
-  FailureOr<Components> state = stateRows(op.getState(), first, count);
+GpuKernel::emitReplay(ReplayOp op, const Sheet &sheet, int64_t first) {
+  FailureOr<Components> state = stateRows(op.getState(), sheet, first);
   if (failed(state))
     return failure();
   Value buffer = op.getBuffer();
@@ -110,7 +164,7 @@ GpuKernel::emitReplay(ReplayOp op, int64_t first, int64_t count) {
   Transition entry = loadTransition(buffer, transition, position);
 
   Components next(loop.getRegionIterArgs());
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < sheet.atOnce; ++i) {
     MutableArrayRef<Value> mine =
         MutableArrayRef<Value>(next).slice(i * chunks, chunks);
     SmallVector<Value> old(mine.begin(), mine.end());
@@ -118,7 +172,7 @@ GpuKernel::emitReplay(ReplayOp op, int64_t first, int64_t count) {
       for (auto [part, factor] : llvm::zip(mine, entry.decay))
         part = arith::MulFOp::create(b, part, factor);
     SmallVector<Value> decayed(mine.begin(), mine.end());
-    Value local = clampedRow(rowOf(first + i));
+    Value local = clampedRow(rowOf(sheet, first + i));
     SmallVector<SmallVector<Value>> inputs;
     for (auto [name, scale, ofWrite] :
          llvm::zip(transition.getValues(), transition.getValueScales(),

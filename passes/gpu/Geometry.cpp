@@ -120,7 +120,7 @@ LogicalResult GpuKernel::chooseGeometry() {
            rows * keySize * stateBits / 8 > kTileBytes)
       rows /= 2;
   }
-  bool materialises = readsMaterialisedState();
+  materialises = readsMaterialisedState();
   auto mostRows = [&](int64_t registers) {
     int64_t most = std::max<int64_t>(1, registers / perRow);
     return std::min<int64_t>(
@@ -152,10 +152,6 @@ LogicalResult GpuKernel::chooseGeometry() {
   tiles = valueSize / rows;
   rowsPerThread =
       llvm::PowerOf2Ceil(llvm::divideCeil(rows, threads / lanes));
-  rowsAtOnce = rowsPerThread;
-  while (!materialises && rowsAtOnce > 1 &&
-         rowsAtOnce * perRow > kStateRegisters)
-    rowsAtOnce /= 2;
 
   // Entries stay where they are if a block has no room for them.
   int64_t bytes = rows * keySize * stateBits / 8;
@@ -173,4 +169,25 @@ LogicalResult GpuKernel::chooseGeometry() {
   stagesEntries = bytes <= kSharedBytes;
   copiesInBulk = headGroup == 1;
   return success();
+}
+
+GpuKernel::Sheet GpuKernel::readSheet() {
+  Sheet sheet{keyPlace(keySize), firstRow, 32 / lanes, rowsPerThread,
+              rowsPerThread};
+  while (!materialises && sheet.atOnce > 1 &&
+         sheet.atOnce * width * chunks > kStateRegisters)
+    sheet.atOnce /= 2;
+  return sheet;
+}
+
+GpuKernel::Sheet GpuKernel::storeSheet() {
+  std::optional<Place> place = warpPlace(keySize);
+  if (materialises || !place)
+    return readSheet();
+  int64_t rows = rowsPerThread * (32 / lanes);
+  Sheet sheet{*place, warpRow, 1, rows, rows};
+  while (sheet.atOnce > 1 &&
+         sheet.atOnce * place->width * place->chunks > kStateRegisters)
+    sheet.atOnce /= 2;
+  return sheet;
 }

@@ -81,6 +81,11 @@ void GpuKernel::createFunction() {
 // The task of a block
 //===----------------------------------------------------------------------===//
 
+/// A place that later operations go before; erased in the end.
+Operation *GpuKernel::anchor() {
+  return arith::ConstantIndexOp::create(b, 0).getOperation();
+}
+
 /// Gives a value a name in what is printed.
 static Value named(Value value, StringRef name) {
   if (Operation *op = value.getDefiningOp())
@@ -118,9 +123,10 @@ Value GpuKernel::emitTask() {
   warpLane = rest(thread, 32, "warp_lane");
   int64_t inWarp = 32 / lanes;
   Value warp = arith::DivUIOp::create(b, thread, constantIndex(32));
+  warpRow = arith::MulIOp::create(b, warp,
+                                  constantIndex(rowsPerThread * inWarp));
   firstRow = arith::AddIOp::create(
-      b, arith::MulIOp::create(b, warp, constantIndex(rowsPerThread * inWarp)),
-      arith::RemUIOp::create(b, group, constantIndex(inWarp)));
+      b, warpRow, arith::RemUIOp::create(b, group, constantIndex(inWarp)));
   Value own = rowsPerThread == lanes
                   ? lane
                   : Value(arith::RemUIOp::create(b, lane,
@@ -133,6 +139,9 @@ Value GpuKernel::emitTask() {
     ownsRow = both(ownsRow, isBelow(own, schedule.tileRows));
   ownRow = named(clampedRow(own), "own_row");
 
+  // Tokens need no slot. Where heads take turns, they wait for their turn.
+  if (headGroup == 1)
+    endOfTokenLoads = anchor();
   Value slot =
       named(memref::LoadOp::create(b, readSlots, ValueRange{row}), "read_slot");
   Value other = named(memref::LoadOp::create(b, writeSlots, ValueRange{row}),
@@ -218,8 +227,7 @@ Value GpuKernel::emitCursor() {
 /// wait for copies.
 LogicalResult GpuKernel::emitPrologue() {
   stageEntries();
-  // Everything that is loaded later is loaded here.
-  endOfLoads = arith::ConstantIndexOp::create(b, 0);
+  endOfEntryNumbers = anchor();
   Place place = keyPlace(keySize);
   LogicalResult result = success();
   auto prepare = [&](Value value) {
@@ -260,6 +268,7 @@ LogicalResult GpuKernel::emitPrologue() {
 
 LogicalResult GpuKernel::emitForm(StepOp form) {
   states.clear();
+  weightedValues.clear();
   return emitSinks(form);
 }
 
@@ -279,6 +288,9 @@ LogicalResult GpuKernel::emitRow() {
   bool looksFirst = step.getForm() == Form::Fold;
   if (!looksFirst)
     stageStates();
+  if (headGroup > 1)
+    endOfTokenLoads = anchor();
+  endOfSlotLoads = anchor();
   std::optional<OpBuilder::InsertionGuard> wantedGuard;
   if (Value wanted = emitCursor()) {
     auto branch = scf::IfOp::create(b, wanted);
@@ -329,8 +341,9 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
     }
     b.setInsertionPointToStart(branch.thenBlock());
     result = emitRow();
-    if (endOfLoads)
-      endOfLoads->erase();
+    for (Operation *each : {endOfTokenLoads, endOfSlotLoads, endOfEntryNumbers})
+      if (each)
+        each->erase();
   }
   if (failed(result)) {
     function.erase();

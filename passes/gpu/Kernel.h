@@ -45,9 +45,10 @@ struct GpuSchedule {
 /// is element i of chunk c, or a thread's own row is the only one.
 struct Place {
   bool isRow = false;
-  int64_t size = 1, width = 1, chunks = 1;
+  int64_t size = 1, lanes = 1, width = 1, chunks = 1;
 
-  auto key() const { return std::make_tuple(isRow, size, width, chunks); }
+  using Key = std::tuple<bool, int64_t, int64_t, int64_t>;
+  Key key() const { return {isRow, size, lanes, width}; }
 };
 
 class GpuKernel {
@@ -81,6 +82,7 @@ private:
   //===--- Kernel.cpp: arguments, the task of a block, forms --------------===//
   llvm::SmallVector<StepOp, 2> forms();
   void createFunction();
+  mlir::Operation *anchor();
   mlir::Value emitTask();
   void emitPaddedRow();
   mlir::Value emitCursor();
@@ -124,11 +126,15 @@ private:
   mlir::FailureOr<mlir::Value> whole(mlir::Value value, const Place &place);
   Components assemble(llvm::ArrayRef<mlir::Value> scalars, const Place &place);
   mlir::Value sumOverBlock(mlir::Value value);
-  mlir::Value sumOverGroup(mlir::Value value);
+  mlir::Value sumOverLanes(mlir::Value value, int64_t count);
+  mlir::Value sumOverGroup(mlir::Value value) {
+    return sumOverLanes(value, lanes);
+  }
   mlir::Value sumOverRows(llvm::MutableArrayRef<mlir::Value> rows);
 
   //===--- Places.cpp: threads, memory, arithmetic ------------------------===//
   Place keyPlace(int64_t size) const;
+  std::optional<Place> warpPlace(int64_t size) const;
   Place rowPlace() const;
   Place placeOf(mlir::RankedTensorType type, bool alongRows) const;
   bool dependsOnRows(mlir::Value value) const {
@@ -160,14 +166,28 @@ private:
   void barrier();
 
   //===--- States.cpp: rows -----------------------------------------------===//
+  /// How the rows of a state are spread: a thread has parts of rows first,
+  /// first + step, ... of which so many are in registers at a time.
+  struct Sheet {
+    Place place;
+    mlir::Value first;
+    int64_t step = 1, rows = 1, atOnce = 1;
+  };
+  /// For reads: a row a group. For stores: a row a warp, if one divides so.
+  Sheet readSheet();
+  Sheet storeSheet();
   /// Rows [first, first + count) of a thread: row i, chunk c at i·chunks + c.
-  mlir::FailureOr<Components> stateRows(mlir::Value state, int64_t first,
-                                        int64_t count);
-  mlir::FailureOr<Components> emitRows(mlir::Value state, int64_t first,
-                                       int64_t count);
+  mlir::FailureOr<Components> stateRows(mlir::Value state, const Sheet &sheet,
+                                        int64_t first);
+  mlir::FailureOr<Components> emitRows(mlir::Value state, const Sheet &sheet,
+                                       int64_t first);
   mlir::LogicalResult emitReads(ReadOp wanted);
   mlir::LogicalResult emitStore(StoreStateOp op);
-  mlir::Value rowOf(int64_t i);
+  mlir::Value rowOf(const Sheet &sheet, int64_t i);
+  mlir::Value valueOfRow(mlir::Value value, const Sheet &sheet, int64_t i);
+  bool hasSpareRows() const {
+    return schedule.threads / lanes * rowsPerThread > schedule.tileRows;
+  }
   mlir::Value clampedRow(mlir::Value local);
   mlir::Value dotChunks(llvm::ArrayRef<mlir::Value> lhs,
                         llvm::ArrayRef<mlir::Value> rhs);
@@ -216,10 +236,11 @@ private:
   void emitWeights(StepOp form, bool vectors);
 
   //===--- Folds.cpp and Transport.cpp ------------------------------------===//
-  mlir::FailureOr<Components> emitFold(FoldBufferOp op, int64_t first,
-                                       int64_t count);
-  mlir::FailureOr<Components> emitReplay(ReplayOp op, int64_t first,
-                                         int64_t count);
+  mlir::FailureOr<Components> emitFold(FoldBufferOp op, const Sheet &sheet,
+                                       int64_t first);
+  mlir::Value weightedValuesOf(FoldBufferOp op);
+  mlir::FailureOr<Components> emitReplay(ReplayOp op, const Sheet &sheet,
+                                         int64_t first);
   mlir::LogicalResult emitTransport(TransportOp op);
   /// What a transition is made of, for one entry.
   struct Transition {
@@ -240,7 +261,8 @@ private:
   int64_t keySize = 1, valueSize = 1;
   int64_t stateBits = 32;
   int64_t width = 1, lanes = 1, chunks = 1; ///< of a row: width·lanes·chunks
-  int64_t rowsPerThread = 1, rowsAtOnce = 1, tiles = 1;
+  int64_t rowsPerThread = 1, tiles = 1;
+  bool materialises = false; ///< a state is read that is not as it was loaded
   bool ownsAllRows = false, stagesEntries = true, copiesInBulk = true;
   llvm::DenseSet<mlir::Value> rowValues;
 
@@ -248,7 +270,7 @@ private:
   mlir::Value row, readSlot, writeSlot, base, length, folds;
   mlir::Value head, tileStart, isFirstTile;
   mlir::Value thread, warpLane, lane, group;
-  mlir::Value firstRow, ownRow, ownsRow; ///< ownsRow is null if all do
+  mlir::Value warpRow, firstRow, ownRow, ownsRow; ///< ownsRow is null if all do
   mlir::Value readSlots, writeSlots, cursors, threshold, padSlot;
   llvm::SmallVector<mlir::Value> memory; ///< by the step's argument
   llvm::MapVector<unsigned, llvm::SmallVector<mlir::Value>> fields;
@@ -262,16 +284,17 @@ private:
 
   // What has been emitted. Arguments, numbers and decays of entries are those
   // of all forms.
-  mlir::Operation *endOfLoads = nullptr;
-  using ValueKey =
-      std::pair<void *, std::tuple<bool, int64_t, int64_t, int64_t>>;
+  /// Where loads are put that later operations ask for: of tokens, of a slot,
+  /// and what the ring's numbers become once its cursor is known.
+  mlir::Operation *endOfTokenLoads = nullptr, *endOfSlotLoads = nullptr,
+                  *endOfEntryNumbers = nullptr;
+  using ValueKey = std::pair<void *, Place::Key>;
   std::map<ValueKey, Components> values;
-  std::map<std::pair<unsigned, std::tuple<bool, int64_t, int64_t, int64_t>>,
-           Components>
-      loadedArguments;
+  std::map<std::pair<unsigned, Place::Key>, Components> loadedArguments;
   std::map<std::pair<unsigned, std::string>, Components> numbers;
   std::map<std::pair<unsigned, std::string>, Decays> decays;
   llvm::DenseMap<mlir::Value, Components> states;
+  llvm::DenseMap<mlir::Operation *, mlir::Value> weightedValues;
   /// Bytes that views are aligned to, by the kernel's argument.
   std::map<unsigned, int64_t> alignments;
   llvm::DenseMap<int64_t, mlir::Value> constants;

@@ -20,15 +20,25 @@ using namespace ladle;
 
 Place GpuKernel::keyPlace(int64_t size) const {
   if (size == keySize)
-    return {false, size, width, chunks};
+    return {false, size, lanes, width, chunks};
   int64_t wide = 4;
   while (wide > 1 && size % (wide * lanes) != 0)
     wide /= 2;
   int64_t count = llvm::divideCeil(size, wide * lanes);
-  return {false, size, wide, count};
+  return {false, size, lanes, wide, count};
 }
 
-Place GpuKernel::rowPlace() const { return {true, valueSize, 1, 1}; }
+/// All lanes of a warp beside each other, if they divide the vector.
+std::optional<Place> GpuKernel::warpPlace(int64_t size) const {
+  if (size % 32 != 0)
+    return std::nullopt;
+  int64_t wide = 4;
+  while (size % (wide * 32) != 0)
+    wide /= 2;
+  return Place{false, size, 32, wide, size / (wide * 32)};
+}
+
+Place GpuKernel::rowPlace() const { return {true, valueSize, 1, 1, 1}; }
 
 Place GpuKernel::placeOf(RankedTensorType type, bool alongRows) const {
   if (type.getRank() == 1)
@@ -37,14 +47,15 @@ Place GpuKernel::placeOf(RankedTensorType type, bool alongRows) const {
 }
 
 bool GpuKernel::isPartial(const Place &place, int64_t c) const {
-  return (c + 1) * lanes * place.width > place.size;
+  return (c + 1) * place.lanes * place.width > place.size;
 }
 
 Value GpuKernel::chunkStart(const Place &place, int64_t c) {
-  Value first = place.width == 1 ? lane
+  Value mine = place.lanes == 32 ? warpLane : lane;
+  Value first = place.width == 1 ? mine
                                  : Value(arith::MulIOp::create(
-                                       b, lane, constantIndex(place.width)));
-  first = add(first, c * lanes * place.width);
+                                       b, mine, constantIndex(place.width)));
+  first = add(first, c * place.lanes * place.width);
   if (!isPartial(place, c))
     return first;
   return arith::MinUIOp::create(b, first,

@@ -41,7 +41,7 @@ LogicalResult GpuKernel::storeValue(Value value, Value target,
   if (!place.isRow) {
     if (tiles > 1)
       mine = both(mine, isFirstTile);
-    mine = both(mine, isBelow(type.getRank() == 1 ? thread : group, 1));
+    mine = both(mine, isBelow(thread, place.lanes));
   } else {
     mine = both(mine, ownsRow);
   }
@@ -61,7 +61,7 @@ LogicalResult GpuKernel::storeValue(Value value, Value target,
       } else {
         Value inside;
         if (isPartial(place, c))
-          inside = isBelow(add(lane, c * lanes), place.size);
+          inside = isBelow(add(lane, c * place.lanes), place.size);
         guarded(inside, [&] {
           at.push_back(chunkStart(place, c));
           vector::StoreOp::create(b, stored, target, at);

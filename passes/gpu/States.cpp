@@ -13,13 +13,14 @@
 using namespace mlir;
 using namespace ladle;
 
-/// The i-th row of this thread's group, counted from the start of the tile. A
-/// warp has consecutive rows.
-Value GpuKernel::rowOf(int64_t i) { return add(firstRow, i * (32 / lanes)); }
+/// The i-th row of a thread, counted from the start of the tile.
+Value GpuKernel::rowOf(const Sheet &sheet, int64_t i) {
+  return add(sheet.first, i * sheet.step);
+}
 
 Value GpuKernel::clampedRow(Value local) {
   int64_t rows = schedule.tileRows;
-  return schedule.threads / lanes * rowsPerThread > rows
+  return hasSpareRows()
              ? Value(arith::MinUIOp::create(b, local, constantIndex(rows - 1)))
              : local;
 }
@@ -32,45 +33,45 @@ Value GpuKernel::dotChunks(ArrayRef<Value> lhs, ArrayRef<Value> rhs) {
 }
 
 FailureOr<GpuKernel::Components>
-GpuKernel::stateRows(Value state, int64_t first, int64_t count) {
-  bool isAll = count == rowsPerThread;
-  if (auto found = states.find(state); isAll && found != states.end())
+GpuKernel::stateRows(Value state, const Sheet &sheet, int64_t first) {
+  // What a thread has all of is computed once.
+  bool isKept = materialises && sheet.atOnce == sheet.rows;
+  if (auto found = states.find(state); isKept && found != states.end())
     return found->second;
-  FailureOr<Components> result = emitRows(state, first, count);
-  // Registers are for what is computed; shared memory keeps the rest.
-  bool isLoaded = isa_and_present<LoadStateOp>(state.getDefiningOp());
-  if (succeeded(result) && isAll && !isLoaded)
+  FailureOr<Components> result = emitRows(state, sheet, first);
+  if (succeeded(result) && isKept)
     states[state] = *result;
   return result;
 }
 
 FailureOr<GpuKernel::Components>
-GpuKernel::emitRows(Value state, int64_t first, int64_t count) {
+GpuKernel::emitRows(Value state, const Sheet &sheet, int64_t first) {
   Operation *op = state.getDefiningOp();
-  Place place = keyPlace(keySize);
+  const Place &place = sheet.place;
   if (isa_and_present<ZeroStateOp>(op)) {
     Value zero = arith::ConstantOp::create(
-        b, b.getZeroAttr(VectorType::get({width}, b.getF32Type())));
-    return Components(count * chunks, zero);
+        b, b.getZeroAttr(VectorType::get({place.width}, b.getF32Type())));
+    return Components(sheet.atOnce * place.chunks, zero);
   }
   if (auto load = dyn_cast_if_present<LoadStateOp>(op)) {
     Value tile =
         stagedStates[cast<BlockArgument>(load.getPool()).getArgNumber()];
     Components result;
-    for (int64_t i = 0; i < count; ++i)
+    for (int64_t i = 0; i < sheet.atOnce; ++i)
       llvm::append_range(
-          result, loadVector(tile, {clampedRow(rowOf(first + i))}, place));
+          result,
+          loadVector(tile, {clampedRow(rowOf(sheet, first + i))}, place));
     return result;
   }
   if (auto each = dyn_cast_if_present<FoldBufferOp>(op))
-    return emitFold(each, first, count);
+    return emitFold(each, sheet, first);
   if (auto replay = dyn_cast_if_present<ReplayOp>(op))
-    return emitReplay(replay, first, count);
+    return emitReplay(replay, sheet, first);
   if (!isa_and_present<DecayOp, WriteOp>(op))
     return mlir::emitError(state.getLoc(), "state does not come from a pool");
 
   FailureOr<Components> previous =
-      stateRows(op->getOperand(0), first, count);
+      stateRows(op->getOperand(0), sheet, first);
   if (failed(previous))
     return failure();
   Components result = *previous;
@@ -79,9 +80,9 @@ GpuKernel::emitRows(Value state, int64_t first, int64_t count) {
     if (failed(factors))
       return failure();
     if (decay.getFactor().getType().getRank() == 1)
-      factors->assign(chunks, splat(factors->front(), width));
+      factors->assign(place.chunks, splat(factors->front(), place.width));
     for (auto [i, part] : llvm::enumerate(result))
-      part = arith::MulFOp::create(b, part, (*factors)[i % chunks]);
+      part = arith::MulFOp::create(b, part, (*factors)[i % place.chunks]);
     return result;
   }
   auto write = cast<WriteOp>(op);
@@ -90,21 +91,29 @@ GpuKernel::emitRows(Value state, int64_t first, int64_t count) {
   if (failed(written) || failed(keys))
     return failure();
   for (auto [r, value] : llvm::enumerate(*written)) {
-    ArrayRef<Value> key =
-        ArrayRef(*keys).slice(static_cast<int64_t>(r) * chunks, chunks);
-    for (int64_t i = 0; i < count; ++i) {
-      // Lane i has row i.
-      Value mine = lanes == 1
-                       ? value
-                       : shuffle(value, constantInt(first + i), lanes,
-                                 gpu::ShuffleMode::IDX);
-      for (int64_t c = 0; c < chunks; ++c) {
-        Value &part = result[i * chunks + c];
-        part = vector::FMAOp::create(b, key[c], splat(mine, width), part);
+    ArrayRef<Value> key = ArrayRef(*keys).slice(
+        static_cast<int64_t>(r) * place.chunks, place.chunks);
+    for (int64_t i = 0; i < sheet.atOnce; ++i) {
+      Value mine = splat(valueOfRow(value, sheet, first + i), place.width);
+      for (int64_t c = 0; c < place.chunks; ++c) {
+        Value &part = result[i * place.chunks + c];
+        part = vector::FMAOp::create(b, key[c], mine, part);
       }
     }
   }
   return result;
+}
+
+/// What the owner of the i-th row has.
+Value GpuKernel::valueOfRow(Value value, const Sheet &sheet, int64_t i) {
+  int64_t inWarp = 32 / lanes;
+  if (sheet.place.lanes == lanes && sheet.step == inWarp)
+    return lanes == 1 ? value
+                      : shuffle(value, constantInt(static_cast<int32_t>(i)),
+                                lanes, gpu::ShuffleMode::IDX);
+  int64_t owner = i % inWarp * lanes + i / inWarp;
+  return shuffle(value, constantInt(static_cast<int32_t>(owner)), 32,
+                 gpu::ShuffleMode::IDX);
 }
 
 /// A read, and all others of the same state that could be next to it: rows are
@@ -132,11 +141,12 @@ LogicalResult GpuKernel::emitReads(ReadOp wanted) {
       queries.emplace_back(ArrayRef(*query).slice(r * chunks, chunks));
   }
   SmallVector<Components> dots(queries.size());
-  for (int64_t first = 0; first < rowsPerThread; first += rowsAtOnce) {
-    FailureOr<Components> rows = stateRows(state, first, rowsAtOnce);
+  Sheet sheet = readSheet();
+  for (int64_t first = 0; first < sheet.rows; first += sheet.atOnce) {
+    FailureOr<Components> rows = stateRows(state, sheet, first);
     if (failed(rows))
       return failure();
-    for (int64_t i = 0; i < rowsAtOnce; ++i)
+    for (int64_t i = 0; i < sheet.atOnce; ++i)
       for (auto [q, query] : llvm::enumerate(queries))
         dots[q].push_back(
             dotChunks(ArrayRef(*rows).slice(i * chunks, chunks), query));
@@ -155,23 +165,25 @@ LogicalResult GpuKernel::emitStore(StoreStateOp op) {
   Value pool =
       memory[cast<BlockArgument>(op.getPool()).getArgNumber()];
   Type element = cast<MemRefType>(pool.getType()).getElementType();
-  Place place = keyPlace(keySize);
-  bool hasSpare =
-      schedule.threads / lanes * rowsPerThread > schedule.tileRows;
-  for (int64_t first = 0; first < rowsPerThread; first += rowsAtOnce) {
-    FailureOr<Components> rows = stateRows(op.getState(), first, rowsAtOnce);
+  Sheet sheet = storeSheet();
+  const Place &place = sheet.place;
+  // Rows that were read are loaded anew rather than kept in registers.
+  if (!materialises && sheet.place.lanes == lanes && sheet.atOnce < sheet.rows)
+    barrier();
+  for (int64_t first = 0; first < sheet.rows; first += sheet.atOnce) {
+    FailureOr<Components> rows = stateRows(op.getState(), sheet, first);
     if (failed(rows))
       return failure();
-    for (int64_t i = 0; i < rowsAtOnce; ++i) {
-      Value local = rowOf(first + i), inside;
+    for (int64_t i = 0; i < sheet.atOnce; ++i) {
+      Value local = rowOf(sheet, first + i), inside;
       // Threads without a row of their own have repeated the last one.
-      if (hasSpare)
+      if (hasSpareRows())
         inside = isBelow(local, schedule.tileRows);
       guarded(inside, [&] {
         Value at = arith::AddIOp::create(b, tileStart, local);
-        for (int64_t c = 0; c < chunks; ++c) {
+        for (int64_t c = 0; c < place.chunks; ++c) {
           auto store = vector::StoreOp::create(
-              b, convertTo((*rows)[i * chunks + c], element), pool,
+              b, convertTo((*rows)[i * place.chunks + c], element), pool,
               ArrayRef<Value>{writeSlot, head, at, chunkStart(place, c)});
           store.setNontemporal(true);
         }

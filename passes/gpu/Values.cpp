@@ -46,11 +46,11 @@ GpuKernel::Components GpuKernel::loadArgument(BlockArgument argument,
       loadedArguments[{argument.getArgNumber(), place.key()}];
   if (!result.empty())
     return result;
-  OpBuilder::InsertionGuard guard(b);
-  if (endOfLoads)
-    b.setInsertionPoint(endOfLoads);
   auto type = cast<RankedTensorType>(argument.getType());
   ArgumentKind kind = step.getArgumentKind(argument.getArgNumber());
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPoint(kind == ArgumentKind::Carry ? endOfSlotLoads
+                                                  : endOfTokenLoads);
   Value from = memory[argument.getArgNumber()];
   SmallVector<Value> indices;
   if (kind == ArgumentKind::Token)

@@ -20,28 +20,39 @@ using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kWarp = 32;
+static constexpr int64_t kDecaysAtOnce = 8;
 
 GpuKernel::Components GpuKernel::numbersOf(Value buffer, StringRef name) {
   unsigned argument = cast<BlockArgument>(buffer).getArgNumber();
   Components &result = numbers[{argument, name.str()}];
   if (!result.empty())
     return result;
-  OpBuilder::InsertionGuard guard(b);
-  if (endOfLoads)
-    b.setInsertionPoint(endOfLoads);
   Location outer = b.getLoc();
   b.setLoc(NameLoc::get(b.getStringAttr("entry_" + name), unnamed(outer)));
   auto type = cast<BufferType>(buffer.getType());
   FieldAttr field = type.getField(name);
   size_t index = llvm::find(type.getFields(), field) - type.getFields().begin();
   Value from = fields[argument][index];
+  // The whole ring is loaded, before it is known where it starts.
+  Components ring;
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPoint(endOfSlotLoads);
+    for (int64_t i = 0; i < capacity(); i += kWarp) {
+      Value slot = add(warpLane, i);
+      if (i + kWarp > capacity())
+        slot = arith::MinUIOp::create(b, slot, constantIndex(capacity() - 1));
+      ring.push_back(loadElement(
+          from, {readSlot, headIndex(field.getShape().front()), slot}));
+    }
+  }
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPoint(endOfEntryNumbers);
   Value one = constantFloat(1);
   for (int64_t i = 0; i < capacity(); i += kWarp) {
-    // Entries that are not there weigh as nothing happened.
     Value position = add(warpLane, i);
-    Value entry = ringSlot(arith::MinSIOp::create(b, position, lastEntry()));
-    Value number = loadElement(
-        from, {readSlot, headIndex(field.getShape().front()), entry});
+    Value number = numberAt(ring, ringSlot(position));
+    // Entries that are not there weigh as if nothing had happened.
     Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, position,
                                         length);
     result.push_back(arith::SelectOp::create(b, valid, number, one));
@@ -117,19 +128,34 @@ void GpuKernel::emitVectorDecays(Value buffer, StringRef name,
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(elements.getBody());
     Value element = elements.getInductionVar();
-    auto loop =
-        scf::ForOp::create(b, constantIndex(0), length, constantIndex(1), one);
+    // From the newest entry to the oldest, so many at a time that loads do not
+    // wait for each other.
+    auto loop = scf::ForOp::create(b, constantIndex(0), length,
+                                   constantIndex(kDecaysAtOnce), one);
     {
       OpBuilder::InsertionGuard inner(b);
       b.setInsertionPointToStart(loop.getBody());
+      SmallVector<Value> positions, each;
+      for (int64_t i = 0; i < kDecaysAtOnce; ++i) {
+        positions.push_back(arith::SubIOp::create(
+            b, lastEntry(), add(loop.getInductionVar(), i)));
+        each.push_back(loadEntryRow(
+            buffer, name, 0,
+            arith::MaxSIOp::create(b, positions[i], constantIndex(0)),
+            element));
+      }
       Value passed = loop.getRegionIterArg(0);
-      Value position =
-          arith::SubIOp::create(b, lastEntry(), loop.getInductionVar());
-      Value decay = loadEntryRow(buffer, name, 0, position, element);
-      memref::StoreOp::create(b, passed, result.vectors,
-                              ValueRange{position, element});
-      Value next = arith::MulFOp::create(b, passed, decay);
-      scf::YieldOp::create(b, next);
+      for (auto [position, decay] : llvm::zip(positions, each)) {
+        Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::sge,
+                                            position, constantIndex(0));
+        guarded(valid, [&, position = position] {
+          memref::StoreOp::create(b, passed, result.vectors,
+                                  ValueRange{position, element});
+        });
+        Value next = arith::MulFOp::create(b, passed, decay);
+        passed = arith::SelectOp::create(b, valid, next, passed);
+      }
+      scf::YieldOp::create(b, passed);
     }
     memref::StoreOp::create(b, loop.getResult(0), result.productMemory,
                             ValueRange{element});

@@ -146,8 +146,6 @@ Result<GpuStep> GpuStep::create(const cuda::Device &device,
   GpuStep step;
   step.rows = rows;
   std::vector<jit::GpuKernelInfo> infos{program.decode};
-  if (program.decodeFold)
-    infos.push_back(*program.decodeFold);
   for (const jit::GpuKernelInfo &info : infos) {
     Result<cuda::Kernel> kernel = kernels.module.kernel(info.name);
     if (!kernel)
