@@ -9,6 +9,7 @@
 #define LADLE_RUNTIME_JIT_GPUPROGRAM_H
 
 #include "ladle/types.h"
+#include "runtime/cuda/KernelInfo.h"
 
 #include <map>
 #include <optional>
@@ -25,24 +26,26 @@ struct GpuRequest {
   int64_t capacity = 4, threads = 128, tileRows = 0;
 };
 
-/// A tensor argument of the kernels, after the five that all have.
-struct GpuArgument {
-  enum class Kind { Param, Token, Carry, State, Field, Output } kind;
-  size_t index; ///< among those of its kind
-};
-
-struct GpuKernelInfo {
-  std::string name;
-  unsigned gridBlocks = 1, threads = 1;
-};
+using GpuArgument = cuda::Argument;
+using GpuKernelInfo = cuda::KernelInfo;
 
 struct GpuProgram {
   Signature signature;
   std::vector<TensorSpec> fields;
   std::vector<GpuArgument> arguments;
   GpuKernelInfo decode;
-  std::optional<GpuKernelInfo> decodeFold;
+  /// `decodeFold` is there if `decode` leaves the rows that fold to it, `fold`
+  /// if there is a buffer.
+  std::optional<GpuKernelInfo> decodeFold, fold;
   std::string text;
+
+  /// What a step launches, in this order.
+  std::vector<GpuKernelInfo> stepKernels() const {
+    std::vector<GpuKernelInfo> kernels{decode};
+    if (decodeFold)
+      kernels.push_back(*decodeFold);
+    return kernels;
+  }
 };
 
 /// Compiles as far as CUDA C++. Nothing, and the diagnostics in `messages`, on
