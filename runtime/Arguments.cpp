@@ -28,7 +28,7 @@ public:
     headAxis = rows ? 1 : 0;
   }
 
-  Status check(bool isOutput);
+  Status check(bool isOutput, DeviceId device);
   void describe(MemoryDescriptor &descriptor) const;
 
 private:
@@ -89,13 +89,16 @@ bool Argument::overlapsItself() const {
   return false;
 }
 
-Status Argument::check(bool isOutput) {
+Status Argument::check(bool isOutput, DeviceId device) {
   if (view.strides.size() != view.shape.size())
     return wrong("has {} strides for the {} dimensions of {}",
                  view.strides.size(), view.shape.size(), toString(view));
   if (view.dtype != spec.dtype || !matchShape())
     return wrong("is {}, wanted {} {}", toString(view), toString(spec.dtype),
                  shapeText(wantedShape()));
+  if (view.device != device)
+    return wrong("is in memory of {}, wanted {}", toString(view.device),
+                 toString(device));
   if (!view.data)
     return wrong("is null");
   int64_t bytes = sizeInBytes(spec.dtype);
@@ -143,7 +146,7 @@ static Status unknownArgument(const Signature &signature,
 }
 
 Status ladle::bindArguments(const Signature &signature, int64_t rows,
-                            const NamedTensors &tensors,
+                            DeviceId device, const NamedTensors &tensors,
                             ArgumentDescriptors descriptors) {
   struct Kind {
     const std::vector<TensorSpec> &specs;
@@ -164,7 +167,7 @@ Status ladle::bindArguments(const Signature &signature, int64_t rows,
                       fmt::format("argument '{}' is missing; {}", spec.name,
                                   takes(signature)));
       Argument argument(spec, kind.rows, given->second);
-      if (Status status = argument.check(kind.isOutput); !status)
+      if (Status status = argument.check(kind.isOutput, device); !status)
         return status;
       argument.describe(kind.descriptors[i]);
       ++found;

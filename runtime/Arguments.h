@@ -20,8 +20,9 @@ struct ArgumentDescriptors {
   std::span<MemoryDescriptor> params, tokens, outputs;
 };
 
-/// Describes all of `tensors`, or names the first that is wrong.
-Status bindArguments(const Signature &signature, int64_t rows,
+/// Describes all of `tensors`, or names the first that is wrong. `rows` is not
+/// 0.
+Status bindArguments(const Signature &signature, int64_t rows, DeviceId device,
                      const NamedTensors &tensors,
                      ArgumentDescriptors descriptors);
 

@@ -20,7 +20,7 @@ KernelCaller::KernelCaller(const Program &program, const Pool::Impl &pool,
   descriptors.resize(paramCount + tokenCount);
   for (const auto *arrays : {&pool.carries, &pool.states, &pool.fields})
     for (const Pool::Impl::Array &array : *arrays)
-      describe(array.view(pool.slots), descriptors.emplace_back());
+      describe(array.view(pool.slots, pool.device), descriptors.emplace_back());
   size_t fieldsEnd = descriptors.size();
   size_t fieldsBegin = fieldsEnd - pool.fields.size();
   descriptors.resize(fieldsEnd + outputCount);

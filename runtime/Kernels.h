@@ -44,12 +44,17 @@ struct MemoryDescriptor {
   int64_t sizesAndStrides[2 * maxArgumentRank] = {};
 };
 
+struct GpuRoute;
+struct GpuCode;
+
 struct RouteKernels {
   RouteKind route;
   /// Null for a form that the route lacks.
   KernelFunction decode = nullptr, decodeFold = nullptr, fold = nullptr;
   /// Whether the kernels take the fields of the entries.
   bool usesBuffer = false;
+  /// Instead of the functions, if the program is for a GPU.
+  std::shared_ptr<const GpuRoute> gpu = nullptr;
 };
 
 struct ProgramImpl {
@@ -64,7 +69,9 @@ struct ProgramImpl {
   /// kv_only hands rows over to inner once they have folded, so needs both.
   std::vector<RouteKernels> routes;
   std::shared_ptr<void> code; ///< keeps the kernels in memory
-  std::string manifest;       ///< JSON
+  /// The device and what its routes share; null for the CPU.
+  std::shared_ptr<const GpuCode> gpu;
+  std::string manifest; ///< JSON
 
   const RouteKernels *find(RouteKind route) const {
     for (const RouteKernels &kernels : routes)

@@ -6,11 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "ladle/pool.h"
-#include "runtime/PoolImpl.h"
+#include "runtime/HostPool.h"
 #include "runtime/Text.h"
+#include "runtime/cuda/DevicePool.h"
 
 #include <algorithm>
-#include <cstring>
 
 using namespace ladle;
 
@@ -18,6 +18,7 @@ Pool::Pool(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
 Pool::Pool(Pool &&) noexcept = default;
 Pool &Pool::operator=(Pool &&) noexcept = default;
 Pool::~Pool() = default;
+Pool::Impl::~Impl() = default;
 
 //===----------------------------------------------------------------------===//
 // Creation
@@ -42,9 +43,10 @@ static std::optional<int64_t> countElements(std::span<const int64_t> shape,
 }
 
 /// Lays out one array of slots; `stride` 0 is dense, `memory` null is owned.
-static Status addArray(std::vector<Pool::Impl::Array> &arrays,
-                       const TensorSpec &spec, int64_t slots,
-                       int64_t stride = 0, void *memory = nullptr) {
+static Status addArray(Pool::Impl &pool, std::vector<Pool::Impl::Array> &arrays,
+                       const TensorSpec &spec, int64_t stride = 0,
+                       void *memory = nullptr) {
+  int64_t slots = pool.slots;
   std::optional<int64_t> dense =
       countElements(spec.shape, stride, slots, spec.dtype);
   if (!dense)
@@ -62,13 +64,17 @@ static Status addArray(std::vector<Pool::Impl::Array> &arrays,
   array.spec = spec;
   array.stride = stride ? stride : *dense;
   array.data = memory;
+  if (Status status = pool.checkArray(array); !status)
+    return status;
   if (!memory) {
     int64_t bytes = array.stride * slots * sizeInBytes(spec.dtype);
-    if (!array.owned.allocate(bytes))
-      return Status(
-          ErrorCode::ResourceExhausted,
-          fmt::format("no memory for {} bytes of '{}'", bytes, spec.name));
-    array.data = array.owned.data();
+    Result<std::shared_ptr<void>> owned = pool.allocate(bytes);
+    if (!owned)
+      return Status(owned.status().code(),
+                    fmt::format("no memory for {} bytes of '{}': {}", bytes,
+                                spec.name, owned.message()));
+    array.owned = std::move(*owned);
+    array.data = array.owned.get();
   }
   arrays.push_back(std::move(array));
   return Status();
@@ -102,8 +108,12 @@ Result<Pool> Pool::create(const Program &program, const PoolOptions &options) {
   const Signature &signature = program.signature();
   if (Status status = checkOptions(options, signature); !status)
     return status;
-  Pool pool(std::make_unique<Impl>());
+  DeviceId device = program.device();
+  Pool pool(device.kind == DeviceKind::Cpu
+                ? std::unique_ptr<Impl>(std::make_unique<HostPool>())
+                : std::make_unique<DevicePool>(program.getImpl().gpu));
   Impl &impl = *pool.impl;
+  impl.device = device;
   impl.signature = signature;
   impl.fieldSpecs.assign(program.fields().begin(), program.fields().end());
   impl.capacity = program.capacity();
@@ -119,21 +129,21 @@ Result<Pool> Pool::create(const Program &program, const PoolOptions &options) {
     // The caller's states count as histories that have begun.
     if (memory)
       initial.epoch = 1;
-    if (Status status = addArray(impl.states, slotSpec(signature.states[i]),
-                                 options.slots, stride, memory);
+    if (Status status = addArray(impl, impl.states,
+                                 slotSpec(signature.states[i]), stride, memory);
         !status)
       return status;
   }
   for (const TensorSpec &spec : signature.carries)
-    if (Status status = addArray(impl.carries, spec, options.slots); !status)
+    if (Status status = addArray(impl, impl.carries, spec); !status)
       return status;
   for (TensorSpec spec : impl.fieldSpecs) {
     spec.shape.insert(spec.shape.begin() + 1, impl.capacity);
-    if (Status status = addArray(impl.fields, spec, options.slots); !status)
+    if (Status status = addArray(impl, impl.fields, spec); !status)
       return status;
   }
-  impl.cursors.resize(static_cast<size_t>(options.slots), initial);
-  impl.writers.resize(static_cast<size_t>(options.slots));
+  if (Status status = impl.begin(initial); !status)
+    return status;
   if (Status status = pool.setFoldThreshold(
           options.foldThreshold ? options.foldThreshold : impl.capacity);
       !status)
@@ -152,8 +162,8 @@ int64_t Pool::Impl::Array::slotBytes() const {
   return bytes;
 }
 
-TensorView Pool::Impl::Array::view(int64_t slots) const {
-  TensorView view = TensorView::dense(data, spec.dtype, spec.shape);
+TensorView Pool::Impl::Array::view(int64_t slots, DeviceId device) const {
+  TensorView view = TensorView::dense(data, spec.dtype, spec.shape, device);
   view.shape.insert(view.shape.begin(), slots);
   view.strides.insert(view.strides.begin(), stride);
   return view;
@@ -166,20 +176,21 @@ void ladle::describe(const TensorView &view, MemoryDescriptor &descriptor) {
             descriptor.sizesAndStrides + view.shape.size());
 }
 
-static Result<TensorView> findArray(const std::vector<Pool::Impl::Array> &all,
-                                    std::string_view name, int64_t slots) {
+static Result<TensorView> findArray(const Pool::Impl &pool,
+                                    const std::vector<Pool::Impl::Array> &all,
+                                    std::string_view name) {
   for (const Pool::Impl::Array &array : all)
     if (array.spec.name == name)
-      return array.view(slots);
+      return array.view(pool.slots, pool.device);
   return Status(ErrorCode::NotFound, fmt::format("the pool has no '{}'", name));
 }
 
 Result<TensorView> Pool::state(std::string_view name) const {
-  return findArray(impl->states, name, impl->slots);
+  return findArray(*impl, impl->states, name);
 }
 
 Result<TensorView> Pool::carry(std::string_view name) const {
-  return findArray(impl->carries, name, impl->slots);
+  return findArray(*impl, impl->carries, name);
 }
 
 //===----------------------------------------------------------------------===//
@@ -195,8 +206,21 @@ Status Pool::Impl::checkSlot(int32_t slot) const {
       fmt::format("slot {} is outside of the pool, which has {}", slot, slots));
 }
 
+Status Pool::Impl::checkSlots(std::span<const int32_t> list) const {
+  for (int32_t slot : list)
+    if (!isPadding(slot))
+      if (Status status = checkSlot(slot); !status)
+        return status;
+  return Status();
+}
+
 Status Pool::Impl::checkProgram(const Program &program) const {
   const Signature &other = program.signature();
+  if (program.device() != device)
+    return invalid(fmt::format("the pool of '{}' is in memory of {}, the "
+                               "program runs on {}",
+                               signature.name, toString(device),
+                               toString(program.device())));
   if (other.states != signature.states || other.carries != signature.carries)
     return invalid(fmt::format("the pool of '{}' does not have the states and "
                                "carries of '{}'",
@@ -215,118 +239,49 @@ Status Pool::Impl::checkProgram(const Program &program) const {
 
 int64_t Pool::slots() const { return impl->slots; }
 
+DeviceId Pool::device() const { return impl->device; }
+
 bool Pool::isPadding(int32_t slot) const { return impl->isPadding(slot); }
 
 Result<Cursor> Pool::cursor(int32_t slot) const {
   if (Status status = impl->checkSlot(slot); !status)
     return status;
-  return impl->cursors[slot];
+  return impl->readCursor(slot);
 }
 
 int64_t Pool::foldThreshold() const { return impl->threshold; }
 
-Status Pool::setFoldThreshold(int64_t m) {
+Status Pool::setFoldThreshold(int64_t m, void *stream) {
   // Without a buffer nothing ever folds.
   int64_t least = std::min<int64_t>(1, impl->capacity);
   if (m < least || m > impl->capacity)
     return invalid(fmt::format("foldThreshold is {}, wanted {} to {}", m, least,
                                impl->capacity));
   impl->threshold = m;
-  return Status();
+  return impl->moveThreshold(stream);
 }
 
-Status Pool::reset(std::span<const int32_t> slots) {
-  for (int32_t slot : slots)
-    if (!impl->isPadding(slot))
-      if (Status status = impl->checkSlot(slot); !status)
-        return status;
+Status Pool::reset(std::span<const int32_t> slots, void *stream) {
+  if (Status status = impl->checkSlots(slots); !status)
+    return status;
   for (int32_t slot : slots) {
     if (impl->isPadding(slot))
       continue;
     for (const auto *arrays : {&impl->states, &impl->carries})
       for (const Impl::Array &array : *arrays)
-        std::memset(array.slot(slot), 0,
-                    static_cast<size_t>(array.slotBytes()));
-    impl->cursors[slot] = Cursor();
+        if (Status status = impl->clear(array, slot, stream); !status)
+          return status;
+    if (Status status = impl->writeCursor(slot, Cursor(), stream); !status)
+      return status;
   }
   return Status();
 }
 
-//===----------------------------------------------------------------------===//
-// Export and import
-//===----------------------------------------------------------------------===//
-
-TensorView SlotContents::Item::view() const {
-  return TensorView::dense(const_cast<std::byte *>(data.data()), dtype, shape);
-}
-
-static SlotContents::Item exportArray(const Pool::Impl::Array &array,
-                                      int32_t slot) {
-  SlotContents::Item item{
-      array.spec.name, array.spec.dtype, array.spec.shape, {}};
-  item.data.resize(static_cast<size_t>(array.slotBytes()));
-  std::memcpy(item.data.data(), array.slot(slot), item.data.size());
-  return item;
-}
-
-Result<SlotContents> Pool::exportSlot(const Program &program, int32_t slot) {
-  if (Status status = impl->checkSlot(slot); !status)
+Status Pool::flush(const Program &program, std::span<const int32_t> slots,
+                   void *stream) {
+  if (Status status = impl->checkProgram(program); !status)
     return status;
-  if (Status status = flush(program, std::span(&slot, 1)); !status)
+  if (Status status = impl->checkSlots(slots); !status)
     return status;
-  SlotContents contents;
-  for (const Impl::Array &state : impl->states)
-    contents.states.push_back(exportArray(state, slot));
-  for (const Impl::Array &carry : impl->carries)
-    contents.carries.push_back(exportArray(carry, slot));
-  return contents;
-}
-
-/// Checks that `items` can become one slot of `arrays`.
-static Status checkItems(const std::vector<SlotContents::Item> &items,
-                         const std::vector<Pool::Impl::Array> &arrays,
-                         std::string_view what) {
-  if (items.size() != arrays.size())
-    return invalid(
-        fmt::format("got {} {}, wanted {}", items.size(), what, arrays.size()));
-  for (size_t i = 0; i < items.size(); ++i) {
-    const SlotContents::Item &item = items[i];
-    const TensorSpec &spec = arrays[i].spec;
-    if (item.name != spec.name || item.shape != spec.shape)
-      return invalid(fmt::format("got '{}' {}, wanted '{}' {}", item.name,
-                                 shapeText(item.shape), spec.name,
-                                 shapeText(spec.shape)));
-    if (item.dtype != spec.dtype &&
-        (!isFloat(item.dtype) || !isFloat(spec.dtype)))
-      return invalid(fmt::format("'{}' is {}, wanted {}", item.name,
-                                 toString(item.dtype), toString(spec.dtype)));
-    int64_t bytes = item.view().count() * sizeInBytes(item.dtype);
-    if (static_cast<int64_t>(item.data.size()) != bytes)
-      return invalid(fmt::format("'{}' has {} bytes, wanted {}", item.name,
-                                 item.data.size(), bytes));
-  }
-  return Status();
-}
-
-Status Pool::importSlot(int32_t slot, const SlotContents &contents) {
-  if (Status status = impl->checkSlot(slot); !status)
-    return status;
-  if (Status status = checkItems(contents.states, impl->states, "states");
-      !status)
-    return status;
-  if (Status status = checkItems(contents.carries, impl->carries, "carries");
-      !status)
-    return status;
-  auto import = [&](const auto &items, const auto &arrays) {
-    for (size_t i = 0; i < items.size(); ++i) {
-      Status copied = copy(items[i].view(), arrays[i].slotView(slot));
-      assert(copied.ok() && "checked before");
-      (void)copied;
-    }
-  };
-  import(contents.states, impl->states);
-  import(contents.carries, impl->carries);
-  // What the slot holds is the state now, so kv_only must not ignore it.
-  impl->cursors[slot] = Cursor{0, 0, 0, 1};
-  return Status();
+  return impl->flush(program, slots, stream);
 }

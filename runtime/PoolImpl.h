@@ -10,17 +10,18 @@
 
 #include "ladle/pool.h"
 #include "runtime/Kernels.h"
-#include "runtime/Memory.h"
 
 namespace ladle {
 
+/// What pools have in common; HostPool and DevicePool are those of the two
+/// kinds of memory. Arguments of the virtual functions have been checked.
 struct Pool::Impl {
   /// One array of slots: a state, a carry or a field of the entries.
   struct Array {
     TensorSpec spec; ///< of one slot; a field has L after its heads
     void *data = nullptr;
     int64_t stride = 0; ///< elements from slot to slot
-    Memory owned;
+    std::shared_ptr<void> owned;
 
     void *slot(int64_t index) const {
       return static_cast<char *>(data) +
@@ -28,12 +29,10 @@ struct Pool::Impl {
     }
     /// Of one slot; what lies between slots is not Ladle's.
     int64_t slotBytes() const;
-    TensorView slotView(int64_t index) const {
-      return TensorView::dense(slot(index), spec.dtype, spec.shape);
-    }
-    TensorView view(int64_t slots) const;
+    TensorView view(int64_t slots, DeviceId device) const;
   };
 
+  DeviceId device;
   Signature signature;
   std::vector<TensorSpec> fieldSpecs; ///< as in the program, without L
   int64_t capacity = 0;
@@ -41,15 +40,27 @@ struct Pool::Impl {
   int32_t padSlot = -1;
   int64_t threshold = 0;
   std::vector<Array> states, carries, fields;
-  std::vector<Cursor> cursors;
 
-  /// Which row of which step wrote a slot last, to find rows that collide
-  /// without clearing or sorting anything.
-  struct Writer {
-    int64_t step = 0, row = 0;
-  };
-  std::vector<Writer> writers;
-  int64_t steps = 0;
+  virtual ~Impl();
+  /// Zeroed memory; ResourceExhausted if there is not so much.
+  virtual Result<std::shared_ptr<void>> allocate(int64_t bytes) = 0;
+  /// What memory of the caller and slot strides have to be besides.
+  virtual Status checkArray(const Array &array) const = 0;
+  /// Called once, with all arrays there.
+  virtual Status begin(const Cursor &initial) = 0;
+  virtual Result<Cursor> readCursor(int32_t slot) const = 0;
+  virtual Status writeCursor(int32_t slot, const Cursor &cursor,
+                             void *stream) = 0;
+  /// `threshold` has changed.
+  virtual Status moveThreshold(void *stream) = 0;
+  virtual Status clear(const Array &array, int32_t slot, void *stream) = 0;
+  virtual Status flush(const Program &program, std::span<const int32_t> slots,
+                       void *stream) = 0;
+  /// The bytes of one slot of an array, from and to the host.
+  virtual Status read(const Array &array, int32_t slot, void *to,
+                      void *stream) const = 0;
+  virtual Status write(const Array &array, int32_t slot, const void *from,
+                       void *stream) = 0;
 
   bool isPadding(int32_t slot) const {
     return padSlot < 0 ? slot < 0 : slot == 0;
@@ -60,6 +71,8 @@ struct Pool::Impl {
   }
   /// InvalidArgument unless `slot` is usable.
   Status checkSlot(int32_t slot) const;
+  /// InvalidArgument unless all are usable or padding.
+  Status checkSlots(std::span<const int32_t> slots) const;
   /// InvalidArgument unless `program` has the states, carries and, if it has a
   /// buffer, the entries of this pool.
   Status checkProgram(const Program &program) const;

@@ -8,6 +8,7 @@
 #include "ladle/program.h"
 #include "runtime/Kernels.h"
 #include "runtime/Text.h"
+#include "runtime/cuda/GpuCode.h"
 
 #include <set>
 
@@ -56,6 +57,13 @@ static Status checkSignature(const ProgramImpl &impl) {
 
 static Status checkKernels(const ProgramImpl &impl) {
   for (const RouteKernels &kernels : impl.routes) {
+    if (impl.gpu) {
+      if (!kernels.gpu || kernels.gpu->step.empty())
+        return invalid(impl, fmt::format("route '{}' has no kernel for {}",
+                                         toString(kernels.route),
+                                         toString(impl.gpu->device.id())));
+      continue;
+    }
     if (!kernels.decode)
       return invalid(impl, fmt::format("route '{}' has no kernel for decode",
                                        toString(kernels.route)));
@@ -84,6 +92,10 @@ Result<Program> Program::create(ProgramImpl impl) {
 }
 
 const Signature &Program::signature() const { return impl->signature; }
+
+DeviceId Program::device() const {
+  return impl->gpu ? impl->gpu->device.id() : DeviceId();
+}
 
 std::vector<RouteKind> Program::routes() const {
   std::vector<RouteKind> routes;

@@ -8,6 +8,7 @@
 #include "ladle/tensor.h"
 #include "runtime/Convert.h"
 #include "runtime/Text.h"
+#include "runtime/cuda/DeviceMemory.h"
 
 using namespace ladle;
 
@@ -22,8 +23,8 @@ std::vector<int64_t> ladle::denseStrides(std::span<const int64_t> shape) {
 }
 
 TensorView TensorView::dense(void *data, DType dtype,
-                             std::vector<int64_t> shape) {
-  TensorView view{data, dtype, std::move(shape), {}};
+                             std::vector<int64_t> shape, DeviceId device) {
+  TensorView view{data, dtype, std::move(shape), {}, device};
   view.strides = denseStrides(view.shape);
   return view;
 }
@@ -106,6 +107,8 @@ Status ladle::copy(const TensorView &from, const TensorView &to) {
     return Status(ErrorCode::InvalidArgument,
                   fmt::format("cannot copy {} to {}: shapes differ",
                               toString(from), toString(to)));
+  if (from.device != DeviceId() || to.device != DeviceId())
+    return copyByHost(from, to);
   if (from.dtype == to.dtype) {
     size_t bytes = static_cast<size_t>(sizeInBytes(from.dtype));
     if (from.isDense() && to.isDense()) {

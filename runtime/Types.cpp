@@ -26,6 +26,12 @@ bool ladle::isFloat(DType dtype) {
   return dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16;
 }
 
+std::string ladle::toString(DeviceId device) {
+  return device.kind == DeviceKind::Cpu
+             ? "cpu"
+             : "cuda:" + std::to_string(device.index);
+}
+
 static constexpr std::array<std::string_view, 5> routeNames = {
     "recurrent", "outer", "inner", "adjoint", "kv_only"};
 

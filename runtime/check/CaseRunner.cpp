@@ -8,12 +8,13 @@
 #include "runtime/check/CaseRunner.h"
 
 #include "ladle/decode.h"
+#include "ladle/device.h"
 #include "runtime/check/Batch.h"
+#include "runtime/check/HostSteps.h"
 #include "runtime/check/RoundedRuns.h"
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <memory>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -54,17 +55,18 @@ struct Sequence {
 /// Memory for the states of a pool with a pattern in the padding.
 class PaddedStates {
 public:
-  PaddedStates(const Signature &signature, int64_t slots, int64_t padding);
+  static Result<PaddedStates> create(const Program &program, int64_t slots,
+                                     int64_t padding);
   void configure(PoolOptions &options) const;
-  bool isPaddingIntact() const;
+  Status checkPadding() const;
 
 private:
-  static constexpr std::byte pattern{0x5a};
+  static constexpr uint8_t pattern = 0x5a;
   struct State {
-    std::unique_ptr<std::byte, decltype(&std::free)> memory;
+    DeviceTensor memory; ///< u8 [slots, bytes]
     int64_t elements, elementBytes;
   };
-  int64_t slots, padding;
+  int64_t slots = 0, padding = 0;
   std::vector<State> states;
 };
 
@@ -111,7 +113,7 @@ private:
   Arrays params;
   std::optional<PaddedStates> padded;
   std::optional<Pool> pool;
-  std::optional<Decoder> decoder;
+  std::optional<HostSteps> decoder;
   /// The first slot that is none of padding, and how many there are.
   int32_t firstSlot = 0, slotCount = 0;
   std::vector<Sequence> sequences; // by slot, from firstSlot on
@@ -124,41 +126,50 @@ private:
 // Pool
 //===----------------------------------------------------------------------===//
 
-PaddedStates::PaddedStates(const Signature &signature, int64_t slots,
-                           int64_t padding)
-    : slots(slots), padding(padding) {
-  for (const StateSpec &spec : signature.states) {
+Result<PaddedStates> PaddedStates::create(const Program &program, int64_t slots,
+                                          int64_t padding) {
+  PaddedStates made;
+  made.slots = slots;
+  made.padding = padding;
+  for (const StateSpec &spec : program.signature().states) {
     int64_t elements = spec.heads * spec.keySize * spec.valueSize;
     int64_t elementBytes = sizeInBytes(spec.dtype);
-    constexpr size_t alignment = 64;
-    size_t bytes = slots * (elements + padding) * elementBytes;
-    bytes = (bytes + alignment - 1) / alignment * alignment;
-    auto *memory =
-        static_cast<std::byte *>(std::aligned_alloc(alignment, bytes));
-    std::fill_n(memory, bytes, pattern);
-    states.push_back({{memory, std::free}, elements, elementBytes});
+    int64_t slotBytes = (elements + padding) * elementBytes;
+    std::vector<uint8_t> bytes(slots * slotBytes, pattern);
+    Result<DeviceTensor> memory = DeviceTensor::copyOf(
+        program.device(),
+        TensorView::dense(bytes, DType::U8, {slots, slotBytes}));
+    if (!memory)
+      return memory.status();
+    made.states.push_back({std::move(*memory), elements, elementBytes});
   }
+  return made;
 }
 
 void PaddedStates::configure(PoolOptions &options) const {
   for (const State &state : states) {
     options.slotStrides.push_back(state.elements + padding);
-    options.stateMemory.push_back(state.memory.get());
+    options.stateMemory.push_back(state.memory.view().data);
   }
 }
 
-bool PaddedStates::isPaddingIntact() const {
-  for (const State &state : states)
+Status PaddedStates::checkPadding() const {
+  for (const State &state : states) {
+    const TensorView &view = state.memory.view();
+    std::vector<uint8_t> bytes(view.count());
+    if (Status status =
+            copy(view, TensorView::dense(bytes, DType::U8, view.shape));
+        !status)
+      return status;
     for (int64_t slot = 0; slot < slots; ++slot) {
-      const std::byte *begin =
-          state.memory.get() +
-          (slot * (state.elements + padding) + state.elements) *
-              state.elementBytes;
-      if (!std::all_of(begin, begin + padding * state.elementBytes,
-                       [](std::byte b) { return b == pattern; }))
-        return false;
+      auto end = bytes.begin() + (slot + 1) * view.strides[0];
+      if (!std::all_of(end - padding * state.elementBytes, end,
+                       [](uint8_t byte) { return byte == pattern; }))
+        return Status(ErrorCode::Internal,
+                      "the padding between two states was written");
     }
-  return true;
+  }
+  return Status();
 }
 
 Status Simulation::createPool() {
@@ -172,7 +183,11 @@ Status Simulation::createPool() {
   options.padSlot = padsWithZero ? 0 : -1;
   options.foldThreshold = program.capacity() ? config.threshold : 0;
   if (config.slotPadding) {
-    padded.emplace(signature, options.slots, config.slotPadding);
+    Result<PaddedStates> states =
+        PaddedStates::create(program, options.slots, config.slotPadding);
+    if (!states)
+      return states.status();
+    padded.emplace(std::move(*states));
     padded->configure(options);
   }
   Result<Pool> created = Pool::create(program, options);
@@ -186,7 +201,7 @@ Status Simulation::createPool() {
     return status;
   sequences.assign(slotCount, {oracles.exact.makeRow(),
                                RoundedRuns(oracles.rounded), /*length=*/0});
-  Result<Decoder> made = Decoder::create(program, *pool);
+  Result<HostSteps> made = HostSteps::create(program, *pool);
   if (!made)
     return made.status();
   decoder.emplace(std::move(*made));
@@ -236,10 +251,7 @@ Status Simulation::run() {
   currentToken = config.tokens;
   if (Status status = compareSlots(); !status)
     return status;
-  if (padded && !padded->isPaddingIntact())
-    return Status(ErrorCode::Internal,
-                  "the padding between two states was written");
-  return Status();
+  return padded ? padded->checkPadding() : Status();
 }
 
 Status Simulation::step(int64_t token) {

@@ -75,6 +75,7 @@ Result<CompileOptions> Workbench::makeOptions(const CheckCase &config) {
   options.stateType = toString(config.stateType);
   options.entryType = toString(config.entryType);
   options.capacity = config.capacity;
+  options.target = request.target;
   Result<const Oracles *> oracles = getOracles(config);
   if (!oracles)
     return oracles.status();

@@ -30,7 +30,8 @@ struct CheckRequest {
   uint64_t seed = 1;
   /// Every size with every case, more tokens, and several covering arrays.
   bool full = false;
-  std::string trace; ///< a safetensors file; empty for none
+  std::string trace;          ///< a safetensors file; empty for none
+  std::string target = "cpu"; ///< as in CompileOptions
   /// Called after each of `total` cases.
   std::function<void(size_t done, size_t total)> progress;
 };

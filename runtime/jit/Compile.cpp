@@ -7,28 +7,20 @@
 
 #include "ladle/compile.h"
 #include "codegen/DiskCache.h"
-#include "codegen/cpu/CpuTarget.h"
-#include "codegen/cpu/ObjectLoader.h"
 #include "ladle/version.h"
 #include "runtime/Kernels.h"
 #include "runtime/jit/Manifest.h"
+#include "runtime/jit/Target.h"
 #include "llvm/Config/llvm-config.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 #include <thread>
 
 using namespace ladle;
+using jit::LoadedRoute;
 namespace json = llvm::json;
 
 namespace {
-
-/// The kernels of one route in memory.
-struct LoadedRoute {
-  jit::RouteObject object;
-  LoadedObject code;
-  bool cached = false;
-  double milliseconds = 0;
-};
 
 class Timer {
 public:
@@ -47,7 +39,7 @@ private:
 class Compilation {
 public:
   Compilation(std::string_view text, std::string_view name,
-              const CompileOptions &options);
+              const CompileOptions &options, jit::Target target);
 
   Result<jit::Plan> plan();
   /// The kernels of several routes. Those that are not in the cache are
@@ -55,6 +47,8 @@ public:
   Result<std::vector<LoadedRoute>> load(llvm::ArrayRef<RouteKind> routes);
   Result<Program> link(RouteKind route, std::vector<LoadedRoute> routes,
                        const jit::Plan *plan) const;
+  std::string makeManifest(RouteKind route, llvm::ArrayRef<LoadedRoute> routes,
+                           const jit::Plan *plan) const;
 
 private:
   std::string makeKey(llvm::ArrayRef<llvm::StringRef> more) const;
@@ -69,15 +63,18 @@ private:
 
   std::string_view text, name;
   const CompileOptions &options;
+  jit::Target target;
   DiskCache cache;
+  /// Of a GPU, from `load` on.
+  std::shared_ptr<const GpuCode> gpu;
   std::unique_ptr<jit::Compiler> compiler;
 };
 
 } // namespace
 
 Compilation::Compilation(std::string_view text, std::string_view name,
-                         const CompileOptions &options)
-    : text(text), name(name), options(options),
+                         const CompileOptions &options, jit::Target target)
+    : text(text), name(name), options(options), target(std::move(target)),
       cache(options.useDiskCache ? DiskCache::openDefault() : DiskCache("")) {}
 
 //===----------------------------------------------------------------------===//
@@ -97,9 +94,6 @@ std::string Compilation::makeKey(llvm::ArrayRef<llvm::StringRef> more) const {
   std::vector<std::string> parts{version(),
                                  jit::compilerFingerprint(),
                                  LLVM_VERSION_STRING,
-                                 CpuTarget::host().triple,
-                                 CpuTarget::host().cpu,
-                                 CpuTarget::host().features,
                                  std::string(text),
                                  options.recurrence,
                                  options.preset,
@@ -120,6 +114,7 @@ std::string Compilation::makeKey(llvm::ArrayRef<llvm::StringRef> more) const {
     parts.push_back(token);
     parts.push_back(type);
   }
+  llvm::append_range(parts, target.keyParts());
   llvm::SmallVector<llvm::StringRef> views(parts.begin(), parts.end());
   views.append(more.begin(), more.end());
   return DiskCache::makeKey(views);
@@ -132,21 +127,6 @@ void Compilation::store(const std::string &key,
     llvm::consumeError(cache.store(key, parts));
 }
 
-static Result<LoadedRoute> loadRoute(jit::RouteObject object) {
-  std::vector<std::string> symbols{object.decode};
-  if (object.usesBuffer()) {
-    symbols.push_back(object.decodeFold);
-    symbols.push_back(object.fold);
-  }
-  llvm::Expected<LoadedObject> code = loadObject(object.object, symbols);
-  if (!code)
-    return Status(ErrorCode::Internal, llvm::toString(code.takeError()));
-  LoadedRoute loaded;
-  loaded.object = std::move(object);
-  loaded.code = std::move(*code);
-  return loaded;
-}
-
 std::optional<LoadedRoute> Compilation::lookup(RouteKind route) const {
   Timer timer;
   std::optional<DiskCache::Entry> entry = cache.lookup(kernelKey(route));
@@ -157,7 +137,7 @@ std::optional<LoadedRoute> Compilation::lookup(RouteKind route) const {
   if (!object)
     return std::nullopt;
   object->object = entry->parts[1].str();
-  Result<LoadedRoute> loaded = loadRoute(std::move(*object));
+  Result<LoadedRoute> loaded = target.load(std::move(*object));
   if (!loaded)
     return std::nullopt;
   loaded->cached = true;
@@ -178,11 +158,11 @@ jit::Compiler &Compilation::getCompiler() {
 Result<LoadedRoute> Compilation::compile(RouteKind route,
                                          jit::Compiler &compiler) const {
   Timer timer;
-  Result<jit::RouteObject> object = compiler.compile(route);
+  Result<jit::RouteObject> object = target.compile(route, compiler);
   if (!object)
     return object.status();
   store(kernelKey(route), {jit::serialize(*object), object->object});
-  Result<LoadedRoute> loaded = loadRoute(std::move(*object));
+  Result<LoadedRoute> loaded = target.load(std::move(*object));
   if (loaded)
     loaded->milliseconds = timer.milliseconds();
   return loaded;
@@ -197,7 +177,7 @@ Result<jit::Plan> Compilation::plan() {
     if (entry->parts.size() == 1)
       if (std::optional<jit::Plan> plan = jit::parsePlan(entry->parts[0]))
         return std::move(*plan);
-  Result<jit::Plan> plan = getCompiler().plan();
+  Result<jit::Plan> plan = getCompiler().plan(target.isGpu());
   if (plan)
     store(key, {jit::serialize(*plan)});
   return plan;
@@ -216,6 +196,8 @@ Compilation::load(llvm::ArrayRef<RouteKind> routes) {
   // Each thread has a compiler of its own: elaborating again takes less time
   // than one kernel, and nothing is shared.
   std::vector<std::thread> threads;
+  std::optional<Result<std::shared_ptr<const GpuCode>>> shared;
+  threads.emplace_back([&] { shared.emplace(target.shared(cache)); });
   for (size_t n = 1; n < missing.size(); ++n)
     threads.emplace_back([&, i = missing[n]] {
       jit::Compiler own(text, name, options);
@@ -225,6 +207,9 @@ Compilation::load(llvm::ArrayRef<RouteKind> routes) {
     found[missing[0]].emplace(compile(routes[missing[0]], getCompiler()));
   for (std::thread &thread : threads)
     thread.join();
+  if (!*shared)
+    return shared->status();
+  gpu = **shared;
 
   std::vector<LoadedRoute> loaded;
   for (std::optional<Result<LoadedRoute>> &route : found) {
@@ -239,16 +224,24 @@ Compilation::load(llvm::ArrayRef<RouteKind> routes) {
 // Programs
 //===----------------------------------------------------------------------===//
 
-static std::string makeManifest(RouteKind route,
-                                llvm::ArrayRef<LoadedRoute> routes,
-                                const jit::Plan *plan,
-                                const CompileOptions &options) {
-  json::Object manifest{{"version", version()},
-                        {"target", CpuTarget::host().cpu},
-                        {"capacity", options.capacity},
-                        {"entry_type", options.entryType},
-                        {"route", llvm::StringRef(toString(route))},
-                        {"warnings", routes.front().object.warnings}};
+/// Why this is not the GPU that was asked for first.
+static std::string warning(const jit::Target &target) {
+  return target.note().empty()
+             ? ""
+             : "warning: kernels run on the CPU: " + target.note() + "\n";
+}
+
+std::string Compilation::makeManifest(RouteKind route,
+                                      llvm::ArrayRef<LoadedRoute> routes,
+                                      const jit::Plan *plan) const {
+  json::Object manifest{
+      {"version", version()},
+      {"capacity", options.capacity},
+      {"entry_type", options.entryType},
+      {"route", llvm::StringRef(toString(route))},
+      {"warnings", routes.front().object.warnings + warning(target)},
+      {"milliseconds", target.milliseconds()}};
+  target.describe(manifest);
   if (plan) {
     json::Array costs;
     for (const jit::RouteSummary &summary : plan->routes)
@@ -275,7 +268,7 @@ Result<Program> Compilation::link(RouteKind route,
   ProgramImpl impl;
   impl.signature = routes.front().object.signature;
   impl.route = route;
-  impl.manifest = makeManifest(route, routes, plan, options);
+  impl.manifest = makeManifest(route, routes, plan);
   auto code = std::make_shared<std::vector<std::shared_ptr<void>>>();
   for (const LoadedRoute &loaded : routes) {
     const jit::RouteObject &object = loaded.object;
@@ -295,15 +288,19 @@ Result<Program> Compilation::link(RouteKind route,
     RouteKernels kernels;
     kernels.route = object.route;
     kernels.usesBuffer = object.usesBuffer();
-    kernels.decode = function(0);
-    if (kernels.usesBuffer) {
-      kernels.decodeFold = function(1);
-      kernels.fold = function(2);
+    kernels.gpu = loaded.gpu;
+    if (!gpu) {
+      kernels.decode = function(0);
+      if (kernels.usesBuffer) {
+        kernels.decodeFold = function(1);
+        kernels.fold = function(2);
+      }
+      code->push_back(loaded.code.owner);
     }
     impl.routes.push_back(kernels);
-    code->push_back(loaded.code.owner);
   }
   impl.code = std::move(code);
+  impl.gpu = gpu;
   return Program::create(std::move(impl));
 }
 
@@ -353,7 +350,10 @@ Result<Program> ladle::compileSource(std::string_view text,
                                      const CompileOptions &options) {
   if (Status status = checkOptions(options); !status)
     return status;
-  Compilation compilation(text, name, options);
+  Result<jit::Target> target = jit::Target::choose(options);
+  if (!target)
+    return target.status();
+  Compilation compilation(text, name, options, std::move(*target));
   std::optional<jit::Plan> plan;
   RouteKind route;
   if (options.route == "auto") {
@@ -396,7 +396,10 @@ ladle::compileAllRoutes(std::string_view text, std::string_view name,
                         const CompileOptions &options) {
   if (Status status = checkOptions(options); !status)
     return status;
-  Compilation compilation(text, name, options);
+  Result<jit::Target> target = jit::Target::choose(options);
+  if (!target)
+    return target.status();
+  Compilation compilation(text, name, options, std::move(*target));
   Result<jit::Plan> plan = compilation.plan();
   if (!plan)
     return plan.status();

@@ -13,6 +13,7 @@
 #include "passes/Pipelines.h"
 #include "passes/analysis/CostModel.h"
 #include "passes/cpu/ScheduleInfo.h"
+#include "runtime/jit/BuildGpuProgram.h"
 #include "runtime/jit/Interface.h"
 
 #include <numeric>
@@ -115,7 +116,7 @@ jit::Compiler::Compiler(std::string_view text, std::string_view name,
     : impl(std::make_unique<Impl>(text, name, options)) {}
 jit::Compiler::~Compiler() = default;
 
-Result<Plan> jit::Compiler::plan() {
+Result<Plan> jit::Compiler::plan(bool isGpu) {
   const CompileOptions &options = impl->options;
   if (Status status = impl->elaborate(); !status)
     return status;
@@ -131,7 +132,8 @@ Result<Plan> jit::Compiler::plan() {
   auto recurrence = *module->getOps<RecurrenceOp>().begin();
   llvm::SmallVector<RouteCost> costs =
       collectCosts(*module, recurrence.getSymName());
-  Machine machine = Machine::cpu(std::thread::hardware_concurrency());
+  Machine machine = isGpu ? Machine::h200()
+                          : Machine::cpu(std::thread::hardware_concurrency());
   if (options.readBandwidth > 0)
     machine.readBandwidth = options.readBandwidth * 1e9;
   if (options.updateBandwidth > 0)
@@ -217,6 +219,28 @@ Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
   if (failed(object))
     return impl->failure();
   result.object.assign(object->begin(), object->end());
+  result.warnings = impl->diagnostics;
+  return result;
+}
+
+Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind) {
+  if (Status status = impl->elaborate(); !status)
+    return status;
+  mlir::OwningOpRef<mlir::ModuleOp> module = impl->spec->clone();
+  GpuProgram program;
+  if (failed(buildGpuProgram(*module, impl->pipelineOptions(toRoute(kind)), {},
+                             program)))
+    return impl->failure();
+  RouteObject result;
+  result.route = kind;
+  result.gpuStep = {program.decode};
+  result.gpuFold = program.fold;
+  result.gpuArguments = std::move(program.arguments);
+  result.signature = std::move(program.signature);
+  result.fields = std::move(program.fields);
+  // A row of a launch is a whole row of the batch.
+  result.headGroup = result.signature.heads;
+  result.object = std::move(program.text);
   result.warnings = impl->diagnostics;
   return result;
 }

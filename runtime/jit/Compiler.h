@@ -12,6 +12,7 @@
 #define LADLE_RUNTIME_JIT_COMPILER_H
 
 #include "ladle/compile.h"
+#include "runtime/cuda/KernelInfo.h"
 
 namespace ladle::jit {
 
@@ -37,8 +38,12 @@ struct RouteObject {
   int64_t headGroup = 1;
   /// Symbols in the object; empty for a form that the route lacks.
   std::string decode, decodeFold, fold;
-  std::string object; ///< an ELF file
+  std::string object; ///< an ELF file; for a GPU a cubin
   std::string warnings;
+  /// Of a GPU: the kernels of a step, and of a fold, by their names.
+  std::vector<cuda::KernelInfo> gpuStep;
+  std::optional<cuda::KernelInfo> gpuFold;
+  std::vector<cuda::Argument> gpuArguments;
 
   bool usesBuffer() const { return !fields.empty(); }
 };
@@ -55,8 +60,11 @@ public:
            const CompileOptions &options);
   ~Compiler();
 
-  Result<Plan> plan();
+  /// By the costs of a GPU or of this processor.
+  Result<Plan> plan(bool isGpu);
   Result<RouteObject> compile(RouteKind route);
+  /// As far as CUDA C++, which is what `object` holds.
+  Result<RouteObject> compileForGpu(RouteKind route);
 
 private:
   struct Impl;

@@ -5,16 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "runtime/jit/GpuProgram.h"
 #include "codegen/cuda/CudaPrinter.h"
 #include "dialect/LadleOps.h"
 #include "frontend/Frontend.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
-#include "passes/Passes.h"
-#include "passes/Pipelines.h"
 #include "passes/gpu/KernelInfo.h"
+#include "runtime/jit/BuildGpuProgram.h"
 #include "runtime/jit/Interface.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -63,45 +61,43 @@ static GpuKernelInfo describe(gpu::GPUFuncOp kernel) {
           kernel->hasAttr(kProgrammaticAttr)};
 }
 
-static bool build(ModuleOp module, const GpuRequest &request,
-                  GpuProgram &program) {
+LogicalResult jit::buildGpuProgram(ModuleOp module,
+                                   const DecodePipelineOptions &options,
+                                   const ConvertLadleToGPUOptions &lowering,
+                                   GpuProgram &program) {
   module.walk([&](RecurrenceOp recurrence) {
     program.signature = signatureOf(recurrence);
   });
   PassManager steps(module.getContext());
-  DecodePipelineOptions options;
-  if (!request.route.empty())
-    options.routes.push_back(*symbolizeRoute(request.route));
-  options.capacity = request.capacity;
-  options.entryType = request.entryType;
   buildStepPipeline(steps, options);
   if (failed(steps.run(module)))
-    return false;
-  std::string decode, flush;
+    return failure();
+  std::string decode, fold;
   module.walk([&](StepOp step) {
-    if (step.getForm() == Form::Decode) {
+    switch (step.getForm()) {
+    case Form::Decode:
       decode = step.getSymName();
       program.fields = fieldsOf(step);
       program.arguments = argumentsOf(step);
-    } else if (step.getForm() == Form::DecodeFold) {
+      break;
+    case Form::DecodeFold:
       program.folds = true;
-    } else if (step.getForm() == Form::Fold) {
-      flush = step.getSymName();
+      break;
+    case Form::Fold:
+      fold = step.getSymName();
+      break;
     }
   });
   PassManager kernels(module.getContext());
-  ConvertLadleToGPUOptions lowering;
-  lowering.threads = request.threads;
-  lowering.tileRows = request.tileRows;
   kernels.addPass(createConvertLadleToGPU(lowering));
   OpPassManager &kernel =
       kernels.nest<gpu::GPUModuleOp>().nest<gpu::GPUFuncOp>();
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
   if (failed(kernels.run(module)))
-    return false;
+    return failure();
   module.walk([&](gpu::GPUFuncOp function) {
-    if (function.getName() == flush)
+    if (function.getName() == fold)
       program.fold = describe(function);
     if (function.getName() != decode)
       return;
@@ -112,7 +108,7 @@ static bool build(ModuleOp module, const GpuRequest &request,
         argument.alignment = bytes.getInt();
   });
   llvm::raw_string_ostream stream(program.text);
-  return succeeded(printCuda(module, stream));
+  return printCuda(module, stream);
 }
 
 std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
@@ -140,8 +136,16 @@ std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
     elaboration.stateTypes["*"] = request.stateType;
   OwningOpRef<ModuleOp> module =
       frontend::compileToSpec(context, sources, elaboration);
+  DecodePipelineOptions options;
+  if (!request.route.empty())
+    options.routes.push_back(*symbolizeRoute(request.route));
+  options.capacity = request.capacity;
+  options.entryType = request.entryType;
+  ConvertLadleToGPUOptions lowering;
+  lowering.threads = request.threads;
+  lowering.tileRows = request.tileRows;
   GpuProgram program;
-  if (!module || !build(*module, request, program))
+  if (!module || failed(buildGpuProgram(*module, options, lowering, program)))
     return std::nullopt;
   return program;
 }

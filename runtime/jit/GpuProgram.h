@@ -9,6 +9,7 @@
 #define LADLE_RUNTIME_JIT_GPUPROGRAM_H
 
 #include "ladle/types.h"
+#include "runtime/cuda/KernelInfo.h"
 
 #include <map>
 #include <optional>
@@ -27,20 +28,8 @@ struct GpuRequest {
   int64_t threads = 0, tileRows = 0;
 };
 
-/// A tensor argument of the kernels, after the five that all have.
-struct GpuArgument {
-  enum class Kind { Param, Token, Carry, State, Field, Output } kind;
-  size_t index; ///< among those of its kind
-  /// Bytes that the address and the strides are multiples of; 0 for any.
-  int64_t alignment = 0;
-};
-
-struct GpuKernelInfo {
-  std::string name;
-  unsigned gridBlocks = 1, threads = 1;
-  unsigned sharedBytes = 0;  ///< that a launch has to give it
-  bool programmatic = false; ///< may be started before the one ahead has ended
-};
+using GpuArgument = cuda::Argument;
+using GpuKernelInfo = cuda::KernelInfo;
 
 struct GpuProgram {
   Signature signature;

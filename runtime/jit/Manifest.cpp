@@ -104,6 +104,55 @@ static bool fromJSON(const json::Value &value, Signature &signature,
          map.map("states", signature.states);
 }
 
+namespace cuda {
+
+static json::Value toJSON(const KernelInfo &info) {
+  return json::Object{{"name", info.name},
+                      {"grid_blocks", info.gridBlocks},
+                      {"threads", info.threads},
+                      {"shared_bytes", info.sharedBytes},
+                      {"programmatic", info.programmatic}};
+}
+
+static bool fromJSON(const json::Value &value, KernelInfo &info,
+                     json::Path path) {
+  json::ObjectMapper map(value, path);
+  return map && map.map("name", info.name) &&
+         map.map("grid_blocks", info.gridBlocks) &&
+         map.map("threads", info.threads) &&
+         map.map("shared_bytes", info.sharedBytes) &&
+         map.map("programmatic", info.programmatic);
+}
+
+static json::Value toJSON(const std::optional<KernelInfo> &info) {
+  return info ? toJSON(*info) : json::Value(nullptr);
+}
+
+static json::Value toJSON(const Argument &argument) {
+  return json::Object{{"kind", static_cast<int64_t>(argument.kind)},
+                      {"index", static_cast<int64_t>(argument.index)},
+                      {"alignment", argument.alignment}};
+}
+
+static bool fromJSON(const json::Value &value, Argument &argument,
+                     json::Path path) {
+  json::ObjectMapper map(value, path);
+  int64_t kind, index;
+  if (!map || !map.map("kind", kind) || !map.map("index", index) ||
+      !map.map("alignment", argument.alignment))
+    return false;
+  if (kind < 0 || kind > static_cast<int64_t>(Argument::Kind::Output) ||
+      index < 0) {
+    path.report("expected an argument");
+    return false;
+  }
+  argument.kind = static_cast<Argument::Kind>(kind);
+  argument.index = static_cast<size_t>(index);
+  return true;
+}
+
+} // namespace cuda
+
 namespace jit {
 
 json::Object toJSON(const RouteSummary &summary) {
@@ -175,6 +224,9 @@ std::optional<jit::Plan> jit::parsePlan(llvm::StringRef text) {
 
 std::string jit::serialize(const RouteObject &object) {
   return toText(json::Object{{"route", toJSON(object.route)},
+                             {"gpu_step", toArray(object.gpuStep)},
+                             {"gpu_fold", toJSON(object.gpuFold)},
+                             {"gpu_arguments", toArray(object.gpuArguments)},
                              {"signature", toJSON(object.signature)},
                              {"fields", toArray(object.fields)},
                              {"head_group", object.headGroup},
@@ -188,6 +240,9 @@ std::optional<jit::RouteObject> jit::parseRouteObject(llvm::StringRef text) {
   return parse<RouteObject>(text, [](json::ObjectMapper &map,
                                      RouteObject &object) {
     return map.map("route", object.route) &&
+           map.map("gpu_step", object.gpuStep) &&
+           map.map("gpu_fold", object.gpuFold) &&
+           map.map("gpu_arguments", object.gpuArguments) &&
            map.map("signature", object.signature) &&
            map.map("fields", object.fields) &&
            map.map("head_group", object.headGroup) &&

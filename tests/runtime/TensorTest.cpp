@@ -123,12 +123,23 @@ TEST_CASE("a view goes to DLPack and back") {
   CHECK(back->strides == view.strides);
 }
 
+TEST_CASE("a DLPack tensor on a GPU keeps its device") {
+  std::vector<float> values(4);
+  TensorView view = TensorView::dense(values, DType::F32, {4});
+  view.device = {DeviceKind::Cuda, 2};
+  DLTensor tensor = toDLPack(view);
+  CHECK(tensor.device.device_type == kDLCUDA);
+  CHECK(tensor.device.device_id == 2);
+  CHECK(fromDLPack(tensor)->device == view.device);
+}
+
 TEST_CASE("a DLPack tensor that is not ours is refused") {
   std::vector<float> values(4);
   TensorView view = TensorView::dense(values, DType::F32, {4});
   DLTensor tensor = toDLPack(view);
-  tensor.device.device_type = kDLCUDA;
-  CHECK(fromDLPack(tensor).message() == "dlpack tensor is not in host memory");
+  tensor.device.device_type = kDLVulkan;
+  CHECK(fromDLPack(tensor).message() ==
+        "dlpack tensor is neither in host memory nor on cuda");
   tensor = toDLPack(view);
   tensor.dtype.bits = 64;
   CHECK(fromDLPack(tensor).status().code() == ErrorCode::Unsupported);

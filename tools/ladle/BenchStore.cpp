@@ -72,7 +72,7 @@ const Json *BenchStore::find(const BenchKey &key) const {
 
 void BenchStore::beginRun(Json run) { runs.push_back(std::move(run)); }
 
-Status BenchStore::add(const BenchKey &key, Json figures) {
+Status BenchStore::add(const BenchKey &key, const Json &figures) {
   Json result = key.json();
   result["run"] = runs.size() - 1;
   result.update(figures);

@@ -43,7 +43,7 @@ public:
   void beginRun(nlohmann::ordered_json run);
   void updateRun(nlohmann::ordered_json run) { runs.back() = std::move(run); }
   /// Adds `figures` under `key`, and saves.
-  Status add(const BenchKey &key, nlohmann::ordered_json figures);
+  Status add(const BenchKey &key, const nlohmann::ordered_json &figures);
   Status save() const;
 
 private:

@@ -154,7 +154,7 @@ Result<GpuStep> GpuStep::create(const cuda::Device &device,
   }
   std::vector<int32_t> numbers(rows);
   std::iota(numbers.begin(), numbers.end(), 0);
-  for (auto [to, values] :
+  for (const auto &[to, values] :
        {std::pair{&step.slots, numbers},
         std::pair{&step.threshold, std::vector<int32_t>{threshold}}}) {
     Result<cuda::Memory> memory = upload(device, values);

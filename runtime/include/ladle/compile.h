@@ -45,6 +45,10 @@ struct CompileOptions {
   /// Further routes of the same program, which must cache the same entries.
   std::vector<std::string> extraRoutes;
   bool useDiskCache = true;
+  /// "cpu", "cuda", or "auto": cuda where there is a device and a compiler for
+  /// it (NVRTC), else cpu.
+  std::string target = "cpu";
+  int device = 0; ///< of cuda
 };
 
 /// Compiles a file ("-" is the standard input), or finds it in the cache.
@@ -52,7 +56,7 @@ struct CompileOptions {
 /// with source lines and carets.
 ///
 /// The manifest of the program is a JSON object with
-/// - "version", "target", "capacity", "entry_type"
+/// - "version", "target" (a processor, or "sm_90a"), "capacity", "entry_type"
 /// - "route" and "fold_threshold", the choice of the cost model if the route
 ///   was "auto"; and then also
 /// - "routes": an array of what each legal route costs: "route",
@@ -60,6 +64,9 @@ struct CompileOptions {
 ///   token and row, all amortised over a cycle and predicted
 /// - "warnings": what the compiler had to say
 /// - "kernels": an array of "route", "bytes" of code, "cached", "milliseconds"
+/// - of cuda: "device", "driver", "nvrtc", "context_milliseconds" for the
+///   context of the device, which a process creates once, and "milliseconds"
+///   from the source to kernels on the device without that
 Result<Program> compileFile(const std::string &path,
                             const CompileOptions &options = {});
 

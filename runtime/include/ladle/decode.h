@@ -8,6 +8,11 @@
 // answer of a row depends on that row alone, bit for bit: not on the rows
 // around it, the number of threads, or where its memory lies.
 //
+// On a GPU a step is a fixed row of kernel launches: it never waits, allocates
+// or compiles, and it reads slots, cursors and the threshold on the device. So
+// a CUDA graph can capture it and replay it while the slots change and the
+// cursors move.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef LADLE_DECODE_H
@@ -19,8 +24,10 @@
 
 namespace ladle {
 
+/// All memory is that of the program's device, slots included. On a GPU they
+/// are read when the step runs.
 struct StepArguments {
-  int64_t rows = 0;
+  int64_t rows = 0; ///< on a GPU 65535 at most
   /// [rows]; a padding slot makes a padded row, whose outputs become zero and
   /// which touches nothing else.
   std::span<const int32_t> readSlots;
@@ -37,10 +44,42 @@ struct StepArguments {
 };
 
 struct DecoderOptions {
-  int threads = 0; ///< 0: one for each processor that the process may use
+  /// 0: one for each processor that the process may use. Of the CPU only.
+  int threads = 0;
   /// The heads to compute, multiples of Program::headGroup(); the end -1 is
-  /// all. The other heads of the pool and of the outputs are left alone.
+  /// all. The other heads of the pool and of the outputs are left alone. On a
+  /// GPU all heads are computed.
   int64_t headBegin = 0, headEnd = -1;
+};
+
+/// A step whose arguments have been checked: to launch it again costs the
+/// launches alone. Its decoder, and the memory of its arguments, must outlive
+/// it.
+class BoundStep {
+public:
+  BoundStep(BoundStep &&) noexcept;
+  BoundStep &operator=(BoundStep &&) noexcept;
+  ~BoundStep();
+
+  /// That it was bound to: the most that it decodes.
+  int64_t rows() const;
+
+  /// Decodes the first `rows` rows on a stream, by what the memory of slots and
+  /// tensors holds by then.
+  Status launch(int64_t rows, void *stream = nullptr);
+  Status launch(void *stream = nullptr) { return launch(rows(), stream); }
+
+  /// Other memory for an argument, of the same shape, strides and device.
+  /// NotFound names the arguments.
+  Status setMemory(std::string_view name, void *data);
+  /// Other slots, [rows]; `writeSlots` null is the read slots.
+  Status setSlots(const int32_t *readSlots, const int32_t *writeSlots);
+
+  struct Impl;
+  explicit BoundStep(std::unique_ptr<Impl> impl);
+
+private:
+  std::unique_ptr<Impl> impl;
 };
 
 /// A program bound to a pool and to threads. The pool must outlive it; only
@@ -48,25 +87,34 @@ struct DecoderOptions {
 class Decoder {
 public:
   /// InvalidArgument if the pool was made for other states, carries or entries
-  /// than the program's, or the head range does not fit.
+  /// than the program's, or for another device, or the head range does not fit.
   static Result<Decoder> create(const Program &program, Pool &pool,
                                 const DecoderOptions &options = {});
   Decoder(Decoder &&) noexcept;
   Decoder &operator=(Decoder &&) noexcept;
   ~Decoder();
 
-  int threads() const;
+  int threads() const; ///< 0 on a GPU
 
   /// Decodes one token for each row. If it fails, the message names the
   /// argument, what it got and what it wanted, nothing has been computed and
   /// nothing has changed. It fails on: a missing or unknown argument, a wrong
-  /// type, shape or stride, null or misaligned memory, a slot out of range, a
-  /// slot that one row writes and another reads or writes, and entries in the
-  /// buffer of a slot that the route cannot read.
-  Status step(const StepArguments &arguments);
+  /// type, shape, stride or device, null or misaligned memory, a slot out of
+  /// range, a slot that one row writes and another reads or writes, and entries
+  /// in the buffer of a slot that the route cannot read.
+  ///
+  /// On a GPU it returns once its kernels are on the stream. What slots hold is
+  /// not looked at there: a slot out of range, a slot that two rows write, and
+  /// entries that the route does not read are the caller's to avoid.
+  Status step(const StepArguments &arguments, void *stream = nullptr);
+
+  /// Checks arguments like a step, and beyond that, on a GPU, that the driver
+  /// knows their memory; then keeps them for many steps.
+  Result<BoundStep> bind(const StepArguments &arguments);
+
+  struct Impl;
 
 private:
-  struct Impl;
   explicit Decoder(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl;
 };

@@ -17,11 +17,13 @@
 
 namespace ladle {
 
-/// A view of a tensor in host memory. Unsupported is another device or type.
+/// A view of a tensor in the memory of the host or of a CUDA device.
+/// Unsupported is another device or type.
 inline Result<TensorView> fromDLPack(const DLTensor &tensor) {
-  if (tensor.device.device_type != kDLCPU)
+  if (tensor.device.device_type != kDLCPU &&
+      tensor.device.device_type != kDLCUDA)
     return Status(ErrorCode::Unsupported,
-                  "dlpack tensor is not in host memory");
+                  "dlpack tensor is neither in host memory nor on cuda");
   auto is = [&](int code, int bits) {
     return tensor.dtype.code == code && tensor.dtype.bits == bits &&
            tensor.dtype.lanes == 1;
@@ -44,7 +46,9 @@ inline Result<TensorView> fromDLPack(const DLTensor &tensor) {
                   "dlpack tensor is none of f32, bf16, f16, i32, i64, u8");
   TensorView view = TensorView::dense(
       static_cast<char *>(tensor.data) + tensor.byte_offset, *dtype,
-      std::vector<int64_t>(tensor.shape, tensor.shape + tensor.ndim));
+      std::vector<int64_t>(tensor.shape, tensor.shape + tensor.ndim),
+      {static_cast<DeviceKind>(tensor.device.device_type),
+       tensor.device.device_id});
   if (tensor.strides)
     view.strides.assign(tensor.strides, tensor.strides + tensor.ndim);
   return view;
@@ -70,7 +74,8 @@ inline DLTensor toDLPack(TensorView &view) {
   };
   DLTensor tensor{};
   tensor.data = view.data;
-  tensor.device = {kDLCPU, 0};
+  tensor.device = {static_cast<DLDeviceType>(view.device.kind),
+                   view.device.index};
   tensor.ndim = static_cast<int32_t>(view.rank());
   tensor.dtype = type();
   tensor.shape = view.shape.data();

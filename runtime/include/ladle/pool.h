@@ -6,6 +6,12 @@
 // A pool holds, for each slot, one sequence: its states, its carries, a ring of
 // entries that are not folded into the states yet, and a cursor on that ring.
 //
+// The pool of a program for a GPU lies in its memory, cursors and threshold
+// too. Calls that take a stream put their work on it (a CUstream; null is the
+// default stream) and return before it is done, unless they bring something
+// back; on the CPU the stream is ignored. Steps and calls are in order on one
+// stream; on several, order is the caller's task.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef LADLE_POOL_H
@@ -24,9 +30,9 @@ struct PoolOptions {
   /// an absent element is dense (heads × valueSize × keySize), more is padding.
   std::vector<int64_t> slotStrides;
   /// Memory of the caller for each state, [slots, heads, valueSize, keySize]
-  /// with the stride above, aligned to 64 bytes; null or an absent element is
-  /// owned by the pool and zero. The states in it count as histories that have
-  /// begun; `reset` makes them empty.
+  /// with the stride above, aligned to 64 bytes, of the program's device; null
+  /// or an absent element is owned by the pool and zero. The states in it count
+  /// as histories that have begun; `reset` makes them empty.
   std::vector<void *> stateMemory;
   /// What marks a row of a batch as padding: any negative slot if this is
   /// negative, slot 0 if this is 0 (slot 0 is then never used).
@@ -36,7 +42,7 @@ struct PoolOptions {
   int64_t foldThreshold = 0;
 };
 
-/// Where a slot stands on its ring.
+/// Where a slot stands on its ring. On a GPU `epoch` is not counted.
 struct Cursor {
   int64_t base = 0;      ///< ring index of the oldest entry
   int64_t length = 0;    ///< entries that are not folded yet
@@ -70,25 +76,31 @@ public:
 
   int64_t slots() const;
   bool isPadding(int32_t slot) const;
+  DeviceId device() const;
+  /// On a GPU it waits for all work of the device.
   Result<Cursor> cursor(int32_t slot) const;
 
   int64_t foldThreshold() const;
   /// 1 to the capacity, from the next step on. Longer buffers fold with their
   /// next token.
-  Status setFoldThreshold(int64_t m);
+  Status setFoldThreshold(int64_t m, void *stream = nullptr);
 
   /// Makes sequences empty: states and carries zero, no entries. Padding is
   /// skipped, here and in flush.
-  Status reset(std::span<const int32_t> slots);
+  Status reset(std::span<const int32_t> slots, void *stream = nullptr);
 
-  /// Folds all entries of these slots into their states.
-  Status flush(const Program &program, std::span<const int32_t> slots);
+  /// Folds all entries of these slots, which the host names, into their states.
+  Status flush(const Program &program, std::span<const int32_t> slots,
+               void *stream = nullptr);
 
-  /// Copies a sequence after folding its entries.
-  Result<SlotContents> exportSlot(const Program &program, int32_t slot);
+  /// Copies a sequence to the host after folding its entries. Waits for the
+  /// stream.
+  Result<SlotContents> exportSlot(const Program &program, int32_t slot,
+                                  void *stream = nullptr);
   /// Replaces a sequence. Names and shapes must be those of the pool; float
-  /// types are converted.
-  Status importSlot(int32_t slot, const SlotContents &contents);
+  /// types are converted. Waits for the stream.
+  Status importSlot(int32_t slot, const SlotContents &contents,
+                    void *stream = nullptr);
 
   /// The memory of a state, [slots, heads, valueSize, keySize], or of a carry,
   /// [slots, heads, ...]. Without the entries that are not folded yet.

@@ -27,12 +27,18 @@ public:
   static Result<Program> create(ProgramImpl impl);
 
   const Signature &signature() const;
+  /// Where its kernels run, and the memory of its pools and arguments lies.
+  DeviceId device() const;
   /// The route that decodes.
   RouteKind route() const { return chosen; }
   /// All routes that there are kernels for.
   std::vector<RouteKind> routes() const;
   /// The same program decoding by another of its routes, which may take turns
   /// with this one on the same pool. NotFound names the routes there are.
+  ///
+  /// On the CPU kv_only hands rows over to inner once they have folded. On a
+  /// GPU, where the host does not know which have, the caller does it: from the
+  /// step on in which a row would fold, decode by withRoute(Inner).
   Result<Program> withRoute(RouteKind route) const;
   /// L: entries that a slot of the buffer holds. 0 without a buffer.
   int64_t capacity() const;

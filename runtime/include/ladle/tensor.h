@@ -23,9 +23,12 @@ struct TensorView {
   void *data = nullptr;
   DType dtype = DType::F32;
   std::vector<int64_t> shape, strides;
+  /// Where `data` can be read and written.
+  DeviceId device = {};
 
   /// A view of contiguous memory, last dimension fastest.
-  static TensorView dense(void *data, DType dtype, std::vector<int64_t> shape);
+  static TensorView dense(void *data, DType dtype, std::vector<int64_t> shape,
+                          DeviceId device = {});
   template <typename T>
   static TensorView dense(std::vector<T> &values, DType dtype,
                           std::vector<int64_t> shape) {
@@ -46,9 +49,10 @@ struct TensorView {
 /// Strides of contiguous memory, last dimension fastest.
 std::vector<int64_t> denseStrides(std::span<const int64_t> shape);
 
-/// Copies elements, converting between float types (to nearest, ties to even).
-/// Fails if shapes differ, or if one type is a float and the other is not the
-/// same type.
+/// Copies elements, converting between float types (to nearest, ties to even)
+/// and between host and device. Fails if shapes differ, or if one type is a
+/// float and the other is not the same type. With a view on a device it waits
+/// for all work of that device first.
 Status copy(const TensorView &from, const TensorView &to);
 
 /// The elements of a float tensor in the order of its dimensions.

@@ -26,6 +26,19 @@ std::string_view toString(DType dtype);
 int64_t sizeInBytes(DType dtype);
 bool isFloat(DType dtype);
 
+/// What memory belongs to and kernels run on. The numbers are DLPack's.
+enum class DeviceKind : int32_t { Cpu = 1, Cuda = 2 };
+
+struct DeviceId {
+  DeviceKind kind = DeviceKind::Cpu;
+  int32_t index = 0;
+
+  bool operator==(const DeviceId &) const = default;
+};
+
+/// "cpu", "cuda:0".
+std::string toString(DeviceId device);
+
 /// How a decode step uses the history. All routes give the same output from
 /// different bytes and flops. (The compiler's enumerations of the same thing
 /// are called Route and Form.)

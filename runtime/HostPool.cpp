@@ -1,0 +1,116 @@
+//===- HostPool.cpp - a pool in the memory of the host --------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/HostPool.h"
+#include "runtime/KernelCaller.h"
+#include "runtime/Memory.h"
+#include "runtime/Text.h"
+
+#include <cstring>
+
+using namespace ladle;
+
+Result<std::shared_ptr<void>> HostPool::allocate(int64_t bytes) {
+  auto memory = std::make_shared<Memory>();
+  if (!memory->allocate(bytes))
+    return Status(ErrorCode::ResourceExhausted,
+                  "the system does not give so much");
+  void *data = memory->data();
+  return std::shared_ptr<void>(std::move(memory), data);
+}
+
+Status HostPool::checkArray(const Array &) const { return Status(); }
+
+Status HostPool::begin(const Cursor &initial) {
+  cursors.resize(static_cast<size_t>(slots), initial);
+  writers.resize(static_cast<size_t>(slots));
+  return Status();
+}
+
+Result<Cursor> HostPool::readCursor(int32_t slot) const {
+  return cursors[slot];
+}
+
+Status HostPool::writeCursor(int32_t slot, const Cursor &cursor, void *) {
+  cursors[slot] = cursor;
+  return Status();
+}
+
+Status HostPool::clear(const Array &array, int32_t slot, void *) {
+  std::memset(array.slot(slot), 0, static_cast<size_t>(array.slotBytes()));
+  return Status();
+}
+
+Status HostPool::read(const Array &array, int32_t slot, void *to,
+                      void *) const {
+  std::memcpy(to, array.slot(slot), static_cast<size_t>(array.slotBytes()));
+  return Status();
+}
+
+Status HostPool::write(const Array &array, int32_t slot, const void *from,
+                       void *) {
+  std::memcpy(array.slot(slot), from, static_cast<size_t>(array.slotBytes()));
+  return Status();
+}
+
+//===----------------------------------------------------------------------===//
+// Flush
+//===----------------------------------------------------------------------===//
+
+/// The kernels that fold a slot: those of the program's route, or of any other
+/// that shares its entries. kv_only starts from nothing, so it is for slots
+/// without a state.
+static const RouteKernels *findFold(const Program &program,
+                                    const Cursor &cursor) {
+  const ProgramImpl &impl = program.getImpl();
+  const RouteKernels *chosen = impl.find(program.route());
+  bool mayStartEmpty = cursor.epoch == 0;
+  auto suits = [&](const RouteKernels &kernels) {
+    return kernels.usesBuffer &&
+           (kernels.route != RouteKind::KvOnly || mayStartEmpty);
+  };
+  if (suits(*chosen))
+    return chosen;
+  for (const RouteKernels &kernels : impl.routes)
+    if (suits(kernels))
+      return &kernels;
+  return nullptr;
+}
+
+Status HostPool::flush(const Program &program, std::span<const int32_t> flushed,
+                       void *) {
+  std::vector<RowTask> tasks;
+  int64_t step = ++steps;
+  for (int32_t slot : flushed) {
+    if (isPadding(slot))
+      continue;
+    const Cursor &cursor = cursors[slot];
+    bool isRepeated = writers[slot].step == step;
+    if (cursor.length == 0 || isRepeated)
+      continue;
+    writers[slot] = {step, 0};
+    const RouteKernels *kernels = findFold(program, cursor);
+    if (!kernels || program.getImpl().fields != fieldSpecs ||
+        program.capacity() != capacity)
+      return Status(
+          ErrorCode::InvalidArgument,
+          fmt::format("slot {} holds {} entries, which no route of '{}' folds",
+                      slot, cursor.length, program.signature().name));
+    tasks.push_back(
+        {kernels->fold, true, 0, slot, slot, cursor.base, cursor.length});
+  }
+  if (tasks.empty())
+    return Status();
+  ThreadPool &threads = ThreadPool::shared();
+  KernelCaller(program, *this, threads.size())
+      .run(threads, tasks, {0, program.signature().heads});
+  for (const RowTask &task : tasks) {
+    Cursor &cursor = cursors[task.readSlot];
+    cursor = {(task.base + task.length) % capacity, 0, 0, cursor.epoch + 1};
+  }
+  return Status();
+}

@@ -1,0 +1,43 @@
+//===- HostPool.h - a pool in the memory of the host ------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_HOSTPOOL_H
+#define LADLE_RUNTIME_HOSTPOOL_H
+
+#include "runtime/PoolImpl.h"
+
+namespace ladle {
+
+struct HostPool final : Pool::Impl {
+  std::vector<Cursor> cursors;
+
+  /// Which row of which step wrote a slot last, to find rows that collide
+  /// without clearing or sorting anything.
+  struct Writer {
+    int64_t step = 0, row = 0;
+  };
+  std::vector<Writer> writers;
+  int64_t steps = 0;
+
+  Result<std::shared_ptr<void>> allocate(int64_t bytes) override;
+  Status checkArray(const Array &array) const override;
+  Status begin(const Cursor &initial) override;
+  Result<Cursor> readCursor(int32_t slot) const override;
+  Status writeCursor(int32_t slot, const Cursor &cursor, void *) override;
+  Status moveThreshold(void *) override { return Status(); }
+  Status clear(const Array &array, int32_t slot, void *) override;
+  Status flush(const Program &program, std::span<const int32_t> slots,
+               void *) override;
+  Status read(const Array &array, int32_t slot, void *to,
+              void *) const override;
+  Status write(const Array &array, int32_t slot, const void *from,
+               void *) override;
+};
+
+} // namespace ladle
+
+#endif // LADLE_RUNTIME_HOSTPOOL_H

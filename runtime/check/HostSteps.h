@@ -1,0 +1,44 @@
+//===- HostSteps.h - steps on tensors of the host ---------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_CHECK_HOSTSTEPS_H
+#define LADLE_RUNTIME_CHECK_HOSTSTEPS_H
+
+#include "ladle/decode.h"
+#include "ladle/device.h"
+
+#include <optional>
+
+namespace ladle::check {
+
+/// Decodes tensors of the host wherever the program runs: on a GPU it copies
+/// them there and the outputs back, in their strides. For checks.
+class HostSteps {
+public:
+  /// `pool` must outlive it.
+  static Result<HostSteps> create(const Program &program, Pool &pool,
+                                  const DecoderOptions &options = {});
+
+  /// As Decoder::step, but for memory, which is all the host's.
+  Status step(const StepArguments &arguments);
+
+private:
+  HostSteps(const Program &program, Decoder decoder)
+      : program(program), decoder(std::move(decoder)) {}
+  /// Memory of the device with the strides of a view.
+  Result<TensorView> mirror(const std::string &name, const TensorView &view);
+  Status upload(const char *name, std::span<const int32_t> slots,
+                std::span<const int32_t> &on);
+
+  Program program;
+  Decoder decoder;
+  std::map<std::string, DeviceTensor> memory; ///< by name, on the device
+};
+
+} // namespace ladle::check
+
+#endif // LADLE_RUNTIME_CHECK_HOSTSTEPS_H

@@ -1,0 +1,162 @@
+//===- DeviceDecoder.cpp - steps on a GPU ---------------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A step is the kernels of its route and one that moves the cursors, all on one
+// stream. What the host checks, it checks before the first of them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/Arguments.h"
+#include "runtime/DecoderImpl.h"
+#include "runtime/Text.h"
+#include "runtime/cuda/DeviceMemory.h"
+#include "runtime/cuda/KernelArguments.h"
+
+using namespace ladle;
+
+static Status invalid(std::string message) {
+  return Status(ErrorCode::InvalidArgument, std::move(message));
+}
+
+namespace {
+
+class DeviceStep final : public BoundStep::Impl {
+public:
+  DeviceStep(const Program &program, DevicePool &pool)
+      : program(program), pool(pool),
+        route(*this->program.getImpl().find(program.route())),
+        kernels(route, this->program.signature(), pool) {}
+
+  /// Takes over arguments, of 1 row at least.
+  Status fill(const StepArguments &arguments);
+  /// That the driver knows all memory as the device's.
+  Status checkMemory() const;
+
+  Status launch(int64_t count, void *stream) override {
+    if (count == 0)
+      return Status();
+    cuda::CurrentContext current(*pool.code->device.context());
+    return kernels.launch(route.gpu->step, route.usesBuffer, count, stream);
+  }
+  Status setMemory(std::string_view name, void *data) override;
+  Status setSlots(const int32_t *readSlots, const int32_t *writeSlots) override;
+
+private:
+  Program program;
+  DevicePool &pool;
+  const RouteKernels &route;
+  KernelArguments kernels;
+  const int32_t *reads = nullptr, *writes = nullptr;
+};
+
+class DeviceDecoder final : public Decoder::Impl {
+public:
+  DeviceDecoder(const Program &program, DevicePool &pool)
+      : program(program), pool(pool), unbound(program, pool) {}
+
+  int threads() const override { return 0; }
+  Status step(const StepArguments &arguments, void *stream) override {
+    if (Status status = checkSlotCounts(arguments, maxGpuRows); !status)
+      return status;
+    if (arguments.rows == 0)
+      return Status();
+    if (Status status = unbound.fill(arguments); !status)
+      return status;
+    return unbound.launch(arguments.rows, stream);
+  }
+  Result<BoundStep> bind(const StepArguments &arguments) override {
+    if (Status status = checkSlotCounts(arguments, maxGpuRows); !status)
+      return status;
+    if (arguments.rows == 0)
+      return invalid("rows is 0, wanted 1 at least to bind a step");
+    auto step = std::make_unique<DeviceStep>(program, pool);
+    if (Status status = step->fill(arguments); !status)
+      return status;
+    if (Status status = step->checkMemory(); !status)
+      return status;
+    return BoundStep(std::move(step));
+  }
+
+private:
+  Program program;
+  DevicePool &pool;
+  DeviceStep unbound;
+};
+
+} // namespace
+
+Status DeviceStep::setSlots(const int32_t *readSlots,
+                            const int32_t *writeSlots) {
+  if (!writeSlots)
+    writeSlots = readSlots;
+  for (auto [name, slots] :
+       {std::pair("readSlots", readSlots), std::pair("writeSlots", writeSlots)})
+    if (!slots || addressOf(slots) % alignof(int32_t))
+      return invalid(fmt::format("{} is at {}, wanted int32 numbers in memory "
+                                 "of {}",
+                                 name, static_cast<const void *>(slots),
+                                 toString(pool.device)));
+  reads = readSlots;
+  writes = writeSlots;
+  kernels.setSlots(addressOf(readSlots), addressOf(writeSlots));
+  return Status();
+}
+
+Status DeviceStep::fill(const StepArguments &arguments) {
+  rows = arguments.rows;
+  if (Status status = bindArguments(
+          program.signature(), rows, pool.device, arguments.tensors,
+          {kernels.params(), kernels.tokens(), kernels.outputs()});
+      !status)
+    return status;
+  if (Status status = kernels.takeDescriptors(); !status)
+    return status;
+  return setSlots(arguments.readSlots.data(),
+                  arguments.writeSlots.empty() ? nullptr
+                                               : arguments.writeSlots.data());
+}
+
+Status DeviceStep::checkMemory() const {
+  auto check = [&](std::string what, const void *data) {
+    if (pool.code->device.isReachable(data))
+      return Status();
+    return invalid(fmt::format("{} is at {}, which is not memory of {}", what,
+                               data, toString(pool.device)));
+  };
+  if (Status status = check("readSlots", reads); !status)
+    return status;
+  if (Status status = check("writeSlots", writes); !status)
+    return status;
+  for (const KernelArguments::Tensor &tensor : kernels.tensors())
+    if (Status status = check(fmt::format("argument '{}'", tensor.spec->name),
+                              tensor.descriptor->aligned);
+        !status)
+      return status;
+  return Status();
+}
+
+Status DeviceStep::setMemory(std::string_view name, void *data) {
+  for (const KernelArguments::Tensor &tensor : kernels.tensors())
+    if (tensor.spec->name == name)
+      return kernels.setMemory(tensor, data);
+  return Status(
+      ErrorCode::NotFound,
+      fmt::format("'{}' has no argument '{}'", program.signature().name, name));
+}
+
+Result<std::unique_ptr<Decoder::Impl>>
+ladle::makeDeviceDecoder(const Program &program, DevicePool &pool,
+                         const DecoderOptions &options) {
+  int64_t all = program.signature().heads;
+  if (options.headBegin != 0 ||
+      (options.headEnd >= 0 && options.headEnd != all))
+    return Status(ErrorCode::Unsupported,
+                  fmt::format("heads {} to {}, wanted all {}: kernels for {} "
+                              "compute all heads; compile a program of fewer",
+                              options.headBegin, options.headEnd, all,
+                              toString(pool.device)));
+  return std::unique_ptr<Decoder::Impl>(
+      std::make_unique<DeviceDecoder>(program, pool));
+}

@@ -1,0 +1,41 @@
+//===- GpuCode.h - loaded kernels of a program ------------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_CUDA_GPUCODE_H
+#define LADLE_RUNTIME_CUDA_GPUCODE_H
+
+#include "runtime/cuda/Driver.h"
+
+#include <optional>
+#include <vector>
+
+namespace ladle {
+
+/// The kernels of one route.
+struct GpuRoute {
+  std::vector<cuda::Argument> arguments;
+  /// Launched one after the other, they are a step; each leaves the rows of the
+  /// others alone.
+  std::vector<cuda::Kernel> step;
+  /// Folds the rows that have entries. Nothing without a buffer.
+  std::optional<cuda::Kernel> fold;
+};
+
+/// What the routes of a program share.
+struct GpuCode {
+  cuda::Device device;
+  /// Takes read_slots, write_slots, cursors, fold_threshold, pad_slot, and the
+  /// ints rows, capacity and whether rows append; one thread a row.
+  cuda::Kernel advanceCursors;
+};
+
+/// Rows of one launch: blocks along y.
+inline constexpr int64_t maxGpuRows = 65535;
+
+} // namespace ladle
+
+#endif // LADLE_RUNTIME_CUDA_GPUCODE_H

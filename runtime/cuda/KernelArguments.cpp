@@ -1,0 +1,129 @@
+//===- KernelArguments.cpp - what a launch of a step takes ----------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/cuda/KernelArguments.h"
+#include "runtime/Text.h"
+#include "runtime/cuda/DeviceMemory.h"
+
+using namespace ladle;
+using Kind = cuda::Argument::Kind;
+
+/// Dimensions of [heads, dims...] that kernels are told the strides of.
+static size_t toldStrides(const TensorSpec &spec) {
+  return spec.shape.size() - (spec.shape.size() > 1 ? 1 : 0);
+}
+
+KernelArguments::KernelArguments(const RouteKernels &route,
+                                 const Signature &signature,
+                                 const DevicePool &pool)
+    : pool(pool), paramCount(signature.params.size()),
+      tokenCount(signature.tokens.size()) {
+  descriptors.resize(paramCount + tokenCount + signature.outputs.size());
+  add(0);
+  add(0);
+  add(pool.cursors.address());
+  add(pool.thresholds.address());
+  add(static_cast<uint32_t>(pool.padSlot));
+  auto addTensor = [&](const cuda::Argument &argument, const TensorSpec &spec,
+                       size_t descriptor, bool hasRows) {
+    size_t strides = toldStrides(spec) + (hasRows ? 1 : 0);
+    described.push_back({&spec,
+                         std::max(argument.alignment, sizeInBytes(spec.dtype)),
+                         add(0), spec.shape.size() + (hasRows ? 1 : 0), strides,
+                         &descriptors[descriptor]});
+    for (size_t i = 0; i < strides; ++i)
+      add(0);
+  };
+  auto addArray = [&](const Pool::Impl::Array &array) {
+    add(addressOf(array.data));
+    add(static_cast<uint64_t>(array.stride));
+  };
+  for (const cuda::Argument &argument : route.gpu->arguments) {
+    size_t i = argument.index;
+    switch (argument.kind) {
+    case Kind::Param:
+      addTensor(argument, signature.params[i], i, false);
+      break;
+    case Kind::Token:
+      addTensor(argument, signature.tokens[i], paramCount + i, true);
+      break;
+    case Kind::Output:
+      addTensor(argument, signature.outputs[i], paramCount + tokenCount + i,
+                true);
+      break;
+    case Kind::Carry:
+      addArray(pool.carries[i]);
+      break;
+    case Kind::State:
+      addArray(pool.states[i]);
+      break;
+    case Kind::Field:
+      addArray(pool.fields[i]);
+      break;
+    }
+  }
+  for (uint64_t &value : values)
+    addresses.push_back(&value);
+  cursorAddresses.assign(addresses.begin(), addresses.begin() + 5);
+  for (int32_t &integer : cursorIntegers)
+    cursorAddresses.push_back(&integer);
+  cursorIntegers[1] = static_cast<int32_t>(pool.capacity);
+}
+
+size_t KernelArguments::add(uint64_t value) {
+  values.push_back(value);
+  return values.size() - 1;
+}
+
+Status KernelArguments::setMemory(const Tensor &tensor, const void *data) {
+  if (addressOf(data) % static_cast<uint64_t>(tensor.alignment))
+    return Status(ErrorCode::InvalidArgument,
+                  fmt::format("argument '{}' is at {}, which is not a multiple "
+                              "of {} bytes",
+                              tensor.spec->name, data, tensor.alignment));
+  values[tensor.value] = addressOf(data);
+  return Status();
+}
+
+Status KernelArguments::takeDescriptors() {
+  for (const Tensor &tensor : described) {
+    const MemoryDescriptor &memory = *tensor.descriptor;
+    if (Status status = setMemory(tensor, memory.aligned); !status)
+      return status;
+    const int64_t *sizes = memory.sizesAndStrides;
+    const int64_t *strides = sizes + tensor.rank;
+    int64_t element = sizeInBytes(tensor.spec->dtype);
+    for (size_t i = 0; i < tensor.strides; ++i) {
+      if (sizes[i] > 1 && strides[i] * element % tensor.alignment)
+        return Status(ErrorCode::InvalidArgument,
+                      fmt::format("argument '{}' has stride {} along dimension "
+                                  "{}, wanted a multiple of {}",
+                                  tensor.spec->name, strides[i], i,
+                                  tensor.alignment / element));
+      values[tensor.value + 1 + i] = static_cast<uint64_t>(strides[i]);
+    }
+  }
+  return Status();
+}
+
+Status KernelArguments::launch(std::span<const cuda::Kernel> kernels,
+                               bool appends, int64_t rows, void *stream) {
+  for (const cuda::Kernel &kernel : kernels)
+    if (Status status = kernel.launchRows(rows, addresses.data(), stream);
+        !status)
+      return status;
+  // Without a buffer all cursors stay at nothing.
+  if (pool.capacity == 0)
+    return Status();
+  cursorIntegers[0] = static_cast<int32_t>(rows);
+  cursorIntegers[2] = appends ? 1 : 0;
+  const cuda::Kernel &advance = pool.code->advanceCursors;
+  unsigned threads = advance.info().threads;
+  return advance.launch(
+      {(static_cast<unsigned>(rows) + threads - 1) / threads, 1, 1},
+      {threads, 1, 1}, cursorAddresses.data(), stream);
+}

@@ -1,0 +1,74 @@
+//===- KernelArguments.h - what a launch of a step takes --------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The values of all arguments and their addresses, laid out once: a step fills
+// in what has changed and launches.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_CUDA_KERNELARGUMENTS_H
+#define LADLE_RUNTIME_CUDA_KERNELARGUMENTS_H
+
+#include "runtime/cuda/DevicePool.h"
+
+namespace ladle {
+
+class KernelArguments {
+public:
+  /// Parameters, tokens and outputs are null until they are described. `pool`
+  /// must outlive this.
+  KernelArguments(const RouteKernels &route, const Signature &signature,
+                  const DevicePool &pool);
+  KernelArguments(const KernelArguments &) = delete;
+
+  /// A parameter, token or output.
+  struct Tensor {
+    const TensorSpec *spec;
+    int64_t alignment; ///< bytes, of the address and of the strides
+    size_t value;      ///< of the address; the strides follow it
+    size_t rank;       ///< of the descriptor, with the rows
+    size_t strides;    ///< that kernels are told
+    const MemoryDescriptor *descriptor; ///< the caller's
+  };
+  std::span<MemoryDescriptor> params() {
+    return {descriptors.data(), paramCount};
+  }
+  std::span<MemoryDescriptor> tokens() {
+    return {descriptors.data() + paramCount, tokenCount};
+  }
+  std::span<MemoryDescriptor> outputs() {
+    return std::span(descriptors).subspan(paramCount + tokenCount);
+  }
+  /// Takes over what is in the descriptors; InvalidArgument if the kernels want
+  /// more alignment.
+  Status takeDescriptors();
+  Status setMemory(const Tensor &tensor, const void *data);
+  std::span<const Tensor> tensors() const { return described; }
+
+  void setSlots(uint64_t readSlots, uint64_t writeSlots) {
+    values[0] = readSlots;
+    values[1] = writeSlots;
+  }
+
+  /// The kernels of a step, or the fold, and the move of the cursors. The
+  /// context is current.
+  Status launch(std::span<const cuda::Kernel> kernels, bool appends,
+                int64_t rows, void *stream);
+
+private:
+  size_t add(uint64_t value);
+
+  const DevicePool &pool;
+  size_t paramCount, tokenCount;
+  std::vector<MemoryDescriptor> descriptors;
+  std::vector<Tensor> described;
+  std::vector<uint64_t> values;
+  std::vector<void *> addresses, cursorAddresses;
+  int32_t cursorIntegers[3] = {}; ///< rows, capacity, whether rows append
+};
+
+} // namespace ladle
+
+#endif // LADLE_RUNTIME_CUDA_KERNELARGUMENTS_H

@@ -1,0 +1,51 @@
+//===- KernelInfo.h - what a launcher knows of a GPU kernel -----*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The interface between generated kernels and who launches them.
+//
+// A kernel's grid is (gridBlocks, rows), its block (threads). It takes
+//
+// - const int *read_slots, *write_slots [rows]
+// - int *cursors [slots, 2]: base and length of each slot's ring
+// - const int *fold_threshold [1], int pad_slot
+// - for each Argument a pointer, then int64 strides in elements: of a parameter
+//   [heads, dims...], token or output [rows, heads, dims...] all but the
+//   last of [.., D]; of a carry, state or field the one of its slots
+//
+// It leaves the cursors as they are; they move in a kernel of the runtime.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_CUDA_KERNELINFO_H
+#define LADLE_RUNTIME_CUDA_KERNELINFO_H
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace ladle::cuda {
+
+/// A tensor argument of the kernels.
+struct Argument {
+  enum class Kind { Param, Token, Carry, State, Field, Output } kind;
+  size_t index; ///< among those of its kind
+  /// Bytes that the address of a parameter, token or output, and each of its
+  /// strides, is a multiple of; 0 is the size of an element.
+  int64_t alignment = 0;
+};
+
+struct KernelInfo {
+  std::string name;
+  unsigned gridBlocks = 1, threads = 1;
+  /// Of dynamic shared memory a block.
+  unsigned sharedBytes = 0;
+  /// May start before the kernel ahead of it has ended, for whose end it waits
+  /// itself (griddepcontrol.wait, sm_90 on).
+  bool programmatic = false;
+};
+
+} // namespace ladle::cuda
+
+#endif // LADLE_RUNTIME_CUDA_KERNELINFO_H

@@ -1,0 +1,25 @@
+//===- BuildGpuProgram.h - from a module to CUDA text -----------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_JIT_BUILDGPUPROGRAM_H
+#define LADLE_RUNTIME_JIT_BUILDGPUPROGRAM_H
+
+#include "passes/Passes.h"
+#include "passes/Pipelines.h"
+#include "runtime/jit/GpuProgram.h"
+
+namespace ladle::jit {
+
+/// Lowers an elaborated module as far as CUDA C++. Emits what is wrong.
+llvm::LogicalResult buildGpuProgram(mlir::ModuleOp module,
+                                    const DecodePipelineOptions &options,
+                                    const ConvertLadleToGPUOptions &lowering,
+                                    GpuProgram &program);
+
+} // namespace ladle::jit
+
+#endif // LADLE_RUNTIME_JIT_BUILDGPUPROGRAM_H

@@ -1,0 +1,68 @@
+//===- Target.h - what kernels are compiled for and run on ------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_JIT_TARGET_H
+#define LADLE_RUNTIME_JIT_TARGET_H
+
+#include "codegen/DiskCache.h"
+#include "codegen/cpu/ObjectLoader.h"
+#include "codegen/cuda/Nvrtc.h"
+#include "runtime/cuda/GpuCode.h"
+#include "runtime/jit/Compiler.h"
+#include "llvm/Support/JSON.h"
+
+namespace ladle::jit {
+
+/// The kernels of one route in memory, of the host or of a device.
+struct LoadedRoute {
+  RouteObject object;
+  LoadedObject code;
+  std::shared_ptr<const GpuRoute> gpu;
+  bool cached = false;
+  double milliseconds = 0;
+};
+
+class Target {
+public:
+  /// By the options' `target`. NotFound says what cuda lacks; for "auto" that
+  /// is `note()` of the CPU.
+  static Result<Target> choose(const CompileOptions &options);
+
+  bool isGpu() const { return device.has_value(); }
+  const std::string &note() const { return reason; }
+  /// Since it was chosen, without what opening the device took.
+  double milliseconds() const {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start)
+        .count();
+  }
+  /// All that code depends on besides the source and its options.
+  const std::vector<std::string> &keyParts() const { return parts; }
+
+  /// Not for several threads with one compiler.
+  Result<RouteObject> compile(RouteKind route, Compiler &compiler) const;
+  Result<LoadedRoute> load(RouteObject object) const;
+  /// What the routes of a program share, from the cache or compiled; null for
+  /// the CPU.
+  Result<std::shared_ptr<const GpuCode>> shared(const DiskCache &cache) const;
+  /// Adds what a manifest says of the target.
+  void describe(llvm::json::Object &manifest) const;
+
+private:
+  using Clock = std::chrono::steady_clock;
+  Result<std::string> makeCubin(llvm::StringRef text,
+                                llvm::StringRef name) const;
+
+  Clock::time_point start = Clock::now();
+  std::string reason;
+  std::vector<std::string> parts;
+  std::optional<cuda::Device> device;
+  std::optional<Nvrtc> nvrtc;
+};
+
+} // namespace ladle::jit
+
+#endif // LADLE_RUNTIME_JIT_TARGET_H

@@ -1,0 +1,15 @@
+# Writes OUTPUT, C++ that holds the texts of TABLES.
+set(text "#include <cstddef>\nnamespace ladle::tune {\n")
+string(APPEND text "extern const char *const builtInTables[];\n")
+string(APPEND text "extern const std::size_t builtInTableCount;\n")
+string(APPEND text "const char *const builtInTables[] = {\n")
+set(count 0)
+foreach(table ${TABLES})
+  file(READ ${table} contents)
+  # A literal may be long but not without end: one a line.
+  string(REPLACE "\n" ")json\"\n\"\\n\" R\"json(" contents "${contents}")
+  string(APPEND text "R\"json(${contents})json\",\n")
+  math(EXPR count "${count} + 1")
+endforeach()
+string(APPEND text "};\nconst std::size_t builtInTableCount = ${count};\n}\n")
+file(WRITE ${OUTPUT} "${text}")

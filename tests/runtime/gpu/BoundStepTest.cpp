@@ -1,0 +1,173 @@
+//===- BoundStepTest.cpp - steps that are bound once, and graphs ----------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/cuda/Driver.h"
+#include "tests/runtime/gpu/Gpu.h"
+
+using namespace ladle;
+using namespace ladle::test;
+using Catch::Contains;
+
+namespace {
+/// A program on the device with tensors, and the CPU's answers beside it.
+struct Fixture {
+  Program program = tinyProgram(), host = tinyProgram("inner", "cpu");
+  Pool pool = makePool(program, 4), hostPool = makePool(host, 4);
+  Decoder decoder = need(Decoder::create(program, pool));
+  Decoder reference = need(Decoder::create(host, hostPool));
+  Tensors tensors{program, 3}, expected{host, 3};
+
+  void fill(int32_t token) {
+    for (Tensors *each : {&tensors, &expected})
+      each->fill({1, 2, 3}, {token, token + 5, token + 9});
+  }
+  void setSlots(const std::vector<int32_t> &reads,
+                const std::vector<int32_t> &writes = {}) {
+    for (Tensors *each : {&tensors, &expected})
+      each->setSlots(reads, writes);
+  }
+  void compare(int64_t rows = 3) {
+    need(reference.step(expected.arguments));
+    for (int64_t row = 0; row < rows; ++row) {
+      CAPTURE(row);
+      std::vector<float> got = tensors.output(row),
+                         wanted = expected.output(row);
+      for (size_t i = 0; i < got.size(); ++i)
+        REQUIRE(got[i] == Approx(wanted[i]).margin(1e-5));
+    }
+  }
+};
+} // namespace
+
+TEST_CASE("a bound step reads slots and tensors when it runs") {
+  if (!hasGpu())
+    return;
+  Fixture f;
+  f.fill(0);
+  BoundStep step = need(f.decoder.bind(f.tensors.arguments));
+  for (int32_t token = 0; token < 6; ++token) {
+    CAPTURE(token);
+    f.fill(token);
+    f.setSlots(token % 2 ? std::vector<int32_t>{1, -1, 0}
+                         : std::vector<int32_t>{0, 1, 2});
+    need(step.launch());
+    f.compare();
+  }
+  CHECK(step.rows() == 3);
+}
+
+TEST_CASE("a bound step decodes its first rows alone") {
+  if (!hasGpu())
+    return;
+  Fixture f;
+  for (Decoder *decoder : {&f.decoder, &f.reference}) {
+    Tensors &tensors = decoder == &f.decoder ? f.tensors : f.expected;
+    f.fill(0);
+    BoundStep step = need(decoder->bind(tensors.arguments));
+    need(step.launch(2, nullptr));
+    need(step.launch(0, nullptr));
+    CHECK(tensors.output(1) !=
+          std::vector<float>(tensors.output(1).size(), 99));
+    CHECK(tensors.output(2) ==
+          std::vector<float>(tensors.output(2).size(), 99));
+    Pool &pool = decoder == &f.decoder ? f.pool : f.hostPool;
+    CHECK(need(pool.cursor(1)).length == 1);
+    CHECK(need(pool.cursor(2)).length == 0);
+    CHECK(step.launch(4, nullptr).message() ==
+          "rows is 4, wanted 0 to 3, the rows that the step was bound to");
+  }
+}
+
+TEST_CASE("a bound step takes other memory") {
+  if (!hasGpu())
+    return;
+  Fixture f;
+  f.fill(0);
+  BoundStep step = need(f.decoder.bind(f.tensors.arguments));
+  Tensors other(f.program, 3);
+  other.fill({1, 2, 3}, {0, 5, 9});
+  other.setSlots({3, 2, 1});
+  for (const auto &[name, view] : other.arguments.tensors)
+    need(step.setMemory(name, view.data));
+  need(step.setSlots(other.arguments.readSlots.data(), nullptr));
+  need(step.launch());
+  need(synchronize(gpu));
+  CHECK(need(f.pool.cursor(3)).length == 1);
+  CHECK(need(f.pool.cursor(0)).length == 0);
+  CHECK(f.tensors.output(0) ==
+        std::vector<float>(f.tensors.output(0).size(), 99));
+  CHECK(other.output(0) != f.tensors.output(0));
+  CHECK(step.setMemory("x", other.arguments.tensors["q"].data).message() ==
+        "'gated_delta_rule' has no argument 'x'");
+  CHECK(step.setMemory("q", nullptr).message() == "argument 'q' is null");
+  CHECK_THAT(
+      step.setMemory("q",
+                     static_cast<char *>(other.arguments.tensors["q"].data) + 1)
+          .message(),
+      Contains("argument 'q' is at") && Contains("not a multiple of 2 bytes"));
+}
+
+TEST_CASE("a graph replays steps while slots change and cursors move") {
+  if (!hasGpu())
+    return;
+  Fixture f;
+  f.setSlots({0, 1, 2}, {0, 1, 2});
+  f.fill(0);
+  BoundStep step = need(f.decoder.bind(f.tensors.arguments));
+  auto device = need(cuda::Device::shared());
+  auto graph = need(cuda::Graph::record(
+      device, [&] { return step.launch(device.stream()); }));
+  CHECK(need(f.pool.cursor(0)).length == 0);
+  const std::vector<std::vector<int32_t>> reads{
+      {0, 1, 2}, {0, 2, -1}, {0, 1, 2}, {0, -1, -1}, {1, 0, 3}, {3, 1, 0}};
+  for (int32_t token = 0; token < 12; ++token) {
+    CAPTURE(token);
+    f.fill(token);
+    std::vector<int32_t> slots = reads[token % reads.size()], writes = slots;
+    if (token == 7)
+      writes[1] = 3; // {0, 2, -1} writes {0, 3, -1}
+    f.setSlots(slots, writes);
+    need(graph.replay());
+    need(device.synchronize());
+    f.compare();
+    for (int32_t slot = 0; slot < 4; ++slot) {
+      CAPTURE(slot);
+      CHECK(need(f.pool.cursor(slot)).length ==
+            need(f.hostPool.cursor(slot)).length);
+      CHECK(need(f.pool.cursor(slot)).base ==
+            need(f.hostPool.cursor(slot)).base);
+    }
+  }
+}
+
+TEST_CASE("a step is launches alone, and does not wait for them") {
+  if (!hasGpu() || !emulatedGpu())
+    return;
+  Fixture f;
+  f.fill(0);
+  BoundStep step = need(f.decoder.bind(f.tensors.arguments));
+  auto device = need(cuda::Device::shared());
+  emulatedGpu()->takeCalls();
+  emulatedGpu()->takeLaunches();
+  need(step.launch(device.stream()));
+  for (const std::string &call : emulatedGpu()->takeCalls())
+    CHECK_THAT(call, Catch::StartsWith("cuLaunchKernel"));
+  std::vector<EmulatedGpu::Launch> launches = emulatedGpu()->takeLaunches();
+  REQUIRE(launches.size() >= 2);
+  for (const EmulatedGpu::Launch &launch : launches)
+    CHECK(launch.stream == device.stream());
+  CHECK_THAT(launches.front().kernel, Contains("inner_decode"));
+  CHECK(launches.front().grid[1] == 3);
+  CHECK(launches.back().kernel == "ladle_advance_cursors");
+  CHECK(launches.back().isProgrammatic);
+  CHECK(launches.back().grid[0] == 1);
+  // An ordinary step does the same.
+  need(f.decoder.step(f.tensors.arguments, device.stream()));
+  for (const std::string &call : emulatedGpu()->takeCalls())
+    CHECK_THAT(call, Catch::StartsWith("cuLaunchKernel"));
+  CHECK(emulatedGpu()->takeLaunches().size() == launches.size());
+}

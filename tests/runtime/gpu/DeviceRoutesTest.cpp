@@ -1,0 +1,97 @@
+//===- DeviceRoutesTest.cpp - routes on a GPU against the oracle ----------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Whole sequences through Program, Pool and Decoder, as on the CPU: rows at
+// different fills, padding, resets, slots that are read and others written.
+//
+//===----------------------------------------------------------------------===//
+
+#include "tests/numerics/Requests.h"
+#include "tests/runtime/gpu/Gpu.h"
+
+using namespace ladle;
+using namespace ladle::test;
+using check::CheckCase;
+
+static void checkOn(const std::string &model, const std::string &text) {
+  CAPTURE(text);
+  check::CheckRequest request = requestOf(model);
+  request.target = "cuda";
+  requirePassed(request, {need(CheckCase::parse(text))});
+}
+
+TEST_CASE("recurrent, with everything that moves") {
+  if (hasGpu())
+    checkOn("gated_delta_rule", "route=recurrent,rows=3,tokens=8,staggered=1,"
+                                "moves=1,pads=1,resets=1,padding=32,seed=3");
+}
+
+TEST_CASE("inner, with everything that moves") {
+  if (!hasGpu())
+    return;
+  // Slot 0 marks padding with even seeds, any negative one with odd ones.
+  for (const char *seed : {"2", "3"})
+    checkOn("gated_delta_rule",
+            std::string("route=inner,L=4,m=3,rows=3,tokens=14,staggered=1,"
+                        "moves=1,pads=1,resets=1,padding=32,seed=") +
+                seed);
+}
+
+TEST_CASE("a fold with every token, and one when the buffer is full") {
+  if (!hasGpu())
+    return;
+  checkOn("gated_delta_rule", "route=inner,L=4,m=1,rows=2,tokens=5");
+  checkOn("gated_delta_rule", "route=inner,L=4,m=4,rows=2,tokens=11,packed=1");
+}
+
+TEST_CASE("narrow states and entries") {
+  if (hasGpu())
+    checkOn("gated_delta_net", "route=inner,state=bf16,entries=bf16,L=4,m=4,"
+                               "rows=2,tokens=10,staggered=1,pads=1");
+}
+
+TEST_CASE("carries and routes other than inner") {
+  if (!hasGpu())
+    return;
+  checkOn("mamba3", "route=outer,L=4,m=3,rows=2,tokens=8,staggered=1,moves=1,"
+                    "resets=1,seed=5");
+  checkOn("gla", "route=adjoint,L=4,m=3,rows=2,tokens=8,staggered=1,pads=1");
+}
+
+TEST_CASE("kv_only, as long as nothing folds") {
+  if (hasGpu())
+    checkOn("gated_delta_rule",
+            "route=kv_only,L=16,m=16,rows=2,tokens=9,staggered=1,resets=1");
+}
+
+TEST_CASE("the host hands rows from kv_only to inner, and from there on") {
+  if (!hasGpu())
+    return;
+  Program kvOnly = tinyProgram("kv_only"),
+          cpuInner = tinyProgram("inner", "cpu");
+  Program inner = need(kvOnly.withRoute(RouteKind::Inner));
+  Program recurrent = need(kvOnly.withRoute(RouteKind::Recurrent));
+  Pool pool = makePool(kvOnly, 2), expected = makePool(cpuInner, 2);
+  Decoder decoders[3] = {need(Decoder::create(kvOnly, pool)),
+                         need(Decoder::create(inner, pool)),
+                         need(Decoder::create(recurrent, pool))};
+  Decoder reference = need(Decoder::create(cpuInner, expected));
+  Tensors tensors(kvOnly, 2), host(cpuInner, 2);
+  for (int32_t token = 0; token < 12; ++token) {
+    CAPTURE(token);
+    tensors.fill({1, 2}, {token, token});
+    host.fill({1, 2}, {token, token});
+    // The fourth token folds, by kv_only itself; the tenth comes after a flush.
+    if (token == 9)
+      need(pool.flush(inner, std::vector<int32_t>{0, 1}));
+    need(decoders[token < 4 ? 0 : token < 9 ? 1 : 2].step(tensors.arguments));
+    need(reference.step(host.arguments));
+    for (int64_t row : {0, 1}) {
+      std::vector<float> got = tensors.output(row), wanted = host.output(row);
+      for (size_t i = 0; i < got.size(); ++i)
+        REQUIRE(got[i] == Approx(wanted[i]).margin(1e-5));
+    }
+  }
+}
