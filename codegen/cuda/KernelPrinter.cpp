@@ -213,8 +213,6 @@ LogicalResult KernelPrinter::print(gpu::GPUFuncOp kernel) {
   if (failed(printSignature(kernel)))
     return failure();
   os.indent();
-  if (kernel->hasAttr("ladle.programmatic"))
-    os << "grid_dependency_wait();\n";
   if (failed(printShared(kernel)) ||
       failed(printBlock(kernel.getBody().front())))
     return failure();
@@ -471,14 +469,15 @@ LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
     return where == "0" ? texts[memref] : texts[memref] + " + " + where;
   };
   std::string operands =
-      formatv("{0}, {1}, {2}, {3}", texts[copy.getTagMemRef()],
-              pointer(to, copy.getDstIndices()),
+      formatv("{0}, {1}, {2}", pointer(to, copy.getDstIndices()),
               pointer(from, copy.getSrcIndices()), use(copy.getNumElements()));
   if (copy.isStrided())
     os << formatv("copy_rows({0}, {1}, {2});\n", operands,
                   use(copy.getStride()), use(copy.getNumElementsPerStride()));
   else
-    os << "copy(" << operands << ");\n";
+    os << formatv("copy{0}({1}, {2});\n",
+                  copy->hasAttr("nontemporal") ? "_streaming" : "",
+                  texts[copy.getTagMemRef()], operands);
   return success();
 }
 
@@ -508,7 +507,14 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
           [&](auto size) { return dimension("gridDim", size.getDimension()); })
       .Case<memref::DmaStartOp>([&](auto copy) { return printCopy(copy); })
       .Case<memref::DmaWaitOp>([&](auto wait) {
-        os << "copy_wait(" << texts[wait.getTagMemRef()] << ");\n";
+        // Rows are waited for apart, by those who copied them.
+        Value tag = wait.getTagMemRef();
+        if (llvm::any_of(tag.getUsers(), [](Operation *user) {
+              auto copy = dyn_cast<memref::DmaStartOp>(user);
+              return copy && copy.isStrided();
+            }))
+          os << "copy_rows_wait();\n";
+        os << "copy_wait(" << texts[tag] << ");\n";
         return success();
       })
       .Case<memref::LoadOp>([&](auto load) {

@@ -306,25 +306,13 @@ LADLE_INLINE void block_barrier() { __syncthreads(); }
 
 // A block counts its copies with one word of shared memory. All threads call
 // these alike; addresses and sizes are multiples of 16 bytes. On Hopper and
-// later one thread starts a bulk copy, before that every thread copies a part.
+// later one thread starts a bulk copy; before that, and where pieces are small,
+// every thread copies a part.
 
 #ifdef LADLE_EMULATION
 inline void copy_init(long long *copies) {
   if (threadIdx.x == 0)
     *copies = 0;
-}
-
-/// `count` elements, `each` of them every `stride`.
-template <class T>
-inline void copy_rows(long long *copies, T *to, const T *from, int count,
-                      int stride, int each) {
-  ladle::emulation::check_copy(to, from, each * sizeof(T));
-  ladle::emulation::check_copy(to, from, stride * sizeof(T));
-  if (threadIdx.x != 0)
-    return;
-  for (int i = 0; i < count; i += each)
-    std::memcpy(to + i, from + static_cast<long long>(i / each) * stride,
-                each * sizeof(T));
 }
 
 template <class T>
@@ -333,12 +321,25 @@ inline void copy(long long *copies, T *to, const T *from, int count) {
   if (threadIdx.x == 0 && count > 0)
     std::memcpy(to, from, count * sizeof(T));
 }
+template <class T>
+inline void copy_streaming(long long *copies, T *to, const T *from, int count) {
+  copy(copies, to, from, count);
+}
+
+template <class T>
+inline void copy_rows(T *to, const T *from, int count, int stride, int each) {
+  ladle::emulation::check_copy(to, from, each * sizeof(T));
+  ladle::emulation::check_copy(to, from, stride * sizeof(T));
+  constexpr int part = 16 / sizeof(T);
+  for (int i = threadIdx.x * part; i < count; i += blockDim.x * part)
+    std::memcpy(to + i,
+                from + static_cast<long long>(i / each) * stride + i % each, 16);
+}
 
 inline void copy_wait(long long *copies, int line = __builtin_LINE()) {
   __syncthreads(line);
 }
-
-inline void grid_dependency_wait() {}
+inline void copy_rows_wait(int line = __builtin_LINE()) { __syncthreads(line); }
 
 #define LADLE_DYNAMIC_SHARED(NAME, BYTES)                                      \
   __shared__ __align__(128) unsigned char NAME[BYTES]
@@ -348,27 +349,19 @@ LADLE_INLINE unsigned shared_address(const void *p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-/// By one thread. The copies counted so far are not over before it is.
-LADLE_INLINE void bulk_copy(long long *copies, void *to, const void *from,
-                            unsigned bytes) {
-  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
-               :
-               : "r"(shared_address(copies)), "r"(bytes)
-               : "memory");
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1], %2, [%3];"
-      :
-      : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)),
-        "r"(bytes), "r"(shared_address(copies))
-      : "memory");
-}
-#else
 LADLE_INLINE void copy_16_bytes(void *to, const void *from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                :
                : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from))
+               : "memory");
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+/// Before a copy is started: the copies counted so far are not over before it.
+LADLE_INLINE void count_copy(long long *copies, unsigned bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+               :
+               : "r"(shared_address(copies)), "r"(bytes)
                : "memory");
 }
 #endif
@@ -386,48 +379,77 @@ LADLE_INLINE void copy_init(long long *copies) {
 #endif
 }
 
+/// `count` elements, each `each` of them `stride` apart.
+template <class T>
+LADLE_INLINE void copy_rows(T *to, const T *from, int count, int stride,
+                            int each) {
+  constexpr int part = 16 / sizeof(T);
+  for (int i = threadIdx.x * part; i < count; i += blockDim.x * part)
+    ladle_detail::copy_16_bytes(to + i, from + i / each * stride + i % each);
+}
+
 /// `count` elements.
 template <class T>
 LADLE_INLINE void copy(long long *copies, T *to, const T *from, int count) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (threadIdx.x == 0 && count > 0)
-    ladle_detail::bulk_copy(copies, to, from, count * sizeof(T));
+  if (threadIdx.x == 0 && count > 0) {
+    const unsigned bytes = count * sizeof(T);
+    ladle_detail::count_copy(copies, bytes);
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+        "[%0], [%1], %2, [%3];"
+        :
+        : "r"(ladle_detail::shared_address(to)),
+          "l"(__cvta_generic_to_global(from)), "r"(bytes),
+          "r"(ladle_detail::shared_address(copies))
+        : "memory");
+  }
 #else
-  constexpr int each = 16 / sizeof(T);
-  for (int i = threadIdx.x * each; i < count; i += blockDim.x * each)
-    ladle_detail::copy_16_bytes(to + i, from + i);
+  copy_rows(to, from, count, 1 << 30, 1 << 30);
 #endif
 }
 
-/// `count` elements, `each` of them every `stride`.
+/// The same for what is read once: the L2 cache drops it first, and keeps what
+/// the next kernels read.
 template <class T>
-LADLE_INLINE void copy_rows(long long *copies, T *to, const T *from, int count,
-                            int stride, int each) {
+LADLE_INLINE void copy_streaming(long long *copies, T *to, const T *from,
+                                 int count) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (threadIdx.x < 32)
-    for (int i = threadIdx.x * each; i < count; i += 32 * each)
-      ladle_detail::bulk_copy(copies, to + i, from + i / each * stride,
-                              each * sizeof(T));
+  if (threadIdx.x == 0 && count > 0) {
+    const unsigned bytes = count * sizeof(T);
+    unsigned long long policy;
+    ladle_detail::count_copy(copies, bytes);
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;"
+                 : "=l"(policy));
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1], %2, [%3], %4;"
+        :
+        : "r"(ladle_detail::shared_address(to)),
+          "l"(__cvta_generic_to_global(from)), "r"(bytes),
+          "r"(ladle_detail::shared_address(copies)), "l"(policy)
+        : "memory");
+  }
 #else
-  constexpr int part = 16 / sizeof(T);
-  for (int i = threadIdx.x * part; i < count; i += blockDim.x * part)
-    ladle_detail::copy_16_bytes(to + i, from + i / each * stride + i % each);
+  copy(copies, to, from, count);
 #endif
 }
 
-/// All copies of the block are there, for all threads. Once a block.
+/// All rows that were copied are there, for all threads.
+LADLE_INLINE void copy_rows_wait() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  __syncthreads();
+}
+
+/// All copies that were counted are there, for all threads. Once a block.
 LADLE_INLINE void copy_wait(long long *copies) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const unsigned address = ladle_detail::shared_address(copies);
-  if (threadIdx.x < 32) {
-    // What the lanes have started is counted before the phase may end.
-    __syncwarp();
-    if (threadIdx.x == 0)
-      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
-                   :
-                   : "r"(address)
-                   : "memory");
-  }
+  if (threadIdx.x == 0)
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+                 :
+                 : "r"(address)
+                 : "memory");
   unsigned isOver;
   do {
     asm volatile("{\n"
@@ -440,17 +462,7 @@ LADLE_INLINE void copy_wait(long long *copies) {
                  : "memory");
   } while (!isOver);
 #else
-  asm volatile("cp.async.wait_all;" ::: "memory");
-  __syncthreads();
-#endif
-}
-
-/// Lets the next kernel of the stream start its blocks, and waits for the end
-/// of the one before: where both allow it, nothing is lost between them.
-LADLE_INLINE void grid_dependency_wait() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
+  copy_rows_wait();
 #endif
 }
 

@@ -54,7 +54,6 @@ void GpuKernel::createFunction() {
   function.setKnownBlockSizeAttr(
       b.getDenseI32ArrayAttr({static_cast<int32_t>(schedule.threads), 1, 1}));
   function->setAttr(kGridBlocksAttr, b.getIndexAttr(heads / headGroup * tiles));
-  function->setAttr(kProgrammaticAttr, b.getUnitAttr());
   Block &entry = function.getBody().front();
   for (auto [i, name] : llvm::enumerate(names))
     function.setArgAttr(i, kNameAttr, b.getStringAttr(name));

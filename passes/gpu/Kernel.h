@@ -28,6 +28,7 @@
 
 #include "dialect/LadleOps.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "passes/build/MemoryLayout.h"
 #include "llvm/ADT/MapVector.h"
@@ -101,7 +102,8 @@ private:
   void stageEntries();
   void stageField(mlir::Value buffer, size_t index);
   bool isStaged(FieldAttr field) const;
-  void startCopy(mlir::Value from, llvm::ArrayRef<mlir::Value> at,
+  mlir::memref::DmaStartOp
+  startCopy(mlir::Value from, llvm::ArrayRef<mlir::Value> at,
                  mlir::Value to, mlir::Value toRow, mlir::Value count,
                  int64_t stride, int64_t each);
   void copyByThreads(mlir::Value count, int64_t each,

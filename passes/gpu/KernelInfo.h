@@ -20,9 +20,6 @@ inline constexpr llvm::StringLiteral kGridBlocksAttr = "ladle.grid_blocks";
 inline constexpr llvm::StringLiteral kNameAttr = "ladle.name";
 /// On an argument: bytes that its address and its strides are multiples of.
 inline constexpr llvm::StringLiteral kAlignmentAttr = "ladle.alignment";
-/// On a kernel: it waits itself for the kernel before it, and may be started
-/// early.
-inline constexpr llvm::StringLiteral kProgrammaticAttr = "ladle.programmatic";
 
 } // namespace ladle
 

@@ -31,7 +31,8 @@ bool GpuKernel::isStaged(FieldAttr field) const {
 
 /// Starts a bulk copy of `count` elements to the start of row `toRow`; with a
 /// stride, of `each` elements that lie so far apart.
-void GpuKernel::startCopy(Value from, ArrayRef<Value> at, Value to, Value toRow,
+memref::DmaStartOp
+GpuKernel::startCopy(Value from, ArrayRef<Value> at, Value to, Value toRow,
                           Value count, int64_t stride, int64_t each) {
   Value zero = constantIndex(0);
   Value farther, few;
@@ -39,8 +40,9 @@ void GpuKernel::startCopy(Value from, ArrayRef<Value> at, Value to, Value toRow,
     farther = constantIndex(stride);
     few = constantIndex(each);
   }
-  memref::DmaStartOp::create(b, from, at, to, ValueRange{toRow, zero}, count,
-                             copies, ValueRange{zero}, farther, few);
+  return memref::DmaStartOp::create(b, from, at, to, ValueRange{toRow, zero},
+                                    count, copies, ValueRange{zero}, farther,
+                                    few);
 }
 
 /// Calls `copy` for every element of `count` rows of `each`, with the row and
@@ -71,8 +73,11 @@ void GpuKernel::stageStates() {
                (step.getArgumentName(argument) + "_tile").str(), element);
     int64_t size = schedule.tileRows * keySize;
     if (copiesInBulk && size * bytesOf(element) % kCopyBytes == 0) {
-      startCopy(pool, {readSlot, head, tileStart, constantIndex(0)}, tile,
-                constantIndex(0), constantIndex(size), 0, 0);
+      auto copy =
+          startCopy(pool, {readSlot, head, tileStart, constantIndex(0)}, tile,
+                    constantIndex(0), constantIndex(size), 0, 0);
+      // A state is read once a step.
+      copy->setAttr("nontemporal", b.getUnitAttr());
       continue;
     }
     lateCopies.push_back([=, this] {

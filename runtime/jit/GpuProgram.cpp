@@ -58,7 +58,7 @@ static GpuKernelInfo describe(gpu::GPUFuncOp kernel) {
   return {kernel.getName().str(), static_cast<unsigned>(blocks.getInt()),
           static_cast<unsigned>((*kernel.getKnownBlockSize())[0]),
           static_cast<unsigned>(dynamicSharedBytes(kernel)),
-          kernel->hasAttr(kProgrammaticAttr)};
+          /*programmatic=*/false};
 }
 
 LogicalResult jit::buildGpuProgram(ModuleOp module,
