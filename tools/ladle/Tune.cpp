@@ -211,8 +211,10 @@ Status Tuning::tuneBatch(int64_t batch) {
     return Status(ErrorCode::InvalidArgument,
                   fmt::format("none of the routes is legal: {}",
                               obstacle(space.enumerate().front())));
-  Result<jit::GpuProgram> program =
-      compileSpec(specOf(request.source, fallback));
+  // Another list of schedules is no other compiler.
+  Candidate plain = fallback;
+  plain.schedule.clear();
+  Result<jit::GpuProgram> program = compileSpec(specOf(request.source, plain));
   if (!program)
     return program.status();
   tune::Problem problem{card,

@@ -29,15 +29,20 @@ __device__ float draw(unsigned long long i, unsigned seed) {
   return -0.05f * static_cast<float>(x >> 40) * 0x1p-24f;
 }
 
-#define FILL(NAME, TYPE)                                                       \
-  extern "C" __global__ void NAME(TYPE *to, long long size, unsigned seed) {   \
-    long long i = blockIdx.x * 256ll + threadIdx.x;                            \
-    if (i < size)                                                              \
-      to[i] = from_float<TYPE>(draw(i, seed));                                 \
-  }
-FILL(fill_f32, float)
-FILL(fill_bf16, bf16)
-FILL(fill_f16, half)
+template <class T> __device__ void fill(T *to, long long size, unsigned seed) {
+  long long i = blockIdx.x * 256ll + threadIdx.x;
+  if (i < size)
+    to[i] = from_float<T>(draw(i, seed));
+}
+extern "C" __global__ void fill_f32(float *to, long long size, unsigned seed) {
+  fill(to, size, seed);
+}
+extern "C" __global__ void fill_bf16(bf16 *to, long long size, unsigned seed) {
+  fill(to, size, seed);
+}
+extern "C" __global__ void fill_f16(half *to, long long size, unsigned seed) {
+  fill(to, size, seed);
+}
 )cuda";
 
 static Status fillRandom(const cuda::Module &module, GpuTensor &tensor,

@@ -145,14 +145,12 @@ Result<GpuStep> GpuStep::create(const cuda::Device &device,
                                 int32_t threshold) {
   GpuStep step;
   step.rows = rows;
-  std::vector<jit::GpuKernelInfo> infos{program.decode};
-  if (program.decodeFold)
-    infos.push_back(*program.decodeFold);
-  for (const jit::GpuKernelInfo &info : infos) {
-    Result<cuda::Kernel> kernel = kernels.module.kernel(info.name);
+  step.stream = device.stream();
+  for (const jit::GpuKernelInfo &info : program.stepKernels()) {
+    Result<cuda::Kernel> kernel = kernels.module.kernel(info);
     if (!kernel)
       return kernel.status();
-    step.forms.push_back({info, std::move(*kernel)});
+    step.forms.push_back(std::move(*kernel));
   }
   std::vector<int32_t> numbers(rows);
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -178,11 +176,8 @@ Status GpuStep::launch(GpuLayer &layer, const cuda::Memory &cursors) const {
     for (int64_t &stride : tensor.told)
       values.push_back(&stride);
   }
-  for (const Form &form : forms)
-    if (Status status = form.kernel.launch(
-            {form.info.gridBlocks, static_cast<unsigned>(rows), 1},
-            {form.info.threads, 1, 1}, values.data());
-        !status)
+  for (const cuda::Kernel &form : forms)
+    if (Status status = form.launchRows(rows, values.data(), stream); !status)
       return status;
   return Status();
 }
