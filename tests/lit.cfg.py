@@ -35,6 +35,12 @@ config.substitutions.append(
 )
 if os.path.exists(simulated):
     config.available_features.add("simulated-gpu")
+# The emulated one alone: graphs run, and take as long as they do.
+config.substitutions.append(
+    ("%emulated_gpu", f"env LADLE_CUDA={emulated} LADLE_NVRTC={emulated}")
+)
+if os.path.exists(emulated):
+    config.available_features.add("emulated-gpu")
 
 # Tests of tools that this build has not made are reported as unsupported.
 for tool in os.listdir(config.ladle_tools_dir):

@@ -60,7 +60,8 @@ struct RunOptions {
   int64_t tokens = 2048;
   /// None: until the state exceeds the cache 4 times.
   std::optional<int64_t> rows;
-  std::optional<int64_t> threads; ///< none: all
+  std::optional<int64_t> threads; ///< of the CPU; none: all
+  std::string target = "auto";    ///< cpu, cuda, or cuda where there is a GPU
   bool json = false;
 };
 /// Decodes a trace by every route and prints a table.

@@ -238,7 +238,11 @@ int main(int argc, char **argv) {
                          "rows of the batch (default: states of four times "
                          "the last-level cache)");
   runCommand->add_option("--threads", runOptions.threads,
-                         "threads (default: all cores)");
+                         "threads of the CPU (default: all cores)");
+  runCommand
+      ->add_option("--target", runOptions.target,
+                   "cpu, cuda, or auto: cuda where there is a GPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   runCommand->add_flag("--json", runOptions.json, "for a program");
 
   CheckOptions checkOptions;

@@ -200,6 +200,8 @@ static std::vector<size_t> parameterSizes(const std::string &text,
   std::vector<size_t> sizes;
   size_t begin = text.find(" " + name + "(") + name.size() + 2;
   std::string list = text.substr(begin, text.find(')', begin) - begin);
+  if (list.find_first_not_of(" \n") == std::string::npos)
+    return sizes;
   for (size_t at = 0; at <= list.size();) {
     size_t end = std::min(list.find(',', at), list.size());
     std::string parameter = list.substr(at, end - at);
