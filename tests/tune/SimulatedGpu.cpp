@@ -49,7 +49,10 @@ template <typename F> F *next(F *, const char *name) {
 } // namespace
 
 /// The function of the same name that was there before.
-#define REAL(NAME) next(&NAME, #NAME)
+#define REAL(NAME) next(&(NAME), #NAME)
+
+// As the driver names them.
+// NOLINTBEGIN(readability-identifier-naming)
 
 EXPORT int cuDeviceGetName(char *name, int, int) {
   constexpr char text[] = "simulated GPU";
@@ -129,3 +132,4 @@ EXPORT int cuEventDestroy_v2(Handle event) {
   delete static_cast<double *>(event);
   return 0;
 }
+// NOLINTEND(readability-identifier-naming)

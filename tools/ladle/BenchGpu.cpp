@@ -248,7 +248,7 @@ Status GpuBench::measureFigure(const Figure &figure) {
     figures["spilled_bytes"].push_back(each.spillStores + each.spillLoads);
   }
   store->updateRun(describeRun());
-  return store->add(figure.key, std::move(figures));
+  return store->add(figure.key, figures);
 }
 
 //===----------------------------------------------------------------------===//
