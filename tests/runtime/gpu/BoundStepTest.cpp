@@ -108,7 +108,7 @@ TEST_CASE("a bound step takes other memory") {
       step.setMemory("q",
                      static_cast<char *>(other.arguments.tensors["q"].data) + 1)
           .message(),
-      Contains("argument 'q' is at") && Contains("not a multiple of 2 bytes"));
+      Contains("argument 'q' is at") && Contains("which is not a multiple of"));
 }
 
 TEST_CASE("a graph replays steps while slots change and cursors move") {
