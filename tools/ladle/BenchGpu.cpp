@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/tune/Problem.h"
 #include "tools/ladle/Bench.h"
 #include "tools/ladle/BenchPrograms.h"
 #include "tools/ladle/BenchStore.h"
@@ -53,6 +54,8 @@ private:
   Result<Json> timeFigure(const Figure &figure, const RoutePlan &plan,
                           const GpuSubject &subject);
   Result<const Checked *> load(const Figure &figure);
+  const std::string &kernelsOf(const Figure &figure);
+  const Json *findKnown(const Figure &figure);
   Rates rates() const;
   void print(const Json &figures);
 
@@ -63,6 +66,7 @@ private:
   GpuPlans plans;
   GpuPrograms programs;
   std::map<std::string, Checked> loaded;
+  std::map<std::string, std::string> fingerprints; ///< of the kernels' text
   bool hasHeadings = false;
 };
 
@@ -158,6 +162,21 @@ Status GpuBench::beginRun() {
 // One figure
 //===----------------------------------------------------------------------===//
 
+const std::string &GpuBench::kernelsOf(const Figure &figure) {
+  auto [found, isNew] = fingerprints.try_emplace(figure.spec.str());
+  if (isNew)
+    if (Result<jit::GpuProgram> program = compileSpec(figure.spec))
+      found->second = tune::fingerprintOf(program->text);
+  return found->second;
+}
+
+/// A figure of other kernels is none of these.
+const Json *GpuBench::findKnown(const Figure &figure) {
+  const Json *known = store->find(figure.key);
+  return known && known->value("kernels", "") == kernelsOf(figure) ? known
+                                                                   : nullptr;
+}
+
 Result<const Checked *> GpuBench::load(const Figure &figure) {
   auto found = loaded.find(figure.spec.str());
   if (found != loaded.end())
@@ -239,6 +258,7 @@ Status GpuBench::measureFigure(const Figure &figure) {
   if (!timed)
     return timed.status();
   Json figures = std::move(*timed);
+  figures["kernels"] = kernelsOf(figure);
   if (kernels.verdict) {
     figures["error"] = kernels.verdict->error;
     figures["error_bound"] = kernels.verdict->bound;
@@ -296,7 +316,7 @@ Status GpuBench::run() {
   double longest = 0;
   for (size_t i = 0; i < figures.size(); ++i) {
     const Figure &figure = figures[i];
-    if (const Json *known = store->find(figure.key)) {
+    if (const Json *known = findKnown(figure)) {
       print(*known);
       continue;
     }
@@ -321,7 +341,7 @@ Status GpuBench::run() {
                                 status.message(), figure.spec.str(),
                                 figure.key.batch));
     longest = std::max(longest, elapsed() - before);
-    if (const Json *measured = store->find(figure.key))
+    if (const Json *measured = findKnown(figure))
       print(*measured);
   }
   return Status();
