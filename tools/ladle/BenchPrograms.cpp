@@ -29,15 +29,17 @@ std::string GpuSpec::str() const {
   return text;
 }
 
-/// Sets the schedule of a request. Returns what is wrong with it.
+/// Sets the schedule of a request; 0 stands for the default of the kernel
+/// generator. Returns what is wrong with it.
 static std::string applySchedule(const std::map<std::string, int64_t> &schedule,
                                  jit::GpuRequest &request) {
+  const std::map<std::string, int64_t *> fields{
+      {"threads", &request.threads}, {"tile_rows", &request.tileRows}};
   for (const auto &[name, value] : schedule) {
-    if (name == "threads")
-      request.threads = value;
-    else if (name == "tile_rows")
-      request.tileRows = value;
-    else
+    auto field = fields.find(name);
+    if (field != fields.end() && value != 0)
+      *field->second = value;
+    if (field == fields.end())
       return fmt::format("kernels have no parameter '{}'\n"
                          "note: they have threads and tile_rows",
                          name);

@@ -75,8 +75,8 @@ Result<tune::Space> Tuning::makeSpace() const {
   for (const std::string &route : request.routes)
     made.routes.push_back({route, route != "recurrent"});
   made.thresholds = request.thresholds;
-  made.parameters = {{"threads", {128, 64, 256}},
-                     {"tile_rows", {0, 8, 16, 32, 64}}};
+  made.parameters = {{"threads", {0, 64, 128, 256, 512}},
+                     {"tile_rows", {0, 8, 16, 32, 64, 128}}};
   for (const std::string &text : request.vary) {
     size_t equals = text.find('=');
     tune::Parameter parameter{text.substr(0, equals), {}};
