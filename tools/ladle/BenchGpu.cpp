@@ -7,8 +7,7 @@
 
 #include "runtime/tune/Problem.h"
 #include "tools/ladle/Bench.h"
-#include "tools/ladle/BenchPrograms.h"
-#include "tools/ladle/BenchStore.h"
+#include "tools/ladle/BenchFigures.h"
 #include "tools/ladle/Table.h"
 #include "tools/measure/Ceilings.h"
 #include "tools/measure/Statistics.h"
@@ -43,19 +42,14 @@ public:
   bool isWrong = false; ///< an answer was out of bounds
 
 private:
-  struct Figure {
-    BenchKey key;
-    GpuSpec spec;
-  };
-  std::vector<Figure> listFigures() const;
   Status beginRun();
   Json describeRun() const;
-  Status measureFigure(const Figure &figure);
-  Result<Json> timeFigure(const Figure &figure, const RoutePlan &plan,
+  Status measureFigure(const BenchFigure &figure);
+  Result<Json> timeFigure(const BenchFigure &figure, const RoutePlan &plan,
                           const GpuSubject &subject);
-  Result<const Checked *> load(const Figure &figure);
-  const std::string &kernelsOf(const Figure &figure);
-  const Json *findKnown(const Figure &figure);
+  Result<const Checked *> load(const BenchFigure &figure);
+  const std::string &kernelsOf(const BenchFigure &figure);
+  const Json *findKnown(const BenchFigure &figure);
   Rates rates() const;
   void print(const Json &figures);
 
@@ -75,42 +69,6 @@ private:
 //===----------------------------------------------------------------------===//
 // Figures
 //===----------------------------------------------------------------------===//
-
-std::vector<GpuBench::Figure> GpuBench::listFigures() const {
-  std::vector<std::string> routes = options.routes;
-  if (routes.empty())
-    routes = {"recurrent", "inner", "outer", "adjoint", "kv_only"};
-  std::vector<Figure> figures;
-  for (const std::string &state : options.states)
-    for (const std::string &entry : options.entries)
-      for (int64_t threshold : options.thresholds)
-        for (const std::string &route : routes)
-          for (int64_t batch : options.batches) {
-            // A route without a buffer knows neither m nor entries.
-            bool repeats = route == "recurrent" &&
-                           (entry != options.entries.front() ||
-                            threshold != options.thresholds.front());
-            if (repeats)
-              continue;
-            Figure figure;
-            figure.spec = {options.source, route, options.schedule};
-            figure.spec.source.stateType = state;
-            figure.spec.source.entryType = entry;
-            figure.spec.source.capacity = threshold;
-            bool buffers = route != "recurrent";
-            figure.key = {options.source.file,
-                          options.source.preset,
-                          options.source.sizes,
-                          route,
-                          state,
-                          buffers ? entry : "",
-                          buffers ? threshold : 1,
-                          batch,
-                          options.schedule};
-            figures.push_back(std::move(figure));
-          }
-  return figures;
-}
 
 Rates GpuBench::rates() const {
   return {
@@ -162,7 +120,7 @@ Status GpuBench::beginRun() {
 // One figure
 //===----------------------------------------------------------------------===//
 
-const std::string &GpuBench::kernelsOf(const Figure &figure) {
+const std::string &GpuBench::kernelsOf(const BenchFigure &figure) {
   auto [found, isNew] = fingerprints.try_emplace(figure.spec.str());
   if (isNew)
     if (Result<jit::GpuProgram> program = compileSpec(figure.spec))
@@ -171,13 +129,13 @@ const std::string &GpuBench::kernelsOf(const Figure &figure) {
 }
 
 /// A figure of other kernels is none of these.
-const Json *GpuBench::findKnown(const Figure &figure) {
+const Json *GpuBench::findKnown(const BenchFigure &figure) {
   const Json *known = store->find(figure.key);
   return known && known->value("kernels", "") == kernelsOf(figure) ? known
                                                                    : nullptr;
 }
 
-Result<const Checked *> GpuBench::load(const Figure &figure) {
+Result<const Checked *> GpuBench::load(const BenchFigure &figure) {
   auto found = loaded.find(figure.spec.str());
   if (found != loaded.end())
     return &found->second;
@@ -194,7 +152,8 @@ Result<const Checked *> GpuBench::load(const Figure &figure) {
   return &loaded.emplace(figure.spec.str(), std::move(checked)).first->second;
 }
 
-Result<Json> GpuBench::timeFigure(const Figure &figure, const RoutePlan &plan,
+Result<Json> GpuBench::timeFigure(const BenchFigure &figure,
+                                  const RoutePlan &plan,
                                   const GpuSubject &subject) {
   auto cycle = programs.record(subject, plan, rates(), figure.key.batch,
                                /*replaySeconds=*/2e-3);
@@ -232,7 +191,7 @@ Result<Json> GpuBench::timeFigure(const Figure &figure, const RoutePlan &plan,
               {"samples_us_by_fill", raw}};
 }
 
-Status GpuBench::measureFigure(const Figure &figure) {
+Status GpuBench::measureFigure(const BenchFigure &figure) {
   std::optional<RoutePlan> plan =
       plans.plan(figure.spec, rates(), figure.key.batch);
   if (!plan)
@@ -311,11 +270,15 @@ Status GpuBench::run() {
   store.emplace(std::move(*opened));
   fmt::print("{} {} on {}, driver {}\n", options.source.file,
              options.source.preset, gpu.device().name(), gpu.driver());
-  std::vector<Figure> figures = listFigures();
+  Result<std::vector<BenchFigure>> listed =
+      listFigures(options, gpu.device().name(), plans);
+  if (!listed)
+    return listed.status();
+  const std::vector<BenchFigure> &figures = *listed;
   Progress progress;
   double longest = 0;
   for (size_t i = 0; i < figures.size(); ++i) {
-    const Figure &figure = figures[i];
+    const BenchFigure &figure = figures[i];
     if (const Json *known = findKnown(figure)) {
       print(*known);
       continue;

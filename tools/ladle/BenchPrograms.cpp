@@ -47,6 +47,33 @@ static std::string applySchedule(const std::map<std::string, int64_t> &schedule,
   return "";
 }
 
+GpuSpec tool::specOf(const SourceOptions &source,
+                     const tune::Candidate &candidate) {
+  GpuSpec spec{source, candidate.route, candidate.schedule};
+  spec.source.capacity = candidate.threshold;
+  return spec;
+}
+
+std::optional<tune::Candidate>
+tool::chooseByModel(GpuPlans &plans, const SourceOptions &source,
+                    const std::vector<tune::Candidate> &candidates,
+                    int64_t batch) {
+  constexpr double tie = 1.01;
+  std::optional<tune::Candidate> best;
+  double least = 0;
+  for (const tune::Candidate &candidate : candidates) {
+    std::optional<RoutePlan> plan =
+        plans.plan(specOf(source, candidate), nominalRates, batch);
+    if (!plan)
+      return std::nullopt;
+    if (!plan->isLegal() || (best && plan->seconds >= least / tie))
+      continue;
+    best = candidate;
+    least = plan->seconds;
+  }
+  return best;
+}
+
 //===----------------------------------------------------------------------===//
 // Programs
 //===----------------------------------------------------------------------===//

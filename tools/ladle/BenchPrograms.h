@@ -8,6 +8,7 @@
 #ifndef LADLE_TOOLS_LADLE_BENCHPROGRAMS_H
 #define LADLE_TOOLS_LADLE_BENCHPROGRAMS_H
 
+#include "runtime/tune/Candidate.h"
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/Plan.h"
 #include "tools/measure/GpuCycle.h"
@@ -30,6 +31,9 @@ struct GpuSpec {
   std::string str() const;
 };
 
+/// What a candidate of the tuner stands for.
+GpuSpec specOf(const SourceOptions &source, const tune::Candidate &candidate);
+
 /// CUDA text. An error holds the compiler's messages.
 Result<jit::GpuProgram> compileSpec(const GpuSpec &spec);
 
@@ -50,6 +54,16 @@ public:
 private:
   std::map<std::string, Planner> planners;
 };
+
+/// A card of which nothing has been measured: what the model chooses must not
+/// depend on a run.
+inline constexpr Rates nominalRates{{4.5e12, 4.2e12}, 60e12, 2.2e-6};
+
+/// The candidate that the model predicts to be the fastest, and of those within
+/// a hundredth the first. None if none is legal.
+std::optional<tune::Candidate>
+chooseByModel(GpuPlans &plans, const SourceOptions &source,
+              const std::vector<tune::Candidate> &candidates, int64_t batch);
 
 /// Compiles, checks and times kernels, and keeps what several of them share.
 class GpuPrograms {

@@ -23,10 +23,6 @@ using tune::Candidate;
 using tune::Mode;
 using tune::Outcome;
 
-/// A card of which nothing has been measured: the default must not depend on
-/// what a run has measured.
-static const Rates kNominal{{4.5e12, 4.2e12}, 60e12, 2.2e-6};
-
 namespace {
 
 class Tuning {
@@ -39,7 +35,7 @@ private:
   Status openDevice();
   Result<tune::Space> makeSpace() const;
   Status tuneBatch(int64_t batch);
-  Candidate makeDefault(int64_t batch);
+  std::optional<Candidate> makeDefault(int64_t batch);
   std::string obstacle(const Candidate &candidate);
   tune::Expectation expect(const Candidate &candidate, int64_t batch);
   Result<Outcome> search(const tune::Problem &problem,
@@ -53,7 +49,7 @@ private:
       std::chrono::steady_clock::now();
   std::optional<measure::Gpu> gpu;
   std::string card, folder;
-  Rates rates = kNominal;
+  Rates rates = nominalRates;
   tune::Space space;
   GpuPlans plans;
 };
@@ -119,26 +115,16 @@ tune::Expectation Tuning::expect(const Candidate &candidate, int64_t batch) {
           plan->leastSeconds(rates.bandwidth) * static_cast<double>(batch)};
 }
 
-/// The model's choice with the first schedule. Within a hundredth the first of
-/// the fixed order, as `ladle explain` has it.
-Candidate Tuning::makeDefault(int64_t batch) {
-  Rates measured = std::exchange(rates, kNominal);
+/// The model's choice, with the first schedule.
+std::optional<Candidate> Tuning::makeDefault(int64_t batch) {
   std::map<std::string, int64_t> schedule;
   for (const tune::Parameter &parameter : space.parameters)
     schedule[parameter.name] = parameter.values.front();
-  Candidate best;
-  double least = 0;
-  for (const Candidate &candidate : space.enumerate()) {
-    if (candidate.schedule != schedule || !obstacle(candidate).empty())
-      continue;
-    double seconds = expect(candidate, batch).predicted;
-    if (least == 0 || seconds < least / 1.01) {
-      best = candidate;
-      least = seconds;
-    }
-  }
-  rates = measured;
-  return best;
+  std::vector<Candidate> candidates = space.enumerate();
+  std::erase_if(candidates, [&](const Candidate &candidate) {
+    return candidate.schedule != schedule;
+  });
+  return chooseByModel(plans, request.source, candidates, batch);
 }
 
 //===----------------------------------------------------------------------===//
@@ -206,11 +192,12 @@ Status Tuning::keep(const tune::Problem &problem, const Outcome &outcome) {
 }
 
 Status Tuning::tuneBatch(int64_t batch) {
-  Candidate fallback = makeDefault(batch);
-  if (fallback.route.empty())
+  std::optional<Candidate> modelled = makeDefault(batch);
+  if (!modelled)
     return Status(ErrorCode::InvalidArgument,
                   fmt::format("none of the routes is legal: {}",
                               obstacle(space.enumerate().front())));
+  const Candidate &fallback = *modelled;
   // Another list of schedules is no other compiler.
   Candidate plain = fallback;
   plain.schedule.clear();
@@ -279,6 +266,9 @@ Status Tuning::run() {
   if (!made)
     return made.status();
   space = std::move(*made);
+  if (!plans.plan(specOf(request.source, space.enumerate().front()), rates, 1))
+    return Status(ErrorCode::InvalidData,
+                  fmt::format("'{}' cannot be tuned", request.source.file));
   folder = request.folder.empty() ? tune::defaultTuneFolder() : request.folder;
   if (folder.empty())
     return Status(ErrorCode::NotFound,
@@ -293,7 +283,7 @@ Status Tuning::run() {
       return ceilings.status();
     rates = {{ceilings->read().bytesPerSecond(),
               ceilings->update().bytesPerSecond()},
-             kNominal.flops,
+             nominalRates.flops,
              ceilings->launchSeconds()};
   }
   for (int64_t batch : request.batches)

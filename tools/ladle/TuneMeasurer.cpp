@@ -18,12 +18,6 @@ static constexpr size_t kResident = 16;
 /// Shorter than a benchmark's: there are many, and they take turns.
 static constexpr double kReplaySeconds = 5e-4;
 
-GpuSpec tool::specOf(const SourceOptions &source, const Candidate &candidate) {
-  GpuSpec spec{source, candidate.route, candidate.schedule};
-  spec.source.capacity = candidate.threshold;
-  return spec;
-}
-
 /// The first line: the rest shows sources.
 static std::string firstLine(const std::string &text) {
   return text.substr(0, text.find('\n'));

@@ -43,9 +43,6 @@ private:
   std::map<tune::Candidate, Entry> entries;
 };
 
-/// The specification that a candidate stands for.
-GpuSpec specOf(const SourceOptions &source, const tune::Candidate &candidate);
-
 } // namespace ladle::tool
 
 #endif // LADLE_TOOLS_LADLE_TUNEMEASURER_H
