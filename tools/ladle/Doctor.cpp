@@ -42,9 +42,10 @@ static std::string versionText(int cuda) {
   return fmt::format("{}.{}", cuda / 1000, cuda % 1000 / 10);
 }
 
-/// "50" of "sm_50", "90" of "sm_90a".
+/// 90 of "sm_90a".
 static int archNumber(const std::string &arch) {
-  return std::atoi(arch.c_str() + sizeof("sm_") - 1);
+  return static_cast<int>(
+      std::strtol(arch.c_str() + sizeof("sm_") - 1, nullptr, 10));
 }
 
 static void describeCuda() {
