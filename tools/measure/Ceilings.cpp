@@ -88,13 +88,13 @@ extern "C" __global__ void nothing() {}
 static const char *const kPolicies[] = {"Plain", "Streaming", "Prefetching"};
 static constexpr unsigned kLoads[] = {1, 2, 4, 8};
 
-static std::string kernelsText() {
+std::string Ceilings::kernels() {
   std::string text = streamingText;
   for (const char *policy : kPolicies)
     for (unsigned loads : kLoads)
       for (bool updates : {false, true})
         text += fmt::format(
-            "extern \"C\" __global__ void __launch_bounds__(1024)\n"
+            "extern \"C\" __global__ void __launch_bounds__(512)\n"
             "    {0}_{1}_{2}(float *memory, long long steps, float *sink) {{\n"
             "  stream<{1}, {2}, {3}>(memory, steps, sink);\n}}\n",
             updates ? "update" : "read", policy, loads, updates);
@@ -145,7 +145,7 @@ Status Ceilings::search() {
     std::vector<std::pair<double, Variant>> ranked;
     for (const char *policy : kPolicies)
       for (unsigned loads : kLoads)
-        for (unsigned threads : {128u, 256u, 512u, 1024u})
+        for (unsigned threads : {128u, 256u, 512u})
           for (unsigned steps : {1u, 2u, 4u, 16u}) {
             Variant variant{updates != 0, policy, loads, threads, steps};
             Result<double> rate = sample(variant, 1);
@@ -212,7 +212,7 @@ Status Ceilings::again() {
 
 Result<Ceilings> Ceilings::measure(const Gpu &gpu, int64_t bytes) {
   Ceilings ceilings(gpu.device());
-  Result<LoadedKernels> loaded = gpu.load(kernelsText());
+  Result<LoadedKernels> loaded = gpu.load(kernels());
   if (!loaded)
     return loaded.status();
   ceilings.module = std::move(loaded->module);

@@ -45,6 +45,8 @@ extern "C" __global__ void fill_f16(half *to, long long size, unsigned seed) {
 }
 )cuda";
 
+const char *GpuLayers::kernels() { return fillText; }
+
 static Status fillRandom(const cuda::Module &module, GpuTensor &tensor,
                          uint32_t seed) {
   Result<cuda::Kernel> kernel =

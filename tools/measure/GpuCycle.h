@@ -39,6 +39,9 @@ public:
   allocate(const Gpu &gpu, const jit::GpuProgram &program,
            const CycleShape &shape, const GpuReference &inputs);
 
+  /// The text of the kernels that fill memory.
+  static const char *kernels();
+
   std::vector<GpuLayer> all;
   double bytes = 0; ///< what takes turns
 };
