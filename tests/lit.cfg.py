@@ -26,6 +26,22 @@ config.substitutions.append(("%examples", config.ladle_source_dir + "/examples")
 config.substitutions.append(("%python", sys.executable))
 config.substitutions.append(("%docs", config.ladle_source_dir + "/docs"))
 
+# A GPU that is emulated, with a simulated clock.
+gpu_folder = os.path.join(config.ladle_binary_dir, "lib")
+simulated = os.path.join(gpu_folder, "libladle_simulated_gpu.so")
+emulated = os.path.join(gpu_folder, "libladle_emulated_gpu.so")
+config.substitutions.append(
+    ("%simulated_gpu", f"env LADLE_CUDA={simulated} LADLE_NVRTC={emulated}")
+)
+if os.path.exists(simulated):
+    config.available_features.add("simulated-gpu")
+# The emulated one alone: graphs run, and take as long as they do.
+config.substitutions.append(
+    ("%emulated_gpu", f"env LADLE_CUDA={emulated} LADLE_NVRTC={emulated}")
+)
+if os.path.exists(emulated):
+    config.available_features.add("emulated-gpu")
+
 # Tests of tools that this build has not made are reported as unsupported.
 for tool in os.listdir(config.ladle_tools_dir):
     config.available_features.add(tool)

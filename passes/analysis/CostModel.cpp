@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "passes/analysis/CostModel.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include <cmath>
@@ -164,6 +165,12 @@ void Counter::count(Operation *op) {
         for (FieldAttr field : append.getBuffer().getType().getFields())
           cost.entryWritten += fieldBytes(field);
       })
+      .Case([&](SumOp sum) {
+        cost.flops += sum.getInput().getType().getNumElements();
+      })
+      // Moved or converted on the way: no arithmetic.
+      .Case<BroadcastOp, arith::ExtFOp, arith::TruncFOp, arith::ConstantOp>(
+          [](Operation *) {})
       .Default([&](Operation *each) {
         for (Type type : each->getResultTypes())
           if (auto tensor = dyn_cast<RankedTensorType>(type))
@@ -242,6 +249,16 @@ double RouteCost::separateCycleBytes(double m) const {
   if (!fold)
     return decode.bytes(0);
   return decode.bytes(0) + decode.entryRead * (m - 1) / 2 + fold->bytes(m) / m;
+}
+
+double RouteCost::verifyBytes(double drafts, double h) const {
+  double each = decode.inputRead + decode.outputWritten + decode.entryWritten;
+  return decode.bytes(h) + (drafts - 1) * each;
+}
+
+double RouteCost::verifyFlops(double drafts, double h) const {
+  return drafts * decode.flopsAt(h) +
+         decode.flopsPerEntry * drafts * (drafts - 1) / 2;
 }
 
 /// Seconds of one row: memory and arithmetic overlap within a step.

@@ -67,6 +67,10 @@ struct RouteCost {
   /// The same if the fold is a pass of its own after m tokens, as published
   /// kernels do it (KVBuffer, eq. 9).
   double separateCycleBytes(double m) const;
+  /// A step of several drafts after h entries: the state and the entries are
+  /// read once, a draft reads those before it.
+  double verifyBytes(double drafts, double h) const;
+  double verifyFlops(double drafts, double h) const;
   /// Seconds a step of `batch` rows on `machine`, amortised over the cycle.
   /// For kv_only, m is the length of the context.
   double seconds(const Machine &machine, double batch, double m) const;

@@ -20,8 +20,9 @@ static int64_t countOf(const TensorSpec &spec) {
   return count;
 }
 
-Batch::Batch(const Signature &signature, int64_t rows, bool packed)
-    : signature(signature) {
+Batch::Batch(const Signature &signature, int64_t rows, bool packed,
+             int64_t alignment)
+    : signature(signature), alignment(alignment) {
   add(signature.params, /*rows=*/0, /*packed=*/false);
   add(signature.tokens, rows, packed);
   add(signature.outputs, rows, packed);
@@ -30,8 +31,6 @@ Batch::Batch(const Signature &signature, int64_t rows, bool packed)
 /// `rows` is 0 for tensors without a dimension of the batch.
 void Batch::add(const std::vector<TensorSpec> &specs, int64_t rows,
                 bool packed) {
-  // Any float type lies well at a multiple of four bytes.
-  constexpr int64_t alignment = 4;
   std::vector<int64_t> offsets;
   int64_t total = 0;
   for (const TensorSpec &spec : specs) {

@@ -20,9 +20,14 @@ namespace ladle::check {
 /// read as float64.
 class Batch {
 public:
-  /// If `packed`, the tokens of a row lie side by side, and so do its outputs;
-  /// else each tensor is dense.
-  Batch(const Signature &signature, int64_t rows, bool packed);
+  /// If `packed`, the tokens of a row lie side by side, at multiples of
+  /// `alignment` bytes, and so do its outputs; else each tensor is dense.
+  Batch(const Signature &signature, int64_t rows, bool packed,
+        int64_t alignment = hostAlignment);
+
+  /// Any float type lies well at a multiple of four bytes. Kernels of a GPU
+  /// load vectors of up to sixteen.
+  static constexpr int64_t hostAlignment = 4, gpuAlignment = 16;
 
   void setParams(const std::vector<std::vector<double>> &values);
   void setTokens(int64_t row, const std::vector<std::vector<double>> &values);
@@ -40,6 +45,7 @@ private:
   static void write(const TensorView &view, const std::vector<double> &values);
 
   const Signature &signature;
+  int64_t alignment;
   std::map<std::string, TensorView, std::less<>> tensors;
   std::vector<std::vector<std::byte>> memory;
 };

@@ -82,7 +82,9 @@ public:
              CaseResult &result)
       : config(config), program(program), oracles(oracles), inputs(inputs),
         result(result), signature(program.signature()), random(config.seed),
-        batch(signature, config.rows, config.packed) {}
+        batch(signature, config.rows, config.packed,
+              program.device() == DeviceId() ? Batch::hostAlignment
+                                             : Batch::gpuAlignment) {}
 
   Status run();
 

@@ -77,9 +77,10 @@ public:
   /// What can still be allocated; 0 if the driver does not say.
   int64_t freeBytes() const;
   int multiprocessors() const { return processors; }
-  /// Whether kernels may start before the one ahead has ended.
+  /// Whether kernels may start before the one ahead has ended, in graphs too.
   bool isProgrammatic() const {
-    return major >= 9 && held->api->launchKernelEx;
+    constexpr int sinceVersion = 12030;
+    return major >= 9 && version >= sinceVersion && held->api->launchKernelEx;
   }
   /// Seconds that opening it took, most of them for the context, which a
   /// process creates once.

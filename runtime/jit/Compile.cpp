@@ -196,8 +196,9 @@ Compilation::load(llvm::ArrayRef<RouteKind> routes) {
   // Each thread has a compiler of its own: elaborating again takes less time
   // than one kernel, and nothing is shared.
   std::vector<std::thread> threads;
-  std::optional<Result<std::shared_ptr<const GpuCode>>> shared;
-  threads.emplace_back([&] { shared.emplace(target.shared(cache)); });
+  Result<std::shared_ptr<const GpuCode>> shared = gpu;
+  if (target.isGpu())
+    threads.emplace_back([&] { shared = target.shared(cache); });
   for (size_t n = 1; n < missing.size(); ++n)
     threads.emplace_back([&, i = missing[n]] {
       jit::Compiler own(text, name, options);
@@ -207,9 +208,9 @@ Compilation::load(llvm::ArrayRef<RouteKind> routes) {
     found[missing[0]].emplace(compile(routes[missing[0]], getCompiler()));
   for (std::thread &thread : threads)
     thread.join();
-  if (!*shared)
-    return shared->status();
-  gpu = **shared;
+  if (!shared)
+    return shared.status();
+  gpu = *shared;
 
   std::vector<LoadedRoute> loaded;
   for (std::optional<Result<LoadedRoute>> &route : found) {

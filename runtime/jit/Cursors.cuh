@@ -20,8 +20,10 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
     int *cursors, const int *__restrict__ fold_threshold, int pad_slot,
     int rows, int capacity, int appends) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  // It may have started before the kernels of the step have ended.
+  // It may have started before the kernels of the step have ended, and the
+  // next may start now, which wait in turn.
   asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
   const int row = blockIdx.x * 128 + threadIdx.x;
   if (row >= rows)

@@ -138,8 +138,6 @@ Result<LoadedRoute> Target::load(RouteObject object) const {
 
 Result<std::shared_ptr<const GpuCode>>
 Target::shared(const DiskCache &cache) const {
-  if (!isGpu())
-    return std::shared_ptr<const GpuCode>();
   llvm::SmallVector<llvm::StringRef> key(parts.begin(), parts.end());
   key.append({"cursors", cudaPrelude(), cursorsText()});
   std::string hash = DiskCache::makeKey(key);

@@ -45,8 +45,7 @@ public:
   /// Not for several threads with one compiler.
   Result<RouteObject> compile(RouteKind route, Compiler &compiler) const;
   Result<LoadedRoute> load(RouteObject object) const;
-  /// What the routes of a program share, from the cache or compiled; null for
-  /// the CPU.
+  /// What the routes of a program for a GPU share, from the cache or compiled.
   Result<std::shared_ptr<const GpuCode>> shared(const DiskCache &cache) const;
   /// Adds what a manifest says of the target.
   void describe(llvm::json::Object &manifest) const;

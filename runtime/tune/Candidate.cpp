@@ -16,7 +16,8 @@ std::string Candidate::str() const {
   if (threshold > 1)
     text += fmt::format(" m={}", threshold);
   for (const auto &[name, value] : schedule)
-    text += fmt::format(" {}={}", name, value);
+    if (value != 0)
+      text += fmt::format(" {}={}", name, value);
   return text;
 }
 

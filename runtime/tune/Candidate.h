@@ -16,14 +16,15 @@
 namespace ladle::tune {
 
 /// What is chosen: a route, the entries of a cycle, and how kernels are laid
-/// out, by the names of the kernel generator's parameters.
+/// out, by the names of the kernel generator's parameters; 0 leaves one to the
+/// generator.
 struct Candidate {
   std::string route;
   int64_t threshold = 1; ///< m; 1 where there is no buffer
   std::map<std::string, int64_t> schedule;
 
   auto operator<=>(const Candidate &) const = default;
-  /// "inner m=16 threads=128 tile_rows=8".
+  /// "inner m=16 threads=128 tile_rows=8"; what is 0 is left out.
   std::string str() const;
 };
 

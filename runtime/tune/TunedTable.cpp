@@ -141,7 +141,9 @@ std::optional<TunedChoice> TunedTable::lookup(const std::string &device,
       distance = apart;
     }
   }
-  if (!best || (distance > 2 && batch < largest))
+  constexpr int64_t full = 64;
+  bool isBeyond = batch > largest && largest >= full;
+  if (!best || (distance > 2 && !isBeyond))
     return std::nullopt;
   return *best;
 }

@@ -33,7 +33,7 @@ public:
   static const TunedTable &builtIn();
 
   /// The choice for the batch that is nearest: by ratio, at most four times as
-  /// large or small. Beyond the largest, batches change nothing any more.
+  /// large or small. Beyond a batch that fills the device, no matter how far.
   std::optional<TunedChoice> lookup(const std::string &device,
                                     const std::string &shape,
                                     const std::string &entryType,

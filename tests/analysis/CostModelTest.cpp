@@ -10,78 +10,12 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "passes/analysis/CostModel.h"
-#include "mlir/IR/BuiltinOps.h"
-#include "mlir/Parser/Parser.h"
-#include "mlir/Pass/PassManager.h"
-#include "passes/Pipelines.h"
-#include "tools/common/RegisterDialects.h"
-#include <catch2/catch.hpp>
+#include "tests/analysis/LinearAttention.h"
+
 #include <cmath>
 
 using namespace ladle;
-
-namespace {
-
-/// Linear attention with one head, bf16 inputs and an f32 state of d x d.
-struct Compiled {
-  explicit Compiled(int d) : context(registry()) {
-    context.loadAllAvailableDialects();
-    std::string t = "tensor<1x" + std::to_string(d) + "x";
-    std::string s = "!ladle.state<1x" + std::to_string(d) + "x" +
-                    std::to_string(d) + "xf32>";
-    std::string text = "ladle.recurrence @f(token %q: " + t +
-                       "bf16>, token %k: " + t + "bf16>, token %v: " + t +
-                       "bf16>, state %S: " + s + ") -> (y: " + t +
-                       "bf16>) {\n"
-                       "%qf = arith.extf %q : " +
-                       t + "bf16> to " + t +
-                       "f32>\n"
-                       "%kf = arith.extf %k : " +
-                       t + "bf16> to " + t +
-                       "f32>\n"
-                       "%vf = arith.extf %v : " +
-                       t + "bf16> to " + t +
-                       "f32>\n"
-                       "%n = ladle.write %S, %kf, %vf : " +
-                       s + ", " + t + "f32>, " + t +
-                       "f32>\n"
-                       "%r = ladle.read %n, %qf : " +
-                       s + ", " + t + "f32> -> " + t +
-                       "f32>\n"
-                       "%y = arith.truncf %r : " +
-                       t + "f32> to " + t +
-                       "bf16>\n"
-                       "ladle.yield %y, %n : " +
-                       t + "bf16>, " + s + "\n}\n";
-    module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
-    REQUIRE(module);
-    mlir::PassManager manager(&context);
-    buildStepPipeline(manager, {});
-    REQUIRE(mlir::succeeded(manager.run(*module)));
-    costs = collectCosts(*module, "f");
-  }
-
-  static mlir::DialectRegistry registry() {
-    mlir::DialectRegistry result;
-    registerDialects(result);
-    return result;
-  }
-
-  const RouteCost &route(Route route) const {
-    for (const RouteCost &cost : costs)
-      if (cost.route == route)
-        return cost;
-    FAIL("route is missing");
-    return costs.front();
-  }
-
-  mlir::MLIRContext context;
-  mlir::OwningOpRef<mlir::ModuleOp> module;
-  llvm::SmallVector<RouteCost> costs;
-};
-
-} // namespace
+using Compiled = test::LinearAttention;
 
 TEST_CASE("recurrent moves the state twice and four vectors") {
   for (int d : {64, 128}) {
@@ -128,12 +62,10 @@ TEST_CASE("verification of m drafts has the published ratio") {
   const RouteCost &recurrent = compiled.route(Route::Recurrent);
   const RouteCost &inner = compiled.route(Route::Inner);
   for (double m : {2.0, 4.0, 8.0}) {
-    double io = inner.decode.inputRead + inner.decode.outputWritten;
+    double io = recurrent.decode.inputRead + recurrent.decode.outputWritten;
     double eachState =
         recurrent.decode.stateRead + m * recurrent.decode.stateWritten + m * io;
-    double buffered = inner.decode.stateRead + inner.fold->stateRead +
-                      inner.fold->stateWritten + m * io +
-                      m * inner.decode.entryWritten + m * inner.fold->entryRead;
+    double buffered = inner.verifyBytes(m, 0) + inner.fold->bytes(m);
     REQUIRE(eachState / buffered ==
             Approx(((m + 1) * d + 2 * m) / (3 * d + 4 * m)));
   }

@@ -64,6 +64,10 @@ TEST_CASE("the nearest batch is taken, within a factor of four") {
   CHECK(lookup(100) == 16);
   CHECK(lookup(256) == 16);
   CHECK(lookup(100000) == 16);
+  TunedTable small;
+  small.add(makeChoice(8, 8));
+  CHECK_FALSE(
+      small.lookup("NVIDIA Test 1", describe(makeSignature()), "bf16", 100));
 }
 
 TEST_CASE("another device, shape or entry type has no choice") {

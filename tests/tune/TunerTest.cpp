@@ -153,7 +153,7 @@ TEST_CASE("of equally fast candidates the first in the fixed order is chosen") {
     options.keep = 1000;
     options.finalists = 1000;
     Outcome outcome = run(device, options);
-    CHECK(outcome.chosen.str() == "inner m=4 threads=64 tile_rows=0");
+    CHECK(outcome.chosen.str() == "inner m=4 threads=64");
   }
 }
 

@@ -16,11 +16,6 @@ namespace ladle::tool {
 int benchOnGpu(const BenchOptions &options, const measure::Gpu &gpu);
 int benchOnHost(const BenchOptions &options);
 
-/// Sets the schedule of a request from parameters by name. Returns what is
-/// wrong with them, with a way out; empty if nothing is.
-std::string applySchedule(const std::map<std::string, int64_t> &schedule,
-                          jit::GpuRequest &request);
-
 } // namespace ladle::tool
 
 #endif // LADLE_TOOLS_LADLE_BENCH_H

@@ -5,12 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/tune/Problem.h"
 #include "tools/ladle/Bench.h"
-#include "tools/ladle/BenchStore.h"
-#include "tools/ladle/Plan.h"
+#include "tools/ladle/BenchFigures.h"
 #include "tools/ladle/Table.h"
 #include "tools/measure/Ceilings.h"
-#include "tools/measure/GpuCycle.h"
 #include "tools/measure/Statistics.h"
 
 #include <chrono>
@@ -30,35 +29,27 @@ static constexpr double kFlops = 60e12;
 
 namespace {
 
-/// A program on the device, and what is known of it.
-struct Compiled {
-  jit::GpuProgram program;
-  measure::LoadedKernels kernels;
-  measure::GpuReference *reference = nullptr;
+struct Checked {
+  GpuSubject subject;
   std::optional<measure::GpuVerdict> verdict;
 };
 
 class GpuBench {
 public:
   GpuBench(const BenchOptions &options, const measure::Gpu &gpu)
-      : options(options), gpu(gpu) {}
+      : options(options), gpu(gpu), programs(gpu) {}
   Status run();
   bool isWrong = false; ///< an answer was out of bounds
 
 private:
-  struct Figure {
-    BenchKey key;
-    SourceOptions source;
-  };
-  std::vector<Figure> listFigures() const;
   Status beginRun();
   Json describeRun() const;
-  Status measureFigure(const Figure &figure);
-  Result<Json> timeFigure(const Figure &figure, const RoutePlan &plan,
-                          const Compiled &compiled);
-  Result<Compiled *> compile(const Figure &figure);
-  Result<measure::GpuReference *> reference(const Figure &figure);
-  const RoutePlan *planOf(const Figure &figure, RunPlan &plan);
+  Status measureFigure(const BenchFigure &figure);
+  Result<Json> timeFigure(const BenchFigure &figure, const RoutePlan &plan,
+                          const GpuSubject &subject);
+  Result<const Checked *> load(const BenchFigure &figure);
+  const std::string &kernelsOf(const BenchFigure &figure);
+  const Json *findKnown(const BenchFigure &figure);
   Rates rates() const;
   void print(const Json &figures);
 
@@ -66,9 +57,10 @@ private:
   const measure::Gpu &gpu;
   std::optional<BenchStore> store;
   std::optional<measure::Ceilings> ceilings;
-  std::map<std::string, Planner> planners;
-  std::map<std::string, measure::GpuReference> references;
-  std::map<std::string, Compiled> programs;
+  GpuPlans plans;
+  GpuPrograms programs;
+  std::map<std::string, Checked> loaded;
+  std::map<std::string, std::string> fingerprints; ///< of the kernels' text
   bool hasHeadings = false;
 };
 
@@ -77,42 +69,6 @@ private:
 //===----------------------------------------------------------------------===//
 // Figures
 //===----------------------------------------------------------------------===//
-
-std::vector<GpuBench::Figure> GpuBench::listFigures() const {
-  std::vector<std::string> routes = options.routes;
-  if (routes.empty())
-    routes = {"recurrent", "inner", "outer", "adjoint", "kv_only"};
-  std::vector<Figure> figures;
-  for (const std::string &state : options.states)
-    for (const std::string &entry : options.entries)
-      for (int64_t threshold : options.thresholds)
-        for (const std::string &route : routes)
-          for (int64_t batch : options.batches) {
-            // A route without a buffer knows neither m nor entries.
-            bool repeats = route == "recurrent" &&
-                           (entry != options.entries.front() ||
-                            threshold != options.thresholds.front());
-            if (repeats)
-              continue;
-            Figure figure;
-            figure.source = options.source;
-            figure.source.stateType = state;
-            figure.source.entryType = entry;
-            figure.source.capacity = threshold;
-            bool buffers = route != "recurrent";
-            figure.key = {options.source.file,
-                          options.source.preset,
-                          options.source.sizes,
-                          route,
-                          state,
-                          buffers ? entry : "",
-                          buffers ? threshold : 1,
-                          batch,
-                          options.schedule};
-            figures.push_back(std::move(figure));
-          }
-  return figures;
-}
 
 Rates GpuBench::rates() const {
   return {
@@ -164,111 +120,43 @@ Status GpuBench::beginRun() {
 // One figure
 //===----------------------------------------------------------------------===//
 
-Result<measure::GpuReference *> GpuBench::reference(const Figure &figure) {
-  std::string key = figure.key.state + " " + figure.key.entry;
-  auto found = references.find(key);
-  if (found == references.end()) {
-    measure::GpuSource source{
-        options.source.file, options.source.preset, options.source.sizes,
-        figure.key.state, figure.key.entry.empty() ? "f32" : figure.key.entry};
-    Result<measure::GpuReference> made = measure::GpuReference::create(source);
-    if (!made)
-      return made.status();
-    found = references.emplace(key, std::move(*made)).first;
-  }
-  return &found->second;
+const std::string &GpuBench::kernelsOf(const BenchFigure &figure) {
+  auto [found, isNew] = fingerprints.try_emplace(figure.spec.str());
+  if (isNew)
+    if (Result<jit::GpuProgram> program = compileSpec(figure.spec))
+      found->second = tune::fingerprintOf(program->text);
+  return found->second;
 }
 
-std::string tool::applySchedule(const std::map<std::string, int64_t> &schedule,
-                                jit::GpuRequest &request) {
-  for (const auto &[name, value] : schedule) {
-    if (name == "threads")
-      request.threads = value;
-    else if (name == "tile_rows")
-      request.tileRows = value;
-    else
-      return fmt::format("kernels have no parameter '{}'\n"
-                         "note: they have threads and tile_rows",
-                         name);
-  }
-  return "";
+/// A figure of other kernels is none of these.
+const Json *GpuBench::findKnown(const BenchFigure &figure) {
+  const Json *known = store->find(figure.key);
+  return known && known->value("kernels", "") == kernelsOf(figure) ? known
+                                                                   : nullptr;
 }
 
-Result<Compiled *> GpuBench::compile(const Figure &figure) {
-  BenchKey key = figure.key;
-  key.batch = 0;
-  auto found = programs.find(key.str());
-  if (found != programs.end())
+Result<const Checked *> GpuBench::load(const BenchFigure &figure) {
+  auto found = loaded.find(figure.spec.str());
+  if (found != loaded.end())
     return &found->second;
-  jit::GpuRequest request;
-  request.path = key.file;
-  request.preset = key.preset;
-  request.sizes = key.sizes;
-  request.route = key.route;
-  request.stateType = key.state;
-  request.entryType = figure.source.entryType;
-  request.capacity = figure.source.capacity;
-  if (std::string wrong = applySchedule(key.schedule, request); !wrong.empty())
-    return Status(ErrorCode::InvalidArgument, wrong);
-  std::string messages;
-  std::optional<jit::GpuProgram> program =
-      jit::compileForGpu(request, messages);
-  if (!program)
-    return Status(ErrorCode::InvalidData, messages);
-  Result<measure::LoadedKernels> kernels = gpu.load(program->text);
-  if (!kernels)
-    return kernels.status();
-  Compiled compiled{std::move(*program), std::move(*kernels), nullptr, {}};
-  Result<measure::GpuReference *> reference = this->reference(figure);
-  if (!reference)
-    return reference.status();
-  compiled.reference = *reference;
+  Result<GpuSubject> subject = programs.load(figure.spec);
+  if (!subject)
+    return subject.status();
+  Checked checked{std::move(*subject), {}};
   if (!options.skipCheck) {
-    Result<measure::GpuVerdict> verdict =
-        measure::checkKernels(gpu, compiled.program, compiled.kernels,
-                              key.route, key.threshold, **reference);
+    Result<measure::GpuVerdict> verdict = programs.check(checked.subject);
     if (!verdict)
       return verdict.status();
-    compiled.verdict = *verdict;
+    checked.verdict = *verdict;
   }
-  // Of one file, but of as many routes and shapes as there are.
-  return &programs.emplace(key.str(), std::move(compiled)).first->second;
+  return &loaded.emplace(figure.spec.str(), std::move(checked)).first->second;
 }
 
-const RoutePlan *GpuBench::planOf(const Figure &figure, RunPlan &plan) {
-  std::string key =
-      fmt::format("{} {} {}", figure.source.stateType, figure.source.entryType,
-                  figure.source.capacity);
-  auto found = planners.find(key);
-  if (found == planners.end()) {
-    std::optional<Planner> made = Planner::create(figure.source);
-    if (!made)
-      return nullptr;
-    found = planners.emplace(key, std::move(*made)).first;
-  }
-  plan = found->second.plan(rates(), figure.key.batch, figure.source.capacity);
-  for (const RoutePlan &route : plan.routes)
-    if (route.route == figure.key.route)
-      return &route;
-  return nullptr;
-}
-
-Result<Json> GpuBench::timeFigure(const Figure &figure, const RoutePlan &plan,
-                                  const Compiled &compiled) {
-  double rowBytes = 0;
-  for (const StateSpec &spec : compiled.program.signature.states)
-    rowBytes += static_cast<double>(spec.heads * spec.keySize * spec.valueSize *
-                                    sizeInBytes(spec.dtype));
-  measure::GpuCycle::Shape shape;
-  shape.rows = figure.key.batch;
-  shape.threshold = figure.source.capacity;
-  shape.grows = figure.key.route == "kv_only";
-  shape.fills = static_cast<int64_t>(plan.bytesByFill.size());
-  shape.rowBytes = shape.grows ? plan.bytes : rowBytes;
-  shape.leastSeconds = plan.leastSeconds(rates().bandwidth) *
-                       static_cast<double>(figure.key.batch);
-  auto cycle = measure::GpuCycle::create(
-      gpu, compiled.program, compiled.kernels, shape, *compiled.reference);
+Result<Json> GpuBench::timeFigure(const BenchFigure &figure,
+                                  const RoutePlan &plan,
+                                  const GpuSubject &subject) {
+  auto cycle = programs.record(subject, plan, rates(), figure.key.batch,
+                               /*replaySeconds=*/2e-3);
   if (!cycle)
     return cycle.status();
   std::vector<std::vector<double>> samples;
@@ -303,45 +191,43 @@ Result<Json> GpuBench::timeFigure(const Figure &figure, const RoutePlan &plan,
               {"samples_us_by_fill", raw}};
 }
 
-Status GpuBench::measureFigure(const Figure &figure) {
-  RunPlan plans;
-  const RoutePlan *plan = planOf(figure, plans);
+Status GpuBench::measureFigure(const BenchFigure &figure) {
+  std::optional<RoutePlan> plan =
+      plans.plan(figure.spec, rates(), figure.key.batch);
   if (!plan)
-    return Status(ErrorCode::InvalidArgument,
-                  fmt::format("no plan for route '{}'\nnote: routes are "
-                              "recurrent, inner, outer, adjoint and kv_only",
-                              figure.key.route));
+    return Status(ErrorCode::InvalidData, "the file cannot be planned");
   if (!plan->isLegal()) {
     if (figure.key.batch == options.batches.front())
       fmt::print("{} is left out: {}\n", figure.key.route, plan->obstacle);
     return Status();
   }
-  Result<Compiled *> compiled = compile(figure);
-  if (!compiled)
-    return compiled.status();
-  const Compiled &kernels = **compiled;
+  Result<const Checked *> checked = load(figure);
+  if (!checked)
+    return checked.status();
+  const Checked &kernels = **checked;
   if (kernels.verdict && !kernels.verdict->passed()) {
     isWrong = true;
-    fmt::print("{} is wrong by {:.2g} of the largest answer, allowed is "
+    fmt::print("{}: wrong by {:.2g} of the largest answer, allowed is "
                "{:.2g}: not timed\n",
-               figure.key.str(), kernels.verdict->error,
+               figure.spec.str(), kernels.verdict->error,
                kernels.verdict->bound);
     return Status();
   }
-  Result<Json> timed = timeFigure(figure, *plan, kernels);
+  Result<Json> timed = timeFigure(figure, *plan, kernels.subject);
   if (!timed)
     return timed.status();
   Json figures = std::move(*timed);
+  figures["kernels"] = kernelsOf(figure);
   if (kernels.verdict) {
     figures["error"] = kernels.verdict->error;
     figures["error_bound"] = kernels.verdict->bound;
   }
-  for (const KernelResources &each : kernels.kernels.resources) {
+  for (const KernelResources &each : kernels.subject.kernels.resources) {
     figures["registers"].push_back(each.registers);
     figures["spilled_bytes"].push_back(each.spillStores + each.spillLoads);
   }
   store->updateRun(describeRun());
-  return store->add(figure.key, std::move(figures));
+  return store->add(figure.key, figures);
 }
 
 //===----------------------------------------------------------------------===//
@@ -384,12 +270,16 @@ Status GpuBench::run() {
   store.emplace(std::move(*opened));
   fmt::print("{} {} on {}, driver {}\n", options.source.file,
              options.source.preset, gpu.device().name(), gpu.driver());
-  std::vector<Figure> figures = listFigures();
+  Result<std::vector<BenchFigure>> listed =
+      listFigures(options, gpu.device().name(), plans);
+  if (!listed)
+    return listed.status();
+  const std::vector<BenchFigure> &figures = *listed;
   Progress progress;
   double longest = 0;
   for (size_t i = 0; i < figures.size(); ++i) {
-    const Figure &figure = figures[i];
-    if (const Json *known = store->find(figure.key)) {
+    const BenchFigure &figure = figures[i];
+    if (const Json *known = findKnown(figure)) {
       print(*known);
       continue;
     }
@@ -410,10 +300,11 @@ Status GpuBench::run() {
     progress.clear();
     if (!status)
       return Status(status.code(),
-                    fmt::format("{}\nnote: this was {}", status.message(),
-                                figure.key.str()));
+                    fmt::format("{}\nnote: this was {}, batch {}",
+                                status.message(), figure.spec.str(),
+                                figure.key.batch));
     longest = std::max(longest, elapsed() - before);
-    if (const Json *measured = store->find(figure.key))
+    if (const Json *measured = findKnown(figure))
       print(*measured);
   }
   return Status();

@@ -58,15 +58,18 @@ Result<BenchStore> BenchStore::open(const std::string &path,
   return store;
 }
 
+static bool isOf(const Json &result, const Json &key) {
+  for (const auto &[name, value] : key.items())
+    if (!result.contains(name) || result[name] != value)
+      return false;
+  return true;
+}
+
 const Json *BenchStore::find(const BenchKey &key) const {
   Json wanted = key.json();
-  for (const Json &result : results) {
-    bool isSame = true;
-    for (const auto &[name, value] : wanted.items())
-      isSame = isSame && result.contains(name) && result[name] == value;
-    if (isSame)
+  for (const Json &result : results)
+    if (isOf(result, wanted))
       return &result;
-  }
   return nullptr;
 }
 
@@ -76,6 +79,8 @@ Status BenchStore::add(const BenchKey &key, const Json &figures) {
   Json result = key.json();
   result["run"] = runs.size() - 1;
   result.update(figures);
+  std::erase_if(results,
+                [&](const Json &old) { return isOf(old, key.json()); });
   results.push_back(std::move(result));
   return save();
 }

@@ -42,7 +42,7 @@ public:
   /// Starts a run: the date, the command, what the device gave.
   void beginRun(nlohmann::ordered_json run);
   void updateRun(nlohmann::ordered_json run) { runs.back() = std::move(run); }
-  /// Adds `figures` under `key`, and saves.
+  /// Puts `figures` under `key`, in place of older ones, and saves.
   Status add(const BenchKey &key, const nlohmann::ordered_json &figures);
   Status save() const;
 

@@ -60,7 +60,8 @@ struct RunOptions {
   int64_t tokens = 2048;
   /// None: until the state exceeds the cache 4 times.
   std::optional<int64_t> rows;
-  std::optional<int64_t> threads; ///< none: all
+  std::optional<int64_t> threads; ///< of the CPU; none: all
+  std::string target = "auto";    ///< cpu, cuda, or cuda where there is a GPU
   bool json = false;
 };
 /// Decodes a trace by every route and prints a table.
@@ -99,6 +100,24 @@ struct BenchOptions {
 };
 /// Times steps against the limit of the memory.
 int bench(const BenchOptions &options);
+
+struct TuneRequest {
+  SourceOptions source; ///< its capacity is not used
+  std::vector<std::string> routes{"recurrent", "inner", "outer", "adjoint"};
+  std::vector<int64_t> thresholds{4, 8, 16, 32}; ///< m
+  std::vector<int64_t> batches{256};
+  /// Parameters of the schedule: "threads=64:128:256".
+  std::vector<std::string> vary;
+  std::string mode = "fill"; ///< off, frozen, fill or force
+  std::string card;          ///< what is asked about, where there is no GPU
+  std::string folder;        ///< for results; empty: the user's
+  std::string table;         ///< a table to add the choices to
+  int64_t keep = 48;         ///< candidates that the model lets through
+  double budget = 0;         ///< seconds; 0: as long as it takes
+  bool explain = false;
+};
+/// Searches for the fastest way to run a recurrence.
+int tune(const TuneRequest &request);
 
 /// `ladle cache ls|trim|clear`.
 int cache(const std::string &action);

@@ -10,6 +10,7 @@
 
 #include "ladle/decode.h"
 #include "runtime/ThreadPool.h"
+#include "runtime/check/HostSteps.h"
 #include "runtime/check/RoundedRuns.h"
 #include "tools/ladle/Feeder.h"
 #include "tools/ladle/Measure.h"
@@ -31,12 +32,17 @@ struct Runner {
   const Candidate &candidate;
   RouteErrors errors;
   std::optional<Pool> pool;
-  std::optional<Decoder> decoder;
+  std::optional<check::HostSteps> decoder;
+  /// Of kv_only on a GPU: the host hands over once rows have folded.
+  std::optional<check::HostSteps> afterFold;
   std::vector<check::RoundedRuns> rounded;
   double roundedOutputs = 0, roundedStates = 0;
 
   explicit Runner(const Candidate &candidate) : candidate(candidate) {}
   Status begin(int64_t rows);
+  check::HostSteps &decoderAt(int64_t done) {
+    return afterFold && done >= candidate.threshold ? *afterFold : *decoder;
+  }
   /// Whether the token after `done` others folds.
   bool foldsAt(int64_t done) const {
     return candidate.program.route() == RouteKind::Recurrent ||
@@ -85,10 +91,20 @@ Status Runner::begin(int64_t rows) {
   if (!made)
     return made.status();
   pool.emplace(std::move(*made));
-  Result<Decoder> bound = Decoder::create(candidate.program, *pool);
+  const Program &program = candidate.program;
+  Result<check::HostSteps> bound = check::HostSteps::create(program, *pool);
   if (!bound)
     return bound.status();
   decoder.emplace(std::move(*bound));
+  if (program.route() != RouteKind::KvOnly || program.device() == DeviceId())
+    return Status();
+  Result<Program> inner = program.withRoute(RouteKind::Inner);
+  if (!inner)
+    return inner.status();
+  Result<check::HostSteps> second = check::HostSteps::create(*inner, *pool);
+  if (!second)
+    return second.status();
+  afterFold.emplace(std::move(*second));
   return Status();
 }
 
@@ -160,7 +176,7 @@ Status Comparison::decodeToken(Runner &runner, int64_t step) {
   arguments.rows = rows;
   arguments.readSlots = slots;
   arguments.tensors = batch.getTensors();
-  if (Status status = runner.decoder->step(arguments); !status)
+  if (Status status = runner.decoderAt(step).step(arguments); !status)
     return status;
   compareToken(runner, step);
   return Status();

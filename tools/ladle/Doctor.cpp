@@ -7,6 +7,8 @@
 
 #include "codegen/DiskCache.h"
 #include "codegen/cpu/CpuTarget.h"
+#include "codegen/cuda/Nvrtc.h"
+#include "ladle/device.h"
 #include "ladle/version.h"
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/Host.h"
@@ -15,8 +17,9 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <dlfcn.h>
+#include <cstdlib>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 using namespace ladle;
 using namespace ladle::tool;
@@ -25,23 +28,66 @@ static void line(const char *what, const std::string &value) {
   std::fputs(fmt::format("{:<12}{}\n", what, value).c_str(), stdout);
 }
 
-/// The first of these libraries that can be loaded.
-static std::string findLibrary(std::initializer_list<const char *> names) {
-  for (const char *name : names)
-    // Stays loaded: libraries lose what they allocated when they are closed.
-    if (dlopen(name, RTLD_LAZY | RTLD_LOCAL))
-      return name;
-  return "";
+/// All lines of a message, the later ones below the first.
+static void report(const char *what, const std::string &message) {
+  size_t at = 0;
+  for (const char *title = what; at < message.size(); title = "") {
+    size_t end = std::min(message.find('\n', at), message.size());
+    line(title, message.substr(at, end - at));
+    at = end + 1;
+  }
 }
 
-static std::string describeCuda() {
-  std::string driver = findLibrary({"libcuda.so.1", "libcuda.so"});
-  std::string compiler = findLibrary(
-      {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"});
-  return fmt::format("driver {}, runtime compiler {}; cuda kernels are not "
-                     "part of this version",
-                     driver.empty() ? "not found" : driver + " found",
-                     compiler.empty() ? "not found" : compiler + " found");
+static std::string versionText(int cuda) {
+  return fmt::format("{}.{}", cuda / 1000, cuda % 1000 / 10);
+}
+
+/// 90 of "sm_90a".
+static int archNumber(const std::string &arch) {
+  return static_cast<int>(
+      std::strtol(arch.c_str() + sizeof("sm_") - 1, nullptr, 10));
+}
+
+static void describeCuda() {
+  Result<DeviceInfo> device = describeDevice();
+  if (device) {
+    line("gpu",
+         fmt::format("{}, {}, {} multiprocessors, {} free of {}, {} of L2",
+                     device->name, device->arch, device->multiprocessors,
+                     formatBytes(double(device->freeBytes)),
+                     formatBytes(double(device->memoryBytes)),
+                     formatBytes(double(device->cacheBytes))));
+    line("cuda",
+         fmt::format("driver for CUDA {}, {}",
+                     versionText(device->driverVersion), device->driverPath));
+  } else {
+    report("cuda", device.message());
+  }
+  llvm::Expected<Nvrtc> nvrtc = Nvrtc::open();
+  if (!nvrtc) {
+    report("nvrtc", llvm::toString(nvrtc.takeError()));
+    return;
+  }
+  auto [major, minor] = nvrtc->version();
+  std::vector<int> archs = nvrtc->archs();
+  line("nvrtc",
+       fmt::format("{}.{}, {}{}", major, minor, nvrtc->path(),
+                   archs.empty() ? ""
+                                 : fmt::format(", compiles for sm_{}",
+                                               fmt::join(archs, ", "))));
+  if (device && !archs.empty() &&
+      std::find(archs.begin(), archs.end(), archNumber(device->arch)) ==
+          archs.end())
+    line("", fmt::format("this NVRTC does not compile for {}: install one of "
+                         "CUDA {}, which the driver runs",
+                         device->arch, versionText(device->driverVersion)));
+  // Code for an architecture runs on it whatever compiled it, up to a newer
+  // major version than the driver's.
+  if (device && major > device->driverVersion / 1000)
+    line("", fmt::format("this NVRTC is newer than the driver, which may "
+                         "refuse its code: install one of CUDA {} or a newer "
+                         "driver",
+                         versionText(device->driverVersion)));
 }
 
 int tool::doctor() {
@@ -76,6 +122,6 @@ int tool::doctor() {
                     ? "none: no home directory is known"
                     : fmt::format("{}, {} entries", cache.getDirectory().str(),
                                   cache.list().size()));
-  line("cuda", describeCuda());
+  describeCuda();
   return 0;
 }

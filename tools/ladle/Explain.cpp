@@ -9,6 +9,8 @@
 #include "passes/analysis/CostModel.h"
 #include "passes/analysis/HistoryForm.h"
 #include "passes/analysis/MathNotation.h"
+#include "runtime/jit/Interface.h"
+#include "runtime/tune/TunedTable.h"
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/Source.h"
 #include "llvm/ADT/SmallString.h"
@@ -47,6 +49,12 @@ private:
                : 1;
   }
   std::string describe(std::optional<RouteChoice> choice) const;
+  /// What was chosen on such a machine by measuring, if somebody has.
+  std::optional<tune::TunedChoice> findTuned(int64_t batch) const {
+    std::string card = machine.name == "h200" ? "NVIDIA H200" : "";
+    return tune::lookupTuned(card, jit::signatureOf(recurrence),
+                             options.source.entryType, batch);
+  }
 
   const ExplainOptions &options;
   RecurrenceOp recurrence;
@@ -199,6 +207,12 @@ void Explanation::printCrossings(raw_ostream &os) {
     auto choice = chooseRoute(costs, machine, batch, 0, capacity);
     os << llvm::formatv("  {0,6}: {1}, {2:F2} µs a step predicted\n", batch,
                         describe(choice), choice ? choice->seconds * 1e6 : 0);
+    if (auto tuned = findTuned(batch))
+      os << llvm::formatv(
+          "          tuned on {0} for batch {1}: {2}, {3:F2} µs "
+          "a step\n",
+          tuned->date, tuned->batch, tuned->candidate.str(),
+          tuned->seconds * 1e6);
   }
   std::string last;
   for (int64_t batch = 1; batch <= 65536; batch *= 2) {
@@ -262,8 +276,23 @@ llvm::json::Object Explanation::toJSON() {
           {"m", choice->threshold},
           {"seconds", choice->seconds}});
   }
+  llvm::json::Array tunedChoices;
+  for (int64_t batch : options.batches)
+    if (auto tuned = findTuned(batch)) {
+      llvm::json::Object schedule;
+      for (const auto &[name, value] : tuned->candidate.schedule)
+        schedule[name] = value;
+      tunedChoices.push_back(
+          llvm::json::Object{{"batch", batch},
+                             {"tuned_for", tuned->batch},
+                             {"route", tuned->candidate.route},
+                             {"m", tuned->candidate.threshold},
+                             {"schedule", std::move(schedule)},
+                             {"seconds", tuned->seconds}});
+    }
   return llvm::json::Object{{"recurrence", recurrence.getSymName()},
                             {"machine", machine.name},
+                            {"tuned", std::move(tunedChoices)},
                             {"routes", std::move(routes)},
                             {"choices", std::move(choices)}};
 }

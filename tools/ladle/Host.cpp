@@ -55,6 +55,16 @@ Host Host::describe() {
   return host;
 }
 
+Host Host::describe(const DeviceInfo &device) {
+  Host host;
+  host.processor = device.name;
+  host.cores = device.multiprocessors;
+  host.level2 = host.lastLevel = device.cacheBytes;
+  host.memory = device.memoryBytes;
+  host.availableMemory = device.freeBytes;
+  return host;
+}
+
 //===----------------------------------------------------------------------===//
 // Bandwidth
 //===----------------------------------------------------------------------===//

@@ -8,6 +8,8 @@
 #ifndef LADLE_TOOLS_LADLE_HOST_H
 #define LADLE_TOOLS_LADLE_HOST_H
 
+#include "ladle/device.h"
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,6 +30,8 @@ struct Host {
   int64_t memory = 0, availableMemory = 0;
 
   static Host describe();
+  /// A GPU in the same words: its name, its L2, its memory.
+  static Host describe(const DeviceInfo &device);
   /// The last-level cache, or what to take for it if the system does not say.
   int64_t cacheBytes() const {
     return lastLevel > 0 ? lastLevel : int64_t(32) << 20;

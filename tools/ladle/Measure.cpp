@@ -7,6 +7,7 @@
 
 #include "tools/ladle/Measure.h"
 #include "ladle/decode.h"
+#include "tools/ladle/DeviceTimer.h"
 #include "tools/ladle/Feeder.h"
 
 #include <algorithm>
@@ -163,6 +164,8 @@ static Status timeContexts(StepTimer &timer, const TimingOptions &options,
 Result<Timing> tool::timeDecode(const Program &program, const Trace &trace,
                                 const TimingOptions &options,
                                 const ProgressFunction &progress) {
+  if (program.device() != DeviceId())
+    return timeDecodeOnDevice(program, trace, options, progress);
   StepTimer timer(program, trace, options);
   if (Status status = timer.prepare(); !status)
     return status;

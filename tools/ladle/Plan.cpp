@@ -89,6 +89,13 @@ RunPlan Planner::plan(const Bandwidth &bandwidth, int threads, int64_t rows,
               threshold);
 }
 
+Rates Rates::gpu() {
+  Machine machine = Machine::h200();
+  return {{machine.readBandwidth, machine.updateBandwidth},
+          machine.flopRate,
+          machine.launch};
+}
+
 RunPlan Planner::plan(const Rates &rates, int64_t rows,
                       int64_t threshold) const {
   Machine machine{"", rates.bandwidth.read, rates.bandwidth.update, rates.flops,

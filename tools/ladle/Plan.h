@@ -53,6 +53,9 @@ struct Rates {
   Bandwidth bandwidth;
   double flops = 0;  ///< f32 flops a second
   double launch = 0; ///< seconds a step at least
+
+  /// Of a GPU that has not been measured.
+  static Rates gpu();
 };
 
 struct RunPlan {

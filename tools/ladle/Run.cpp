@@ -8,6 +8,7 @@
 #include "ladle/compile.h"
 #include "runtime/check/Oracle.h"
 #include "tools/ladle/RunReport.h"
+#include "tools/measure/Ceilings.h"
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +17,7 @@
 #include <fstream>
 #include <span>
 #include <sstream>
+#include <thread>
 
 using namespace ladle;
 using namespace ladle::tool;
@@ -39,6 +41,10 @@ public:
 
 private:
   Status checkOptions() const;
+  /// Opens the GPU, if it is to be one.
+  Status chooseTarget();
+  /// What the memory gives, and by that the plan.
+  RunPlan makePlan(const Planner &planner);
   Status checkRoute(const RunPlan &plan) const;
   Status makeOracles();
   Status loadInputs();
@@ -52,6 +58,7 @@ private:
   void timeRoutes();
 
   const RunOptions &options;
+  std::optional<measure::Gpu> gpu;
   std::string text;
   std::optional<SpecInterpreter> exact, rounded;
   check::Trace trace;
@@ -100,6 +107,30 @@ Status RunCommand::checkOptions() const {
   if (options.threads > maxThreads)
     return invalid(fmt::format("--threads is {}, wanted {} at most",
                                *options.threads, maxThreads));
+  return Status();
+}
+
+Status RunCommand::chooseTarget() {
+  report.host = Host::describe();
+  report.threads =
+      static_cast<int>(options.threads.value_or(report.host.cores));
+  if (options.target == "cpu")
+    return Status();
+  Result<DeviceInfo> device = describeDevice();
+  Result<measure::Gpu> opened =
+      device ? measure::Gpu::open() : Result<measure::Gpu>(device.status());
+  if (!opened) {
+    // No GPU is no surprise, one without a compiler is.
+    if (device)
+      report.note =
+          fmt::format("{} is not used: {}", device->name, opened.message());
+    return options.target == "auto" ? Status() : opened.status();
+  }
+  gpu.emplace(std::move(*opened));
+  report.host = Host::describe(*device);
+  report.arch = device->arch;
+  report.driverVersion = device->driverVersion;
+  report.contextSeconds = cuda::Device::shared()->openSeconds();
   return Status();
 }
 
@@ -168,23 +199,30 @@ void RunCommand::compileRoutes(const RunPlan &plan) {
   compile.stateType = options.source.stateType;
   compile.entryType = options.source.entryType;
   compile.capacity = options.source.capacity;
+  compile.target = gpu ? "cuda" : "cpu";
+  progress.show("compiling", 0, 1);
+  auto start = std::chrono::steady_clock::now();
+  std::vector<std::thread> threads;
+  report.routes.resize(plan.routes.size());
   for (size_t i = 0; i < plan.routes.size(); ++i) {
-    RouteReport &route = report.routes.emplace_back();
-    route.plan = plan.routes[i];
-    if (!route.plan.isLegal())
-      continue;
-    progress.show("compiling " + route.plan.route, i, plan.routes.size());
-    compile.route = route.plan.route;
-    auto start = std::chrono::steady_clock::now();
-    Result<Program> program = compileSource(text, options.source.file, compile);
-    report.compileSeconds +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
-            .count();
-    if (program)
-      route.program = std::move(*program);
-    else
-      route.failure = program.message();
+    report.routes[i].plan = plan.routes[i];
+    if (plan.routes[i].isLegal())
+      threads.emplace_back(
+          [&, &route = report.routes[i], each = compile]() mutable {
+            each.route = route.plan.route;
+            Result<Program> program =
+                compileSource(text, options.source.file, each);
+            if (program)
+              route.program = std::move(*program);
+            else
+              route.failure = program.message();
+          });
   }
+  for (std::thread &thread : threads)
+    thread.join();
+  report.compileSeconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+          .count();
 }
 
 //===----------------------------------------------------------------------===//
@@ -233,12 +271,39 @@ Status RunCommand::chooseRows(const Planner &planner) {
         report.rows, formatBytes(double(report.rows) * double(rowBytes)),
         formatBytes(double(available)), most));
   }
+  // A launch on a GPU has blocks for so many.
+  int64_t most = gpu ? 65535 : int64_t(1) << 30;
   int64_t wanted = (4 * report.host.cacheBytes() + report.stateBytes - 1) /
                    report.stateBytes;
   int64_t possible = std::max<int64_t>(1, available / 2 / rowBytes);
-  report.rows = std::min({wanted, possible, int64_t(1) << 30});
+  report.rows = std::min({wanted, possible, most});
   report.isCapped = report.rows < wanted;
   return Status();
+}
+
+RunPlan RunCommand::makePlan(const Planner &planner) {
+  int64_t bytes = report.rows * report.stateBytes;
+  int64_t threshold = options.threshold.value_or(0);
+  progress.show("measuring the memory", 0, 1);
+  if (!gpu) {
+    report.bandwidth =
+        measureBandwidth(bytes, report.threads, bandwidthSeconds);
+    return planner.plan(report.bandwidth, report.threads, report.rows,
+                        threshold);
+  }
+  Rates rates = Rates::gpu();
+  constexpr int64_t least = int64_t(64) << 20;
+  Result<measure::Ceilings> ceilings = measure::Ceilings::measure(
+      *gpu, std::max({bytes, 4 * report.host.cacheBytes(), least}));
+  if (ceilings) {
+    report.bandwidth = {ceilings->read().bytesPerSecond(),
+                        ceilings->update().bytesPerSecond()};
+    rates.bandwidth = report.bandwidth;
+    rates.launch = ceilings->launchSeconds();
+  } else {
+    report.note = ceilings.message();
+  }
+  return planner.plan(rates, report.rows, threshold);
 }
 
 void RunCommand::applyPlan(const RunPlan &plan) {
@@ -323,9 +388,8 @@ int RunCommand::run() {
     return 1;
   report.file = options.source.file;
   report.recurrence = planner->recurrence();
-  report.host = Host::describe();
-  report.threads =
-      static_cast<int>(options.threads.value_or(report.host.cores));
+  if (Status status = chooseTarget(); !status)
+    return fail(status);
   RunPlan plan = planner->plan({1e10, 1e10}, report.threads, 1, 0);
   if (Status status = checkRoute(plan); !status)
     return fail(status);
@@ -341,11 +405,7 @@ int RunCommand::run() {
     progress.clear();
     return fail(fits);
   }
-  progress.show("measuring the memory", 0, 1);
-  report.bandwidth = measureBandwidth(report.rows * report.stateBytes,
-                                      report.threads, bandwidthSeconds);
-  applyPlan(planner->plan(report.bandwidth, report.threads, report.rows,
-                          options.threshold.value_or(0)));
+  applyPlan(makePlan(*planner));
   compareRoutes();
   timeRoutes();
   progress.clear();

@@ -21,6 +21,11 @@ static double rateOf(const RouteReport &route) {
   return route.plan.bytes * route.batch.rows / route.batch.seconds;
 }
 
+/// What a GPU's memory gives is not known if it could not be measured.
+static bool isMeasured(const Bandwidth &bandwidth) {
+  return bandwidth.read > 0 && bandwidth.update > 0;
+}
+
 /// The part of the ceiling that a route reached, by its mix of bytes.
 static double partOfCeiling(const RouteReport &route,
                             const Bandwidth &bandwidth) {
@@ -45,10 +50,18 @@ bool RunReport::passed() const {
 
 std::string RunReport::header() const {
   std::string text = fmt::format("{} of {} on {}\n", recurrence, file, inputs);
-  text += fmt::format("{}, {} threads; memory reads at {:.1f} GB/s, updates in "
-                      "place at {:.1f} GB/s\n",
-                      host.processor, threads, bandwidth.read / 1e9,
-                      bandwidth.update / 1e9);
+  text +=
+      arch.empty()
+          ? fmt::format("{}, {} threads; ", host.processor, threads)
+          : fmt::format("{}, {}, driver for CUDA {}.{}; ", host.processor, arch,
+                        driverVersion / 1000, driverVersion % 1000 / 10);
+  text += isMeasured(bandwidth)
+              ? fmt::format("memory reads at {:.1f} GB/s, updates in place at "
+                            "{:.1f} GB/s\n",
+                            bandwidth.read / 1e9, bandwidth.update / 1e9)
+              : std::string("memory was not measured\n");
+  if (!note.empty())
+    text += fmt::format("note: {}\n", note.substr(0, note.find('\n')));
   double state = static_cast<double>(rows) * stateBytes;
   text +=
       fmt::format("{} rows with {} of state each, {}: {:.1f} times the "
@@ -59,9 +72,15 @@ std::string RunReport::header() const {
     text += fmt::format("fewer rows than four times the cache would take, "
                         "because only {} of memory are free\n",
                         formatBytes(host.availableMemory));
-  text += fmt::format("compiled in {}; errors over {} tokens of {} rows at "
+  std::string context =
+      arch.empty() ? ""
+                   : fmt::format(" and loaded (after {} for the context of the "
+                                 "device)",
+                                 formatTime(contextSeconds));
+  text += fmt::format("compiled in {}{}; errors over {} tokens of {} rows at "
                       "spread offsets\n\n",
-                      formatTime(compileSeconds), comparedTokens, comparedRows);
+                      formatTime(compileSeconds), context, comparedTokens,
+                      comparedRows);
   return text;
 }
 
@@ -147,7 +166,9 @@ std::string RunReport::table() const {
           {formatTime(route.batch.seconds),
            formatTime(route.batch.seconds / route.batch.rows),
            fmt::format("{:.1f}", rateOf(route) / 1e9),
-           fmt::format("{:.0f} %", 100 * partOfCeiling(route, bandwidth)),
+           isMeasured(bandwidth)
+               ? fmt::format("{:.0f} %", 100 * partOfCeiling(route, bandwidth))
+               : "-",
            formatTime(route.single.seconds), showError(errors.outputs),
            showError(errors.states), showError(errors.storedOutputs),
            showError(errors.storedStates), i == chosen ? "chosen" : ""});
@@ -203,7 +224,8 @@ static ordered_json toJSON(const RouteReport &route,
   }
   json["measured"] = toJSON(route.batch);
   json["bytes_a_second"] = rateOf(route);
-  json["part_of_ceiling"] = partOfCeiling(route, bandwidth);
+  if (isMeasured(bandwidth))
+    json["part_of_ceiling"] = partOfCeiling(route, bandwidth);
   json["cache_resident"] = toJSON(route.single);
   const RouteErrors &errors = route.errors;
   json["errors"] = {
@@ -222,6 +244,7 @@ std::string RunReport::json() const {
   ordered_json json = {{"file", file},
                        {"recurrence", recurrence},
                        {"inputs", inputs},
+                       {"target", arch.empty() ? "cpu" : "cuda"},
                        {"processor", host.processor},
                        {"threads", threads},
                        {"last_level_cache_bytes", host.cacheBytes()},
@@ -233,6 +256,7 @@ std::string RunReport::json() const {
                        {"compared_rows", comparedRows},
                        {"compared_tokens", comparedTokens},
                        {"compile_seconds", compileSeconds},
+                       {"context_seconds", contextSeconds},
                        {"chosen", routes[chosen].plan.route},
                        {"chosen_by", isForced ? "user" : "cost model"},
                        {"passed", passed()},

@@ -26,7 +26,14 @@ struct RunReport {
   std::string file, recurrence, inputs;
   Host host;
   Bandwidth bandwidth;
-  int threads = 1;
+  int threads = 1; ///< of the CPU
+  /// Of a GPU, otherwise empty: "sm_90a".
+  std::string arch;
+  int driverVersion = 0;
+  double contextSeconds = 0; ///< that the driver took for the context
+  /// Why this is not a GPU although there is one, or why the memory was not
+  /// measured.
+  std::string note;
   int64_t tokens = 0; ///< asked for
   int64_t stateBytes = 0, rows = 0;
   bool isCapped = false; ///< rows, by the memory there is

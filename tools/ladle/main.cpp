@@ -49,10 +49,58 @@ void addSourceOptions(CLI::App &command, SourceOptions &source,
       ->check(CLI::Range(1, 1024));
 }
 
+const std::map<std::string, double> timeUnits{
+    {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}};
+
+void addTuneOptions(CLI::App &command, TuneRequest &tune) {
+  auto addList = [&](const char *name, auto &list, const char *text) {
+    return command.add_option(name, list, text)
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->capture_default_str();
+  };
+  command
+      .add_option("--state", tune.source.stateType,
+                  "store states as f32, bf16 or f16")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  tune.source.entryType = "bf16";
+  command
+      .add_option("--entry", tune.source.entryType,
+                  "cache values that depend on a state as f32, bf16 or f16")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+      ->capture_default_str();
+  addList("--routes", tune.routes, "routes to choose from, simple ones first")
+      ->check(
+          CLI::IsMember({"recurrent", "inner", "outer", "adjoint", "kv_only"}));
+  addList("--m", tune.thresholds, "entries of a cycle to choose from")
+      ->check(CLI::Range(2, 1024));
+  addList("--batch", tune.batches, "rows")->check(CLI::PositiveNumber);
+  addList("--vary", tune.vary,
+          "values of a parameter of the kernels: threads=64:128:256");
+  command
+      .add_option("--mode", tune.mode,
+                  "off: the default; frozen: what was tuned before; fill: "
+                  "measure what is missing; force: measure all again")
+      ->capture_default_str();
+  command.add_option("--card", tune.card,
+                     "what frozen is asked about, where there is no GPU");
+  command.add_option("--folder", tune.folder,
+                     "for results (default: the user's cache)");
+  command.add_option("--table", tune.table, "a table to add the choices to");
+  command
+      .add_option("--keep", tune.keep, "candidates that the model lets through")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option("--budget", tune.budget,
+                  "stop before this: 30s, 9m (default: never)")
+      ->transform(CLI::AsNumberWithUnit(timeUnits));
+  command.add_flag("--explain", tune.explain,
+                   "the five best, the model's ranking, all rejections");
+}
+
 /// What to time: lists, of which every combination is a figure.
 void addBenchOptions(CLI::App &command, BenchOptions &bench) {
-  const std::map<std::string, double> units{
-      {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}};
   auto addList = [&](const char *name, auto &list, const char *text) {
     return command.add_option(name, list, text)
         ->delimiter(',')
@@ -62,7 +110,9 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
   command.add_option("--device", bench.device, "gpu, cpu or auto")
       ->check(CLI::IsMember({"gpu", "cpu", "auto"}))
       ->capture_default_str();
-  addList("--routes", bench.routes, "routes (default: all that are legal)");
+  addList("--routes", bench.routes,
+          "routes (default: all that are legal); auto is what was tuned, or "
+          "else what the model chooses");
   addList("--states", bench.states, "storage of states")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   addList("--entries", bench.entries, "storage of values that are cached")
@@ -77,7 +127,7 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
   command
       .add_option("--budget", bench.budget,
                   "stop before this: 30s, 9m (default: never)")
-      ->transform(CLI::AsNumberWithUnit(units));
+      ->transform(CLI::AsNumberWithUnit(timeUnits));
   command.add_option("--json", bench.json,
                      "a file for the figures; those that a GPU has left there "
                      "are not measured again");
@@ -190,7 +240,11 @@ int main(int argc, char **argv) {
                          "rows of the batch (default: states of four times "
                          "the last-level cache)");
   runCommand->add_option("--threads", runOptions.threads,
-                         "threads (default: all cores)");
+                         "threads of the CPU (default: all cores)");
+  runCommand
+      ->add_option("--target", runOptions.target,
+                   "cpu, cuda, or auto: cuda where there is a GPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   runCommand->add_flag("--json", runOptions.json, "for a program");
 
   CheckOptions checkOptions;
@@ -220,6 +274,12 @@ int main(int argc, char **argv) {
   addParameters(*benchCommand, "--schedule", benchOptions.schedule,
                 "how kernels are laid out: threads=128,tile_rows=8");
 
+  TuneRequest tuneRequest;
+  CLI::App *tuneCommand = app.add_subcommand(
+      "tune", "search for the fastest route, m and kernels on a GPU");
+  addFileOptions(*tuneCommand, tuneRequest.source, settings);
+  addTuneOptions(*tuneCommand, tuneRequest);
+
   std::string action;
   CLI::App *cacheCommand =
       app.add_subcommand("cache", "list, trim or clear compiled kernels");
@@ -233,7 +293,7 @@ int main(int argc, char **argv) {
 
   for (SourceOptions *source :
        {&explainOptions.source, &emitOptions.source, &runOptions.source,
-        &checkOptions.source, &benchOptions.source})
+        &checkOptions.source, &benchOptions.source, &tuneRequest.source})
     if (!parseSettings(settings, *source))
       return 2;
   try {
@@ -247,6 +307,8 @@ int main(int argc, char **argv) {
       return check(checkOptions);
     if (benchCommand->parsed())
       return bench(benchOptions);
+    if (tuneCommand->parsed())
+      return tune(tuneRequest);
     if (cacheCommand->parsed())
       return cache(action);
     if (doctorCommand->parsed())

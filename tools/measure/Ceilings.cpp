@@ -40,11 +40,15 @@ struct Streaming {
 /// Past the first cache; the second fetches more than was asked for.
 struct Prefetching {
   static __device__ Word load(const float *p) {
+#ifdef LADLE_EMULATION
+    return load_vector<4>(p);
+#else
     Word v;
     asm volatile("ld.global.L1::no_allocate.L2::256B.v4.f32 {%0,%1,%2,%3}, [%4];"
                  : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
                  : "l"(p));
     return v;
+#endif
   }
   static __device__ void store(float *p, const Word &v) { store_vector(p, v); }
 };
@@ -78,26 +82,24 @@ __device__ void stream(float *memory, long long steps, float *sink) {
     *sink = sum;
 }
 
-#define KERNELS(POLICY, LOADS)                                                 \
-  extern "C" __global__ void __launch_bounds__(1024)                           \
-      read_##POLICY##_##LOADS(float *memory, long long steps, float *sink) {   \
-    stream<POLICY, LOADS, false>(memory, steps, sink);                         \
-  }                                                                            \
-  extern "C" __global__ void __launch_bounds__(1024)                           \
-      update_##POLICY##_##LOADS(float *memory, long long steps, float *sink) { \
-    stream<POLICY, LOADS, true>(memory, steps, sink);                          \
-  }
-#define POLICIES(LOADS)                                                        \
-  KERNELS(Plain, LOADS)                                                        \
-  KERNELS(Streaming, LOADS)                                                    \
-  KERNELS(Prefetching, LOADS)
-POLICIES(1)
-POLICIES(2)
-POLICIES(4)
-POLICIES(8)
-
 extern "C" __global__ void nothing() {}
 )cuda";
+
+static const char *const kPolicies[] = {"Plain", "Streaming", "Prefetching"};
+static constexpr unsigned kLoads[] = {1, 2, 4, 8};
+
+std::string Ceilings::kernels() {
+  std::string text = streamingText;
+  for (const char *policy : kPolicies)
+    for (unsigned loads : kLoads)
+      for (bool updates : {false, true})
+        text += fmt::format(
+            "extern \"C\" __global__ void __launch_bounds__(512)\n"
+            "    {0}_{1}_{2}(float *memory, long long steps, float *sink) {{\n"
+            "  stream<{1}, {2}, {3}>(memory, steps, sink);\n}}\n",
+            updates ? "update" : "read", policy, loads, updates);
+  return text;
+}
 
 std::string Ceilings::Variant::kernel() const {
   return fmt::format("{}_{}_{}", updates ? "update" : "read", policy, loads);
@@ -141,9 +143,9 @@ Result<double> Ceilings::sample(const Variant &variant, int count) {
 Status Ceilings::search() {
   for (int updates = 0; updates < 2; ++updates) {
     std::vector<std::pair<double, Variant>> ranked;
-    for (const char *policy : {"Plain", "Streaming", "Prefetching"})
-      for (unsigned loads : {1u, 2u, 4u, 8u})
-        for (unsigned threads : {128u, 256u, 512u, 1024u})
+    for (const char *policy : kPolicies)
+      for (unsigned loads : kLoads)
+        for (unsigned threads : {128u, 256u, 512u})
           for (unsigned steps : {1u, 2u, 4u, 16u}) {
             Variant variant{updates != 0, policy, loads, threads, steps};
             Result<double> rate = sample(variant, 1);
@@ -210,7 +212,7 @@ Status Ceilings::again() {
 
 Result<Ceilings> Ceilings::measure(const Gpu &gpu, int64_t bytes) {
   Ceilings ceilings(gpu.device());
-  Result<LoadedKernels> loaded = gpu.load(streamingText);
+  Result<LoadedKernels> loaded = gpu.load(kernels());
   if (!loaded)
     return loaded.status();
   ceilings.module = std::move(loaded->module);

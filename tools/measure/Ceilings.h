@@ -29,6 +29,8 @@ class Ceilings {
 public:
   /// Streams over `bytes` at most, less if there is not so much memory.
   static Result<Ceilings> measure(const Gpu &gpu, int64_t bytes);
+  /// The text of all variants.
+  static std::string kernels();
   /// One more sample of the best variants.
   Status again();
 

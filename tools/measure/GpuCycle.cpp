@@ -14,8 +14,6 @@ using namespace ladle;
 using namespace ladle::measure;
 using Kind = jit::GpuArgument::Kind;
 
-/// A replay shorter than this is mostly its start.
-static constexpr double kReplaySeconds = 2e-3;
 static constexpr int64_t kMostLaunches = 2000;
 
 // What states and entries hold is no matter for the time, as long as it is not
@@ -31,16 +29,23 @@ __device__ float draw(unsigned long long i, unsigned seed) {
   return -0.05f * static_cast<float>(x >> 40) * 0x1p-24f;
 }
 
-#define FILL(NAME, TYPE)                                                       \
-  extern "C" __global__ void NAME(TYPE *to, long long size, unsigned seed) {   \
-    long long i = blockIdx.x * 256ll + threadIdx.x;                            \
-    if (i < size)                                                              \
-      to[i] = from_float<TYPE>(draw(i, seed));                                 \
-  }
-FILL(fill_f32, float)
-FILL(fill_bf16, bf16)
-FILL(fill_f16, half)
+template <class T> __device__ void fill(T *to, long long size, unsigned seed) {
+  long long i = blockIdx.x * 256ll + threadIdx.x;
+  if (i < size)
+    to[i] = from_float<T>(draw(i, seed));
+}
+extern "C" __global__ void fill_f32(float *to, long long size, unsigned seed) {
+  fill(to, size, seed);
+}
+extern "C" __global__ void fill_bf16(bf16 *to, long long size, unsigned seed) {
+  fill(to, size, seed);
+}
+extern "C" __global__ void fill_f16(half *to, long long size, unsigned seed) {
+  fill(to, size, seed);
+}
 )cuda";
+
+const char *GpuLayers::kernels() { return fillText; }
 
 static Status fillRandom(const cuda::Module &module, GpuTensor &tensor,
                          uint32_t seed) {
@@ -69,25 +74,37 @@ static Status writeInputs(GpuTensor &tensor, const GpuReference &inputs,
   return Status();
 }
 
-Status GpuCycle::allocate(const Gpu &gpu, const jit::GpuProgram &program,
-                          const GpuReference &inputs) {
-  double cache = static_cast<double>(gpu.device().cacheBytes());
+Result<std::shared_ptr<GpuLayers>>
+GpuLayers::allocate(const Gpu &gpu, const jit::GpuProgram &program,
+                    const CycleShape &shape, const GpuReference &inputs) {
+  auto layers = std::make_shared<GpuLayers>();
+  auto cache = static_cast<double>(gpu.device().cacheBytes());
   double bytes = shape.rowBytes * static_cast<double>(shape.rows);
   // Half as much again as has to be.
   auto count = static_cast<int64_t>(3 * cache / bytes) + 2;
+  layers->bytes = bytes * static_cast<double>(count);
+  if (layers->bytes <= 2 * cache)
+    return Status(ErrorCode::Internal,
+                  fmt::format("{:.0f} bytes of layers would stay in the L2 of "
+                              "{:.0f} bytes",
+                              layers->bytes, cache));
   Result<LoadedKernels> fill = gpu.load(fillText);
   if (!fill)
     return fill.status();
   for (int64_t index = 0; index < count; ++index) {
     Result<GpuLayer> layer =
-        GpuLayer::allocate(gpu.device(), program, shape.rows, shape.threshold);
+        GpuLayer::allocate(gpu.device(), program, shape.rows, shape.threshold,
+                           index == 0 ? nullptr : &layers->all.front());
     if (!layer)
       return layer.status();
     for (GpuTensor &tensor : layer->tensors) {
       Status status;
       switch (tensor.argument.kind) {
-      case Kind::Param:
       case Kind::Token:
+        if (index > 0)
+          break;
+        [[fallthrough]];
+      case Kind::Param:
         status = writeInputs(tensor, inputs, shape.rows, index % 4);
         break;
       case Kind::Output:
@@ -103,21 +120,18 @@ Status GpuCycle::allocate(const Gpu &gpu, const jit::GpuProgram &program,
       if (!status)
         return status;
     }
-    layers.push_back(std::move(*layer));
+    layers->all.push_back(std::move(*layer));
   }
-  if (rotatedBytes() <= 2 * cache)
-    return Status(ErrorCode::Internal,
-                  fmt::format("{:.0f} bytes of layers would stay in the L2 of "
-                              "{:.0f} bytes",
-                              rotatedBytes(), cache));
-  return gpu.device().synchronize();
+  if (Status status = gpu.device().synchronize(); !status)
+    return status;
+  return layers;
 }
 
-Status GpuCycle::record(const cuda::Device &device, const GpuStep &step) {
+Status GpuCycle::record(const cuda::Device &device) {
   double once =
       static_cast<double>(layerCount()) * std::max(shape.leastSeconds, 1.5e-6);
   turns =
-      std::clamp<int64_t>(std::llround(kReplaySeconds / once), 1,
+      std::clamp<int64_t>(std::llround(shape.replaySeconds / once), 1,
                           std::max<int64_t>(1, kMostLaunches / layerCount()));
   for (int64_t fill = 0; fill < shape.fills; ++fill) {
     Result<cuda::Memory> made = GpuStep::makeCursors(device, shape.rows, fill);
@@ -126,8 +140,8 @@ Status GpuCycle::record(const cuda::Device &device, const GpuStep &step) {
     cursors.push_back(std::move(*made));
     Result<cuda::Graph> graph = cuda::Graph::record(device, [&]() -> Status {
       for (int64_t turn = 0; turn < turns; ++turn)
-        for (GpuLayer &layer : layers)
-          if (Status status = step.launch(layer, cursors.back()); !status)
+        for (GpuLayer &layer : layers->all)
+          if (Status status = step->launch(layer, cursors.back()); !status)
             return status;
       return Status();
     });
@@ -143,18 +157,17 @@ Status GpuCycle::record(const cuda::Device &device, const GpuStep &step) {
 
 Result<std::unique_ptr<GpuCycle>>
 GpuCycle::create(const Gpu &gpu, const jit::GpuProgram &program,
-                 const LoadedKernels &kernels, const Shape &shape,
-                 const GpuReference &inputs) {
+                 const LoadedKernels &kernels, const CycleShape &shape,
+                 std::shared_ptr<GpuLayers> layers) {
   std::unique_ptr<GpuCycle> cycle(new GpuCycle(shape));
+  cycle->layers = std::move(layers);
   Result<GpuStep> step = GpuStep::create(
       gpu.device(), program, kernels, shape.rows,
       static_cast<int32_t>(shape.threshold + (shape.grows ? 1 : 0)));
   if (!step)
     return step.status();
   cycle->step = std::move(*step);
-  if (Status status = cycle->allocate(gpu, program, inputs); !status)
-    return status;
-  if (Status status = cycle->record(gpu.device(), *cycle->step); !status)
+  if (Status status = cycle->record(gpu.device()); !status)
     return status;
   return cycle;
 }
@@ -175,4 +188,15 @@ Status GpuCycle::sampleAll(std::vector<std::vector<double>> &byFill) const {
     byFill[fill].push_back(*seconds);
   }
   return Status();
+}
+
+Result<double> GpuCycle::sampleCycle() const {
+  double sum = 0;
+  for (int64_t fill = 0; fill < shape.fills; ++fill) {
+    Result<double> seconds = sample(fill);
+    if (!seconds)
+      return seconds;
+    sum += *seconds;
+  }
+  return sum / static_cast<double>(shape.fills);
 }

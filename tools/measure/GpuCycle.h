@@ -15,49 +15,65 @@
 
 namespace ladle::measure {
 
-/// Graphs of steps over layers that take turns, so that none is found in the
-/// L2 cache: one graph for each fill of the buffer, whose cursors do not move.
-/// A cycle is the mean over its fills, of which the last folds.
+struct CycleShape {
+  int64_t rows = 1;
+  /// m: the capacity of the buffer and the threshold of a fold.
+  int64_t threshold = 1;
+  /// Never folds: the buffer is all there is.
+  bool grows = false;
+  int64_t fills = 1;
+  /// Bytes of a row that a step cannot do without: how many layers there have
+  /// to be.
+  double rowBytes = 0;
+  /// What a step takes at the least, and a replay should: how often layers take
+  /// turns in a graph.
+  double leastSeconds = 0, replaySeconds = 2e-3;
+};
+
+/// Layers that take turns, so that none is found in the L2 cache.
+class GpuLayers {
+public:
+  /// More than twice the L2 of them. Inputs are those of the reference, states
+  /// and entries small numbers.
+  static Result<std::shared_ptr<GpuLayers>>
+  allocate(const Gpu &gpu, const jit::GpuProgram &program,
+           const CycleShape &shape, const GpuReference &inputs);
+
+  /// The text of the kernels that fill memory.
+  static const char *kernels();
+
+  std::vector<GpuLayer> all;
+  double bytes = 0; ///< what takes turns
+};
+
+/// Graphs of steps over layers in turn: one for each fill of the buffer, whose
+/// cursors do not move. A cycle is the mean over its fills, of which the last
+/// folds.
 class GpuCycle {
 public:
-  struct Shape {
-    int64_t rows = 1;
-    /// m: the capacity of the buffer and the threshold of a fold.
-    int64_t threshold = 1;
-    /// Never folds: the buffer is all there is.
-    bool grows = false;
-    int64_t fills = 1;
-    /// Bytes of a row that a step cannot do without, as a mean over the fills,
-    /// and what a step takes at the least: how many layers there have to be,
-    /// and how often they take turns in a graph.
-    double rowBytes = 0, leastSeconds = 0;
-  };
-
   static Result<std::unique_ptr<GpuCycle>>
   create(const Gpu &gpu, const jit::GpuProgram &program,
-         const LoadedKernels &kernels, const Shape &shape,
-         const GpuReference &inputs);
+         const LoadedKernels &kernels, const CycleShape &shape,
+         std::shared_ptr<GpuLayers> layers);
 
-  int64_t fills() const { return shape.fills; }
-  int64_t layerCount() const { return static_cast<int64_t>(layers.size()); }
-  /// What takes turns; more than twice the L2.
-  double rotatedBytes() const {
-    return shape.rowBytes * static_cast<double>(shape.rows * layerCount());
+  int64_t layerCount() const {
+    return static_cast<int64_t>(layers->all.size());
   }
+  double rotatedBytes() const { return layers->bytes; }
   /// Seconds of a layer-step at a fill.
   Result<double> sample(int64_t fill) const;
   /// A value for every fill, in turn.
   Status sampleAll(std::vector<std::vector<double>> &byFill) const;
+  /// One value for the cycle.
+  Result<double> sampleCycle() const;
 
 private:
-  explicit GpuCycle(const Shape &shape) : shape(shape) {}
-  Status allocate(const Gpu &gpu, const jit::GpuProgram &program,
-                  const GpuReference &inputs);
-  Status record(const cuda::Device &device, const GpuStep &step);
+  explicit GpuCycle(const CycleShape &shape) : shape(shape) {}
+  Status record(const cuda::Device &device);
 
-  Shape shape;
+  CycleShape shape;
   std::optional<GpuStep> step;
-  std::vector<GpuLayer> layers;
+  std::shared_ptr<GpuLayers> layers;
   std::vector<cuda::Memory> cursors; ///< one a fill
   std::vector<cuda::Graph> graphs;
   int64_t turns = 1; ///< of all layers in a graph

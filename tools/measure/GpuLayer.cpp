@@ -97,12 +97,18 @@ static void describe(GpuTensor &tensor, const GpuProgram &program, int64_t rows,
 
 Result<GpuLayer> GpuLayer::allocate(const cuda::Device &device,
                                     const GpuProgram &program, int64_t rows,
-                                    int64_t capacity) {
+                                    int64_t capacity,
+                                    const GpuLayer *activations) {
   GpuLayer layer;
   for (const GpuArgument &argument : program.arguments) {
     GpuTensor &tensor = layer.tensors.emplace_back();
     tensor.argument = argument;
     describe(tensor, program, rows, capacity);
+    if (activations && (argument.kind == Kind::Token ||
+                        argument.kind == Kind::Output)) {
+      tensor.address = activations->tensors[layer.tensors.size() - 1].address;
+      continue;
+    }
     Result<cuda::Memory> memory = cuda::Memory::allocate(
         device, product(tensor.shape) * sizeInBytes(tensor.dtype));
     if (!memory)
@@ -145,12 +151,12 @@ Result<GpuStep> GpuStep::create(const cuda::Device &device,
                                 int32_t threshold) {
   GpuStep step;
   step.rows = rows;
-  std::vector<jit::GpuKernelInfo> infos{program.decode};
-  for (const jit::GpuKernelInfo &info : infos) {
-    Result<cuda::Kernel> kernel = kernels.module.kernel(info.name);
+  step.stream = device.stream();
+  for (const jit::GpuKernelInfo &info : {program.decode}) {
+    Result<cuda::Kernel> kernel = kernels.module.kernel(info);
     if (!kernel)
       return kernel.status();
-    step.forms.push_back({info, std::move(*kernel)});
+    step.forms.push_back(std::move(*kernel));
   }
   std::vector<int32_t> numbers(rows);
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -176,11 +182,8 @@ Status GpuStep::launch(GpuLayer &layer, const cuda::Memory &cursors) const {
     for (int64_t &stride : tensor.told)
       values.push_back(&stride);
   }
-  for (const Form &form : forms)
-    if (Status status = form.kernel.launch(
-            {form.info.gridBlocks, static_cast<unsigned>(rows), 1},
-            {form.info.threads, 1, 1}, values.data());
-        !status)
+  for (const cuda::Kernel &form : forms)
+    if (Status status = form.launchRows(rows, values.data(), stream); !status)
       return status;
   return Status();
 }

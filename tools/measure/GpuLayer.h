@@ -35,9 +35,12 @@ struct GpuTensor {
 /// The memory of one layer for as many slots as rows.
 class GpuLayer {
 public:
+  /// Tokens and outputs are those of `activations`, if it is there: a model has
+  /// one set of them for all of its layers.
   static Result<GpuLayer> allocate(const cuda::Device &device,
                                    const jit::GpuProgram &program, int64_t rows,
-                                   int64_t capacity);
+                                   int64_t capacity,
+                                   const GpuLayer *activations = nullptr);
   std::vector<GpuTensor> tensors; ///< as program.arguments
 };
 
@@ -48,20 +51,17 @@ public:
                                 const jit::GpuProgram &program,
                                 const LoadedKernels &kernels, int64_t rows,
                                 int32_t threshold);
-  /// Launches both kernels of a route, as decoding does: each leaves the rows
-  /// of the other alone.
+  /// Launches the kernels of a route, as decoding does: where there are two,
+  /// each leaves the rows of the other alone.
   Status launch(GpuLayer &layer, const cuda::Memory &cursors) const;
   /// Cursors that start at 0, all with `fill` entries.
   static Result<cuda::Memory> makeCursors(const cuda::Device &device,
                                           int64_t rows, int64_t fill);
 
 private:
-  struct Form {
-    jit::GpuKernelInfo info;
-    cuda::Kernel kernel;
-  };
   int64_t rows = 0;
-  std::vector<Form> forms;
+  void *stream = nullptr;
+  std::vector<cuda::Kernel> forms;
   cuda::Memory slots, threshold;
 };
 

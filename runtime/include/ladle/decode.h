@@ -39,7 +39,8 @@ struct StepArguments {
   /// output [rows, heads, ...] of the signature. Any strides but along the
   /// last dimension of [heads, D] and [heads, R, D], which is contiguous; the
   /// dimension of a single shared head may be left out. Outputs overlap neither
-  /// themselves nor anything else.
+  /// themselves nor anything else. On a GPU addresses and strides are multiples
+  /// of what the kernels load at once, 16 bytes at most; an error says of what.
   std::map<std::string, TensorView, std::less<>> tensors;
 };
 

@@ -113,6 +113,32 @@ TEST_CASE("a flush folds what the slots hold and no more") {
   }
 }
 
+TEST_CASE("a fork that no buffer takes part in leaves an empty ring") {
+  if (!hasGpu())
+    return;
+  for (const char *target : {"cpu", "cuda"}) {
+    CAPTURE(target);
+    Program program = tinyProgram("inner", target);
+    Program recurrent = need(program.withRoute(RouteKind::Recurrent));
+    Pool pool = makePool(program, 3);
+    decodeTokens(program, pool, 2, 0, 2);
+    need(pool.flush(program, std::vector<int32_t>{0}));
+    Decoder decoder = need(Decoder::create(recurrent, pool));
+    Tensors tensors(recurrent, 3);
+    tensors.fill({1, 1, 1}, {2, 2, 2});
+    // Two rows read one slot, and any number are padding.
+    tensors.setSlots({0, 0, -1}, {1, 2, -1});
+    need(decoder.step(tensors.arguments));
+    for (int32_t slot : {1, 2}) {
+      CHECK(need(pool.cursor(slot)).length == 0);
+      CHECK(need(pool.cursor(slot)).base == 0);
+    }
+    CHECK(need(pool.cursor(0)).base == 2);
+    CHECK(stateOf(pool, 1) == stateOf(pool, 2));
+    CHECK(stateOf(pool, 1) != stateOf(pool, 0));
+  }
+}
+
 TEST_CASE("sequences move between the pools of a GPU and the CPU") {
   if (!hasGpu())
     return;

@@ -66,6 +66,25 @@ TEST_CASE("kv_only, as long as nothing folds") {
             "route=kv_only,L=16,m=16,rows=2,tokens=9,staggered=1,resets=1");
 }
 
+TEST_CASE("all examples by all their routes") {
+  // On an emulated device it takes minutes.
+  if (!hasGpu() || (emulatedGpu() && !isFull()))
+    return;
+  auto model =
+      GENERATE(as<std::string>(), "linear_attention", "retnet", "lightning",
+               "mamba2", "gla", "delta_net", "gated_delta_rule",
+               "gated_delta_net", "kda", "kda_lower_bound", "gdn2", "rwkv6",
+               "rwkv7", "mamba3", "mamba3_mimo", "short_conv");
+  CAPTURE(model);
+  for (RouteKind route : routesOf(requestOf(model)))
+    checkOn(model,
+            "route=" + std::string(toString(route)) +
+                (route == RouteKind::KvOnly
+                     ? ",L=16,m=16,rows=3,tokens=9,staggered=1,resets=1"
+                     : ",L=4,m=3,rows=3,tokens=12,staggered=1,moves=1,pads=1,"
+                       "resets=1,packed=1,seed=3"));
+}
+
 TEST_CASE("the host hands rows from kv_only to inner, and from there on") {
   if (!hasGpu())
     return;

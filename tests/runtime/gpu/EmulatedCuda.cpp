@@ -32,6 +32,8 @@ static void *pointer(uint64_t address) {
   return reinterpret_cast<void *>(address); // NOLINT
 }
 
+// The names are those of cuda.h, as the library has them.
+// NOLINTBEGIN(readability-identifier-naming)
 EXPORT EmulatedGpu *ladle_emulated_gpu() { return &EmulatedState::get(); }
 
 //===----------------------------------------------------------------------===//
@@ -58,7 +60,7 @@ EXPORT int cuDriverGetVersion(int *version) {
 }
 EXPORT int cuDeviceGetCount(int *count) {
   const char *devices = std::getenv("LADLE_EMULATED_DEVICES");
-  *count = devices ? std::atoi(devices) : 1;
+  *count = devices ? static_cast<int>(std::strtol(devices, nullptr, 10)) : 1;
   return success;
 }
 EXPORT int cuDeviceGet(int *device, int ordinal) {
@@ -200,6 +202,8 @@ static std::vector<size_t> parameterSizes(const std::string &text,
   std::vector<size_t> sizes;
   size_t begin = text.find(" " + name + "(") + name.size() + 2;
   std::string list = text.substr(begin, text.find(')', begin) - begin);
+  if (list.find_first_not_of(" \n") == std::string::npos)
+    return sizes;
   for (size_t at = 0; at <= list.size();) {
     size_t end = std::min(list.find(',', at), list.size());
     std::string parameter = list.substr(at, end - at);
@@ -314,3 +318,4 @@ EXPORT int cuEventDestroy_v2(Handle event) {
   delete static_cast<int *>(event);
   return success;
 }
+// NOLINTEND(readability-identifier-naming)

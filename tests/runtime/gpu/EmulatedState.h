@@ -20,14 +20,9 @@
 namespace ladle::test {
 
 /// Results of the driver.
-enum : int {
-  success = 0,
-  invalidValue = 1,
-  outOfMemory = 2,
-  notFound = 500,
-  launchFailed = 719,
-  captureUnsupported = 900
-};
+inline constexpr int success = 0, invalidValue = 1, outOfMemory = 2,
+                     notFound = 500, launchFailed = 719,
+                     captureUnsupported = 900;
 
 using Work = std::function<int()>;
 

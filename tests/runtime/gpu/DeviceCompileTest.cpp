@@ -1,0 +1,119 @@
+//===- DeviceCompileTest.cpp - from source text to kernels on a GPU -------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "tests/runtime/gpu/Gpu.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+using namespace ladle;
+using namespace ladle::test;
+using Catch::Contains;
+
+namespace {
+
+/// An environment variable for as long as it lives.
+class Variable {
+public:
+  Variable(const char *name, const std::string &value) : name(name) {
+    if (const char *old = std::getenv(name))
+      before = old;
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Variable() {
+    if (before)
+      ::setenv(name, before->c_str(), 1);
+    else
+      ::unsetenv(name);
+  }
+
+private:
+  const char *name;
+  std::optional<std::string> before;
+};
+
+/// A cache of its own for a test.
+struct Cache {
+  std::string path = [] {
+    std::string name =
+        (std::filesystem::temp_directory_path() / "ladle-XXXXXX").string();
+    return std::string(::mkdtemp(name.data()));
+  }();
+  Variable variable{"LADLE_CACHE_DIR", path};
+  ~Cache() { std::filesystem::remove_all(path); }
+};
+
+nlohmann::json manifestOf(const Program &program) {
+  return nlohmann::json::parse(program.manifest());
+}
+
+} // namespace
+
+TEST_CASE("the second process to ask for kernels compiles nothing") {
+  if (!hasGpu())
+    return;
+  Cache cache;
+  Program first = tinyProgram();
+  int compilations = emulatedGpu() ? emulatedGpu()->compilations() : 0;
+  Program second = tinyProgram();
+  for (const nlohmann::json &kernel : manifestOf(first)["kernels"])
+    CHECK(kernel["cached"] == false);
+  for (const nlohmann::json &kernel : manifestOf(second)["kernels"])
+    CHECK(kernel["cached"] == true);
+  if (emulatedGpu())
+    CHECK(emulatedGpu()->compilations() == compilations);
+  CHECK(second.signature() == first.signature());
+  CHECK(second.routes() == first.routes());
+  // Other code for the CPU, from the same text and options.
+  CHECK(manifestOf(tinyProgram("inner", "cpu"))["kernels"][0]["cached"] ==
+        false);
+}
+
+TEST_CASE("a manifest says what the kernels run on") {
+  if (!hasGpu())
+    return;
+  nlohmann::json manifest = manifestOf(tinyProgram());
+  DeviceInfo info = need(describeDevice());
+  CHECK(manifest["target"] == info.arch);
+  CHECK(manifest["device"] == info.name);
+  CHECK(manifest["driver"] == info.driverVersion);
+  CHECK(manifest["milliseconds"].get<double>() > 0);
+  CHECK(manifest["context_milliseconds"].get<double>() > 0);
+}
+
+TEST_CASE("a target that is not there is an error, or the CPU") {
+  if (!hasGpu())
+    return;
+  CompileOptions options;
+  options.preset = "tiny";
+  options.target = "gpu";
+  const char *path = "examples/gated_delta_rule.ladle";
+  CHECK(compileFile(path, options).message() ==
+        "target is 'gpu', expected cpu, cuda or auto");
+  {
+    Variable absent("LADLE_CUDA", "/absent/libcuda.so");
+    options.target = "cuda";
+    Result<Program> program = compileFile(path, options);
+    CHECK(program.status().code() == ErrorCode::NotFound);
+    CHECK_THAT(program.message(), Contains("/absent/libcuda.so"));
+    options.target = "auto";
+    CHECK(need(compileFile(path, options)).device() == cpu);
+  }
+  Variable absent("LADLE_NVRTC", "/absent/libnvrtc.so");
+  CHECK_THAT(manifestOf(need(compileFile(path, options)))["warnings"]
+                 .get<std::string>(),
+             Contains("kernels run on the CPU: no compiler for") &&
+                 Contains("/absent/libnvrtc.so"));
+}
+
+TEST_CASE("auto is the GPU where there is one") {
+  if (!hasGpu())
+    return;
+  CHECK(tinyProgram("inner", "auto").device() == gpu);
+}

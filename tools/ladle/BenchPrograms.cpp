@@ -1,0 +1,189 @@
+//===- BenchPrograms.cpp - kernels that are timed -------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "tools/ladle/BenchPrograms.h"
+
+#include <fmt/format.h>
+
+using namespace ladle;
+using namespace ladle::tool;
+
+//===----------------------------------------------------------------------===//
+// Names
+//===----------------------------------------------------------------------===//
+
+std::string GpuSpec::layout() const {
+  return fmt::format("{}, {} states, {} entries, m = {}", route,
+                     source.stateType.empty() ? "declared" : source.stateType,
+                     source.entryType, source.capacity);
+}
+
+std::string GpuSpec::str() const {
+  std::string text = layout();
+  for (const auto &[name, value] : schedule)
+    text += fmt::format(", {} = {}", name, value);
+  return text;
+}
+
+/// Sets the schedule of a request; 0 stands for the default of the kernel
+/// generator. Returns what is wrong with it.
+static std::string applySchedule(const std::map<std::string, int64_t> &schedule,
+                                 jit::GpuRequest &request) {
+  const std::map<std::string, int64_t *> fields{
+      {"threads", &request.threads}, {"tile_rows", &request.tileRows}};
+  for (const auto &[name, value] : schedule) {
+    auto field = fields.find(name);
+    if (field != fields.end() && value != 0)
+      *field->second = value;
+    if (field == fields.end())
+      return fmt::format("kernels have no parameter '{}'\n"
+                         "note: they have threads and tile_rows",
+                         name);
+  }
+  return "";
+}
+
+GpuSpec tool::specOf(const SourceOptions &source,
+                     const tune::Candidate &candidate) {
+  GpuSpec spec{source, candidate.route, candidate.schedule};
+  spec.source.capacity = candidate.threshold;
+  return spec;
+}
+
+std::optional<tune::Candidate>
+tool::chooseByModel(GpuPlans &plans, const SourceOptions &source,
+                    const std::vector<tune::Candidate> &candidates,
+                    int64_t batch) {
+  constexpr double tie = 1.01;
+  std::optional<tune::Candidate> best;
+  double least = 0;
+  for (const tune::Candidate &candidate : candidates) {
+    std::optional<RoutePlan> plan =
+        plans.plan(specOf(source, candidate), nominalRates, batch);
+    if (!plan)
+      return std::nullopt;
+    if (!plan->isLegal() || (best && plan->seconds >= least / tie))
+      continue;
+    best = candidate;
+    least = plan->seconds;
+  }
+  return best;
+}
+
+//===----------------------------------------------------------------------===//
+// Programs
+//===----------------------------------------------------------------------===//
+
+Result<jit::GpuProgram> tool::compileSpec(const GpuSpec &spec) {
+  jit::GpuRequest request;
+  request.path = spec.source.file;
+  request.preset = spec.source.preset;
+  request.sizes = spec.source.sizes;
+  request.route = spec.route;
+  request.stateType = spec.source.stateType;
+  request.entryType = spec.source.entryType;
+  request.capacity = spec.source.capacity;
+  if (std::string wrong = applySchedule(spec.schedule, request); !wrong.empty())
+    return Status(ErrorCode::InvalidArgument, wrong);
+  std::string messages;
+  std::optional<jit::GpuProgram> program =
+      jit::compileForGpu(request, messages);
+  if (!program)
+    return Status(ErrorCode::InvalidData, messages);
+  return std::move(*program);
+}
+
+std::optional<RoutePlan> GpuPlans::plan(const GpuSpec &spec, const Rates &rates,
+                                        int64_t batch) {
+  // One plan holds all routes.
+  GpuSpec shared = spec;
+  shared.route.clear();
+  auto found = planners.find(shared.layout());
+  if (found == planners.end()) {
+    std::optional<Planner> made = Planner::create(spec.source);
+    if (!made)
+      return std::nullopt;
+    found = planners.emplace(shared.layout(), std::move(*made)).first;
+  }
+  RunPlan all = found->second.plan(rates, batch, spec.threshold());
+  for (RoutePlan &route : all.routes)
+    if (route.route == spec.route)
+      return std::move(route);
+  RoutePlan unknown;
+  unknown.route = spec.route;
+  unknown.obstacle = "no such route; routes are recurrent, inner, outer, "
+                     "adjoint and kv_only";
+  return unknown;
+}
+
+Result<GpuSubject> GpuPrograms::load(const GpuSpec &spec) const {
+  Result<jit::GpuProgram> program = compileSpec(spec);
+  if (!program)
+    return program.status();
+  Result<measure::LoadedKernels> kernels = gpu.load(program->text);
+  if (!kernels)
+    return kernels.status();
+  return GpuSubject{spec, std::move(*program), std::move(*kernels)};
+}
+
+Result<measure::GpuReference *>
+GpuPrograms::reference(const SourceOptions &source) {
+  std::string key = source.stateType + " " + source.entryType;
+  auto found = references.find(key);
+  if (found == references.end()) {
+    Result<measure::GpuReference> made =
+        measure::GpuReference::create({source.file, source.preset, source.sizes,
+                                       source.stateType, source.entryType});
+    if (!made)
+      return made.status();
+    found = references.emplace(key, std::move(*made)).first;
+  }
+  return &found->second;
+}
+
+Result<measure::GpuVerdict> GpuPrograms::check(const GpuSubject &subject) {
+  Result<measure::GpuReference *> expected = reference(subject.spec.source);
+  if (!expected)
+    return expected.status();
+  return measure::checkKernels(gpu, subject.program, subject.kernels,
+                               subject.spec.route, subject.spec.threshold(),
+                               **expected);
+}
+
+Result<std::unique_ptr<measure::GpuCycle>>
+GpuPrograms::record(const GpuSubject &subject, const RoutePlan &plan,
+                    const Rates &rates, int64_t batch, double replaySeconds) {
+  measure::CycleShape shape;
+  shape.rows = batch;
+  shape.threshold = subject.spec.threshold();
+  shape.grows = subject.spec.route == "kv_only";
+  shape.fills = static_cast<int64_t>(plan.bytesByFill.size());
+  for (const StateSpec &spec : subject.program.signature.states)
+    shape.rowBytes += static_cast<double>(
+        spec.heads * spec.keySize * spec.valueSize * sizeInBytes(spec.dtype));
+  if (shape.grows)
+    shape.rowBytes = plan.bytes;
+  shape.leastSeconds =
+      plan.leastSeconds(rates.bandwidth) * static_cast<double>(batch);
+  shape.replaySeconds = replaySeconds;
+
+  std::string key = fmt::format("{}, batch {}", subject.spec.layout(), batch);
+  std::shared_ptr<measure::GpuLayers> memory = layers[key].lock();
+  if (!memory) {
+    Result<measure::GpuReference *> inputs = reference(subject.spec.source);
+    if (!inputs)
+      return inputs.status();
+    auto made =
+        measure::GpuLayers::allocate(gpu, subject.program, shape, **inputs);
+    if (!made)
+      return made.status();
+    memory = std::move(*made);
+    layers[key] = memory;
+  }
+  return measure::GpuCycle::create(gpu, subject.program, subject.kernels, shape,
+                                   std::move(memory));
+}

@@ -1,0 +1,91 @@
+//===- BenchPrograms.h - kernels that are timed -----------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_TOOLS_LADLE_BENCHPROGRAMS_H
+#define LADLE_TOOLS_LADLE_BENCHPROGRAMS_H
+
+#include "runtime/tune/Candidate.h"
+#include "tools/ladle/Commands.h"
+#include "tools/ladle/Plan.h"
+#include "tools/measure/GpuCycle.h"
+#include "tools/measure/GpuReference.h"
+
+#include <memory>
+
+namespace ladle::tool {
+
+/// What kernels are compiled from. The state type, the entry type and the
+/// capacity of `source` count.
+struct GpuSpec {
+  SourceOptions source;
+  std::string route;
+  std::map<std::string, int64_t> schedule;
+
+  int64_t threshold() const { return source.capacity; }
+  /// What answers and memory depend on: all but the schedule.
+  std::string layout() const;
+  std::string str() const;
+};
+
+/// What a candidate of the tuner stands for.
+GpuSpec specOf(const SourceOptions &source, const tune::Candidate &candidate);
+
+/// CUDA text. An error holds the compiler's messages.
+Result<jit::GpuProgram> compileSpec(const GpuSpec &spec);
+
+struct GpuSubject {
+  GpuSpec spec;
+  jit::GpuProgram program;
+  measure::LoadedKernels kernels;
+};
+
+/// Costs of routes, without a GPU.
+class GpuPlans {
+public:
+  /// An obstacle says why there is no such route. Nothing, with the errors on
+  /// stderr, if the file has any.
+  std::optional<RoutePlan> plan(const GpuSpec &spec, const Rates &rates,
+                                int64_t batch);
+
+private:
+  std::map<std::string, Planner> planners;
+};
+
+/// A card of which nothing has been measured: what the model chooses must not
+/// depend on a run.
+inline constexpr Rates nominalRates{{4.5e12, 4.2e12}, 60e12, 2.2e-6};
+
+/// The candidate that the model predicts to be the fastest, and of those within
+/// a hundredth the first. None if none is legal.
+std::optional<tune::Candidate>
+chooseByModel(GpuPlans &plans, const SourceOptions &source,
+              const std::vector<tune::Candidate> &candidates, int64_t batch);
+
+/// Compiles, checks and times kernels, and keeps what several of them share.
+class GpuPrograms {
+public:
+  explicit GpuPrograms(const measure::Gpu &gpu) : gpu(gpu) {}
+
+  Result<GpuSubject> load(const GpuSpec &spec) const;
+  Result<measure::GpuVerdict> check(const GpuSubject &subject);
+  /// Graphs of the steps of `plan`, each of about `replaySeconds`.
+  Result<std::unique_ptr<measure::GpuCycle>>
+  record(const GpuSubject &subject, const RoutePlan &plan, const Rates &rates,
+         int64_t batch, double replaySeconds);
+
+private:
+  Result<measure::GpuReference *> reference(const SourceOptions &source);
+
+  const measure::Gpu &gpu;
+  std::map<std::string, measure::GpuReference> references;
+  /// As long as a cycle uses them.
+  std::map<std::string, std::weak_ptr<measure::GpuLayers>> layers;
+};
+
+} // namespace ladle::tool
+
+#endif // LADLE_TOOLS_LADLE_BENCHPROGRAMS_H

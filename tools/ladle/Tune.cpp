@@ -1,0 +1,315 @@
+//===- Tune.cpp - ladle tune ----------------------------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/tune/TrialStore.h"
+#include "runtime/tune/TunedTable.h"
+#include "tools/ladle/BenchStore.h"
+#include "tools/ladle/Table.h"
+#include "tools/ladle/TuneMeasurer.h"
+#include "tools/ladle/TuneReport.h"
+#include "tools/measure/Ceilings.h"
+
+#include <chrono>
+#include <fmt/format.h>
+#include <sstream>
+
+using namespace ladle;
+using namespace ladle::tool;
+using tune::Candidate;
+using tune::Mode;
+using tune::Outcome;
+
+namespace {
+
+class Tuning {
+public:
+  Tuning(const TuneRequest &request, Mode mode)
+      : request(request), mode(mode) {}
+  Status run();
+
+private:
+  Status openDevice();
+  Result<tune::Space> makeSpace() const;
+  Status tuneBatch(int64_t batch);
+  std::optional<Candidate> makeDefault(int64_t batch);
+  std::string obstacle(const Candidate &candidate);
+  tune::Expectation expect(const Candidate &candidate, int64_t batch);
+  Result<Outcome> search(const tune::Problem &problem,
+                         const Candidate &fallback);
+  Status keep(const tune::Problem &problem, const Outcome &outcome);
+  double elapsed() const;
+
+  const TuneRequest &request;
+  Mode mode;
+  std::chrono::steady_clock::time_point start =
+      std::chrono::steady_clock::now();
+  std::optional<measure::Gpu> gpu;
+  std::string card, folder;
+  Rates rates = nominalRates;
+  tune::Space space;
+  GpuPlans plans;
+};
+
+} // namespace
+
+double Tuning::elapsed() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+//===----------------------------------------------------------------------===//
+// What there is to choose from
+//===----------------------------------------------------------------------===//
+
+/// "threads=64:128", after the parameters that are always varied.
+Result<tune::Space> Tuning::makeSpace() const {
+  tune::Space made;
+  for (const std::string &route : request.routes)
+    made.routes.push_back({route, route != "recurrent"});
+  made.thresholds = request.thresholds;
+  made.parameters = {{"threads", {0, 64, 128, 256, 512}},
+                     {"tile_rows", {0, 8, 16, 32, 64, 128}}};
+  for (const std::string &text : request.vary) {
+    size_t equals = text.find('=');
+    tune::Parameter parameter{text.substr(0, equals), {}};
+    std::istringstream values(
+        equals == std::string::npos ? "" : text.substr(equals + 1));
+    for (std::string value; std::getline(values, value, ':');) {
+      char *end = nullptr;
+      parameter.values.push_back(std::strtoll(value.c_str(), &end, 10));
+      if (value.empty() || *end)
+        parameter.values.clear();
+      if (parameter.values.empty())
+        break;
+    }
+    if (parameter.values.empty())
+      return Status(ErrorCode::InvalidArgument,
+                    fmt::format("--vary takes name=number:number, got '{}'\n"
+                                "note: for instance --vary threads=64:128",
+                                text));
+    auto isSame = [&](const tune::Parameter &each) {
+      return each.name == parameter.name;
+    };
+    std::erase_if(made.parameters, isSame);
+    made.parameters.push_back(std::move(parameter));
+  }
+  return made;
+}
+
+std::string Tuning::obstacle(const Candidate &candidate) {
+  std::optional<RoutePlan> plan =
+      plans.plan(specOf(request.source, candidate), rates, 1);
+  return plan ? plan->obstacle : "the file has errors";
+}
+
+tune::Expectation Tuning::expect(const Candidate &candidate, int64_t batch) {
+  std::optional<RoutePlan> plan =
+      plans.plan(specOf(request.source, candidate), rates, batch);
+  if (!plan)
+    return {};
+  return {plan->seconds,
+          plan->leastSeconds(rates.bandwidth) * static_cast<double>(batch)};
+}
+
+/// The model's choice, with the first schedule.
+std::optional<Candidate> Tuning::makeDefault(int64_t batch) {
+  std::map<std::string, int64_t> schedule;
+  for (const tune::Parameter &parameter : space.parameters)
+    schedule[parameter.name] = parameter.values.front();
+  std::vector<Candidate> candidates = space.enumerate();
+  std::erase_if(candidates, [&](const Candidate &candidate) {
+    return candidate.schedule != schedule;
+  });
+  return chooseByModel(plans, request.source, candidates, batch);
+}
+
+//===----------------------------------------------------------------------===//
+// One batch
+//===----------------------------------------------------------------------===//
+
+Result<Outcome> Tuning::search(const tune::Problem &problem,
+                               const Candidate &fallback) {
+  Result<tune::TrialStore> store = tune::TrialStore::open(folder, problem);
+  if (!store)
+    return store.status();
+  Progress progress;
+  tune::TuneOptions options;
+  options.mode = mode;
+  options.keep = static_cast<size_t>(request.keep);
+  double longest = 0, last = elapsed();
+  options.hasTime = [&] {
+    longest = std::max(longest, elapsed() - last);
+    last = elapsed();
+    return request.budget <= 0 || last + longest <= request.budget;
+  };
+  options.progress = [&](const std::string &label, double part) {
+    progress.show(fmt::format("batch {}, {}", problem.batch, label), part, 1);
+  };
+  Status written;
+  options.record = [&](const tune::Trial &trial) {
+    if (Status status = store->record(trial); !status)
+      written = status;
+  };
+  // Without a device nothing is sampled in the modes that are left.
+  std::optional<GpuMeasurer> measurer;
+  struct Nothing : tune::Measurer {
+    std::string prepare(const Candidate &) override { return "no device"; }
+    std::string check(const Candidate &) override { return "no device"; }
+    Result<double> sample(const Candidate &) override {
+      return Status(ErrorCode::NotFound, "no device");
+    }
+  } nothing;
+  if (gpu)
+    measurer.emplace(*gpu, plans, request.source, rates, problem.batch);
+  Outcome outcome = tune::tune(
+      space, fallback,
+      [&](const Candidate &candidate) { return obstacle(candidate); },
+      [&](const Candidate &candidate) {
+        return expect(candidate, problem.batch);
+      },
+      measurer ? static_cast<tune::Measurer &>(*measurer) : nothing, options,
+      store->trials());
+  if (!written)
+    return written;
+  return outcome;
+}
+
+Status Tuning::keep(const tune::Problem &problem, const Outcome &outcome) {
+  const tune::Trial *trial = outcome.find(outcome.chosen);
+  if (!trial || !trial->isTimed() || !outcome.isComplete)
+    return Status();
+  tune::TunedChoice choice{
+      problem.device, problem.shape,    problem.entryType,     problem.batch,
+      outcome.chosen, trial->seconds(), trial->expected.limit, today()};
+  if (!request.table.empty())
+    if (Status status = tune::addToTable(request.table, choice); !status)
+      return status;
+  return tune::addToTable(tune::userTable(folder), choice);
+}
+
+Status Tuning::tuneBatch(int64_t batch) {
+  std::optional<Candidate> modelled = makeDefault(batch);
+  if (!modelled)
+    return Status(ErrorCode::InvalidArgument,
+                  fmt::format("none of the routes is legal: {}",
+                              obstacle(space.enumerate().front())));
+  const Candidate &fallback = *modelled;
+  // Another list of schedules is no other compiler.
+  Candidate plain = fallback;
+  plain.schedule.clear();
+  Result<jit::GpuProgram> program = compileSpec(specOf(request.source, plain));
+  if (!program)
+    return program.status();
+  tune::Problem problem{card,
+                        gpu ? gpu->driver() : "",
+                        tune::describe(program->signature),
+                        request.source.entryType,
+                        batch,
+                        tune::fingerprintOf(program->text)};
+  bool measures = mode == Mode::Fill || mode == Mode::Force;
+  if (mode == Mode::Frozen) {
+    auto known = tune::lookupTuned(card, program->signature,
+                                   request.source.entryType, batch);
+    fmt::print("batch {}: {}\n", batch,
+               known ? fmt::format("{}, {} a step, tuned on {} for batch {}",
+                                   known->candidate.str(),
+                                   formatTime(known->seconds), known->date,
+                                   known->batch)
+                     : fmt::format("{}, by the model: nothing was tuned for {}",
+                                   fallback.str(), card));
+    return Status();
+  }
+  Result<Outcome> outcome = search(problem, fallback);
+  if (!outcome)
+    return outcome.status();
+  const tune::Trial *trial = outcome->find(outcome->chosen);
+  fmt::print("batch {}: {}{}, {}\n", batch, outcome->chosen.str(),
+             trial->isTimed()
+                 ? fmt::format(", {} a step, {:.1f} % of the limit",
+                               formatTime(trial->seconds()),
+                               100 * trial->expected.limit / trial->seconds())
+                 : "",
+             outcome->reason);
+  if (measures && !outcome->isComplete)
+    fmt::print("the budget ended first: the same command goes on there\n");
+  if (request.explain)
+    fmt::print("{}", explainOutcome(*outcome));
+  std::fflush(stdout);
+  return measures ? keep(problem, *outcome) : Status();
+}
+
+//===----------------------------------------------------------------------===//
+// All
+//===----------------------------------------------------------------------===//
+
+Status Tuning::openDevice() {
+  Result<measure::Gpu> opened = measure::Gpu::open();
+  if (opened) {
+    gpu.emplace(std::move(*opened));
+    card = gpu->device().name();
+    return Status();
+  }
+  if (mode == Mode::Fill || mode == Mode::Force)
+    return Status(opened.status().code(),
+                  opened.message() + "\nnote: without a GPU, --mode frozen "
+                                     "--card NAME says what was tuned on one");
+  card = request.card.empty() ? "an unknown card" : request.card;
+  return Status();
+}
+
+Status Tuning::run() {
+  Result<tune::Space> made = makeSpace();
+  if (!made)
+    return made.status();
+  space = std::move(*made);
+  if (!plans.plan(specOf(request.source, space.enumerate().front()), rates, 1))
+    return Status(ErrorCode::InvalidData,
+                  fmt::format("'{}' cannot be tuned", request.source.file));
+  folder = request.folder.empty() ? tune::defaultTuneFolder() : request.folder;
+  if (folder.empty())
+    return Status(ErrorCode::NotFound,
+                  "no folder for results: no home directory is known\n"
+                  "note: set LADLE_TUNE_DIR to a folder");
+  if (Status status = openDevice(); !status)
+    return status;
+  if (gpu && (mode == Mode::Fill || mode == Mode::Force)) {
+    Result<measure::Ceilings> ceilings =
+        measure::Ceilings::measure(*gpu, int64_t(2) << 30);
+    if (!ceilings)
+      return ceilings.status();
+    rates = {{ceilings->read().bytesPerSecond(),
+              ceilings->update().bytesPerSecond()},
+             nominalRates.flops,
+             ceilings->launchSeconds()};
+  }
+  for (int64_t batch : request.batches)
+    if (Status status = tuneBatch(batch); !status)
+      return status;
+  return Status();
+}
+
+int tool::tune(const TuneRequest &request) {
+  std::optional<Mode> mode = tune::parseMode(request.mode);
+  if (!mode) {
+    fmt::print(stderr,
+               "error: unknown mode '{}'\nnote: modes are off, frozen, fill "
+               "and force\n",
+               request.mode);
+    return 2;
+  }
+  if (!request.source.recurrence.empty() || !request.source.options.empty()) {
+    fmt::print(stderr,
+               "error: tune takes neither --recurrence nor options in --set\n"
+               "note: put the recurrence into a file of its own\n");
+    return 2;
+  }
+  if (Status status = Tuning(request, *mode).run(); !status) {
+    fmt::print(stderr, "error: {}\n", status.message());
+    return 1;
+  }
+  return 0;
+}
