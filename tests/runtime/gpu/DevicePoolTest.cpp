@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/cuda/DevicePool.h"
 #include "tests/runtime/gpu/Gpu.h"
 
 using namespace ladle;
@@ -79,6 +80,28 @@ TEST_CASE("cursors of the device move as those of the CPU") {
     decodeTokens(program, pool, 2, 3, 1);
     CHECK(need(pool.cursor(1)).length == 0);
   }
+}
+
+TEST_CASE("slot 0 as padding is never touched, however many rows name it") {
+  if (!hasGpu())
+    return;
+  Program program = tinyProgram();
+  PoolOptions options;
+  options.padSlot = 0;
+  Pool pool = makePool(program, 2, options);
+  Decoder decoder = need(Decoder::create(program, pool));
+  Tensors tensors(program, 3);
+  tensors.fill({1, 2, 3}, {0, 0, 0});
+  tensors.setSlots({0, 1, 0});
+  need(decoder.step(tensors.arguments));
+  CHECK(need(pool.cursor(1)).length == 1);
+  CHECK(tensors.output(2) == std::vector<float>(tensors.output(2).size(), 0));
+  // No call tells of slot 0.
+  int32_t cursor[2] = {-1, -1};
+  need(static_cast<DevicePool &>(pool.getImpl())
+           .cursors.read(cursor, sizeof(cursor)));
+  CHECK(cursor[0] == 0);
+  CHECK(cursor[1] == 0);
 }
 
 TEST_CASE("a reset leaves the other slots") {
