@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "passes/gpu/Kernel.h"
 
 using namespace mlir;
@@ -19,6 +20,9 @@ static constexpr int64_t kMaxThreads = 512;
 /// blocks a multiprocessor, enough is in flight and blocks start and end at
 /// different times.
 static constexpr int64_t kTileBytes = 32 << 10;
+/// From so many instructions an element on, groups of lanes do not all compute
+/// the same: an exchange through shared memory takes less.
+static constexpr int64_t kDearKeyValues = 30;
 /// Shared memory of a block that every architecture from sm_80 on has.
 static constexpr int64_t kSharedBytes = 96 << 10;
 
@@ -61,6 +65,42 @@ void GpuKernel::findRowValues(StepOp of) {
   });
 }
 
+/// Finds the values of the fold that the step computes, too.
+void GpuKernel::findSameValues() {
+  if (!fold)
+    return;
+  for (auto [mine, other] : llvm::zip(fold.getBody().getArguments(),
+                                      step.getBody().getArguments()))
+    sameValues[mine] = other;
+  auto isPure = [](Operation &op) {
+    return op.getNumResults() == 1 && op.getNumRegions() == 0 &&
+           isa<RankedTensorType>(op.getResult(0).getType()) &&
+           isMemoryEffectFree(&op) && !isa<ReadOp>(op);
+  };
+  llvm::StringMap<SmallVector<Operation *>> known;
+  for (Operation &op : step.getBody().front())
+    if (isPure(op))
+      known[op.getName().getStringRef()].push_back(&op);
+  auto same = [&](Value value) {
+    auto found = sameValues.find(value);
+    return found == sameValues.end() ? value : found->second;
+  };
+  for (Operation &op : fold.getBody().front()) {
+    if (!isPure(op))
+      continue;
+    for (Operation *other : known[op.getName().getStringRef()])
+      if (op.getResultTypes() == other->getResultTypes() &&
+          op.getPropertiesAsAttribute() == other->getPropertiesAsAttribute() &&
+          op.getDiscardableAttrDictionary() ==
+              other->getDiscardableAttrDictionary() &&
+          llvm::equal(llvm::map_range(op.getOperands(), same),
+                      other->getOperands())) {
+        sameValues[op.getResult(0)] = other->getResult(0);
+        break;
+      }
+  }
+}
+
 /// True if a state is read that is not as it was loaded: it is then stored from
 /// the same registers, so that these hold all rows of a thread.
 bool GpuKernel::readsMaterialisedState() {
@@ -70,6 +110,25 @@ bool GpuKernel::readsMaterialisedState() {
       result |= !isa_and_present<LoadStateOp>(read.getState().getDefiningOp());
     });
   return result;
+}
+
+/// Instructions for an element of all vectors over dk, roughly.
+int64_t GpuKernel::costOfKeyValues() {
+  int64_t cost = 0;
+  step.walk([&](Operation *op) {
+    auto type = op->getNumResults() == 1
+                    ? dyn_cast<RankedTensorType>(op->getResult(0).getType())
+                    : RankedTensorType();
+    if (!type || type.getRank() < 2 || dependsOnRows(op->getResult(0)) ||
+        type.getShape().back() != keySize)
+      return;
+    bool isLong = isa<arith::DivFOp, RotateOp>(op) ||
+                  isa_and_present<math::MathDialect>(op->getDialect());
+    int64_t each = isLong ? 8 : isa<ConvOp>(op) ? 4 : 1;
+    if (!isa<arith::ConstantOp, BroadcastOp, arith::ExtFOp, arith::TruncFOp>(op))
+      cost += each * componentCount(type);
+  });
+  return cost;
 }
 
 void GpuKernel::chooseSizes() {
@@ -94,6 +153,7 @@ void GpuKernel::chooseSizes() {
   ownsAllRows |= fewest != 0;
   for (StepOp form : forms())
     findRowValues(form);
+  findSameValues();
 }
 
 LogicalResult GpuKernel::chooseGeometry() {
@@ -108,6 +168,8 @@ LogicalResult GpuKernel::chooseGeometry() {
   while (mayDouble() && (lanes < 8 || (lanes < 32 && keySize / lanes > 16)))
     lanes *= 2;
   chunks = keySize / (width * lanes);
+  hasWarpValues = lanes < 32 && warpPlace(keySize) &&
+                  costOfKeyValues() >= kDearKeyValues;
   int64_t perRow = width * chunks;
 
   int64_t rows = valueSize;

@@ -9,7 +9,9 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/KernelInfo.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -222,53 +224,99 @@ Value GpuKernel::emitCursor() {
 // Forms
 //===----------------------------------------------------------------------===//
 
+/// Vectors over dk that are computed by the lanes of a warp, for the groups:
+/// one barrier for all.
+LogicalResult GpuKernel::handToGroups(ArrayRef<Value> roots) {
+  Place place = keyPlace(keySize);
+  SmallVector<std::pair<Value, Value>> written;
+  for (Value root : roots) {
+    std::optional<Place> from = warpPlace(keySize);
+    FailureOr<Components> components = get(root, *from);
+    if (failed(components))
+      return failure();
+    int64_t count = static_cast<int64_t>(components->size()) / from->chunks;
+    Value scratch = shared({count, keySize}, "whole");
+    guarded(isBelow(thread, 32), [&] {
+      for (auto [i, part] : llvm::enumerate(*components)) {
+        int64_t at = static_cast<int64_t>(i);
+        vector::StoreOp::create(b, part, scratch,
+                                ValueRange{constantIndex(at / from->chunks),
+                                           chunkStart(*from,
+                                                      at % from->chunks)});
+      }
+    });
+    written.emplace_back(root, scratch);
+  }
+  if (!written.empty())
+    barrier();
+  for (auto [root, scratch] : written) {
+    Components all;
+    int64_t count = cast<MemRefType>(scratch.getType()).getDimSize(0);
+    for (int64_t i = 0; i < count; ++i)
+      llvm::append_range(all, loadVector(scratch, {constantIndex(i)}, place));
+    remember(root, place, all);
+  }
+  return success();
+}
+
+/// The vectors over dk that meet states and entries, as far as these are not
+/// needed for them.
+LogicalResult GpuKernel::emitKeyValues() {
+  Place place = keyPlace(keySize);
+  llvm::SetVector<Value> roots;
+  for (StepOp form : forms()) {
+    DenseSet<Value> afterEntries; // A query that comes through entries waits.
+    form.walk([&](Operation *op) {
+      if (isa<TransportOp, DecayProductOp>(op) ||
+          llvm::any_of(op->getOperands(), [&](Value operand) {
+            return afterEntries.contains(operand);
+          }))
+        afterEntries.insert(op->result_begin(), op->result_end());
+      auto want = [&](Value value) {
+        if (afterEntries.contains(value) || dependsOnRows(value))
+          return;
+        auto same = sameValues.find(value);
+        roots.insert(same == sameValues.end() ? value : same->second);
+      };
+      if (auto read = dyn_cast<ReadOp>(op))
+        want(read.getQuery());
+      else if (auto read = dyn_cast<ReadBufferOp>(op))
+        llvm::for_each(read.getQueries(), want);
+      else if (auto transport = dyn_cast<TransportOp>(op))
+        llvm::for_each(transport.getQueries(), want);
+    });
+  }
+  if (hasWarpValues)
+    return handToGroups(roots.getArrayRef());
+  for (Value root : roots)
+    if (failed(get(root, place)))
+      return failure();
+  return success();
+}
+
 /// What all forms need: copies are started, then loads, then whatever does not
 /// wait for copies.
 LogicalResult GpuKernel::emitPrologue() {
   stageEntries();
   endOfEntryNumbers = anchor();
-  Place place = keyPlace(keySize);
-  LogicalResult result = success();
-  auto prepare = [&](Value value) {
-    if (!dependsOnRows(value) && failed(get(value, place)))
-      result = failure();
-  };
-  for (StepOp form : forms()) {
-    DenseSet<Value> afterEntries; // A query that comes through entries waits.
-    form.walk([&](Operation *op) {
-      bool waits = isa<TransportOp, DecayProductOp>(op) ||
-                   llvm::any_of(op->getOperands(), [&](Value operand) {
-                     return afterEntries.contains(operand);
-                   });
-      if (waits)
-        afterEntries.insert(op->result_begin(), op->result_end());
-      auto query = [&](Value value) {
-        if (!afterEntries.contains(value))
-          prepare(value);
-      };
-      if (auto read = dyn_cast<ReadOp>(op))
-        query(read.getQuery());
-      else if (auto write = dyn_cast<WriteOp>(op))
-        query(write.getKey());
-      else if (auto decay = dyn_cast<DecayOp>(op))
-        query(decay.getFactor());
-      else if (auto read = dyn_cast<ReadBufferOp>(op))
-        llvm::for_each(read.getQueries(), query);
-      else if (auto transport = dyn_cast<TransportOp>(op))
-        llvm::for_each(transport.getQueries(), query);
-    });
+  if (failed(emitKeyValues()))
+    return failure();
+  for (StepOp form : forms())
     emitWeights(form, /*vectors=*/false);
-  }
   waitForCopies();
   for (StepOp form : forms())
     emitWeights(form, /*vectors=*/true);
-  return result;
+  return success();
 }
 
 LogicalResult GpuKernel::emitForm(StepOp form) {
+  // Branches see what came before them, not each other.
+  auto before = values;
   states.clear();
   weightedValues.clear();
-  return emitSinks(form);
+  LogicalResult result = emitSinks(form);
+  values = std::move(before);
+  return result;
 }
 
 LogicalResult GpuKernel::emitRow() {

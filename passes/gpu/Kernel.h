@@ -75,8 +75,10 @@ private:
   }
 
   //===--- Geometry.cpp ---------------------------------------------------===//
+  void findSameValues();
   void findRowValues(StepOp of);
   bool readsMaterialisedState();
+  int64_t costOfKeyValues();
   void chooseSizes();
   mlir::LogicalResult chooseGeometry();
 
@@ -88,6 +90,8 @@ private:
   void emitPaddedRow();
   mlir::Value emitCursor();
   mlir::LogicalResult emitPrologue();
+  mlir::LogicalResult emitKeyValues();
+  mlir::LogicalResult handToGroups(llvm::ArrayRef<mlir::Value> roots);
   mlir::LogicalResult emitForm(StepOp form);
   mlir::LogicalResult emitRow();
 
@@ -137,6 +141,8 @@ private:
   //===--- Places.cpp: threads, memory, arithmetic ------------------------===//
   Place keyPlace(int64_t size) const;
   std::optional<Place> warpPlace(int64_t size) const;
+  /// Where values of tokens are computed.
+  Place valuePlace(int64_t size) const;
   Place rowPlace() const;
   Place placeOf(mlir::RankedTensorType type, bool alongRows) const;
   bool dependsOnRows(mlir::Value value) const {
@@ -265,6 +271,9 @@ private:
   int64_t width = 1, lanes = 1, chunks = 1; ///< of a row: width·lanes·chunks
   int64_t rowsPerThread = 1, tiles = 1;
   bool materialises = false; ///< a state is read that is not as it was loaded
+  /// Vectors over dk are computed by the lanes of a warp, once in every warp,
+  /// and then handed to the groups.
+  bool hasWarpValues = false;
   bool ownsAllRows = false, stagesEntries = true, copiesInBulk = true;
   llvm::DenseSet<mlir::Value> rowValues;
 
@@ -283,6 +292,9 @@ private:
   llvm::SmallVector<std::function<void()>> lateCopies;
   llvm::DenseMap<unsigned, mlir::Value> stagedStates;
   std::map<std::pair<unsigned, std::string>, mlir::Value> stagedFields;
+
+  /// What is computed alike in both forms: the fold's values to the step's.
+  llvm::DenseMap<mlir::Value, mlir::Value> sameValues;
 
   // What has been emitted. Arguments, numbers and decays of entries are those
   // of all forms.

@@ -38,12 +38,19 @@ std::optional<Place> GpuKernel::warpPlace(int64_t size) const {
   return Place{false, size, 32, wide, size / (wide * 32)};
 }
 
+Place GpuKernel::valuePlace(int64_t size) const {
+  std::optional<Place> place;
+  if (hasWarpValues)
+    place = warpPlace(size);
+  return place ? *place : keyPlace(size);
+}
+
 Place GpuKernel::rowPlace() const { return {true, valueSize, 1, 1, 1}; }
 
 Place GpuKernel::placeOf(RankedTensorType type, bool alongRows) const {
   if (type.getRank() == 1)
     return {};
-  return alongRows ? rowPlace() : keyPlace(type.getShape().back());
+  return alongRows ? rowPlace() : valuePlace(type.getShape().back());
 }
 
 bool GpuKernel::isPartial(const Place &place, int64_t c) const {

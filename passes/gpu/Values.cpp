@@ -26,6 +26,8 @@ void GpuKernel::remember(Value value, const Place &place,
 
 FailureOr<GpuKernel::Components> GpuKernel::get(Value value,
                                                 const Place &wanted) {
+  if (auto same = sameValues.find(value); same != sameValues.end())
+    value = same->second;
   bool isNumber = cast<RankedTensorType>(value.getType()).getRank() == 1;
   Place place = isNumber ? Place() : wanted;
   ValueKey key{value.getAsOpaquePointer(), place.key()};
