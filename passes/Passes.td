@@ -102,27 +102,27 @@ def ConvertLadleToCPU : Pass<"convert-ladle-to-cpu", "::mlir::ModuleOp"> {
 def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
   let summary = "lower steps to GPU kernels";
   let description = [{
-    Each `ladle.step` becomes a `gpu.func` in the module `kernels`. A block takes
-    a row of the batch (y), a head and a tile of dv (x); heads that share a carry
-    share a block. A step is a decode kernel for the rows that do not fold, and a
-    decode_fold kernel for those that do: both are launched over the whole batch
-    and each leaves the other's rows alone. Rows whose slot is negative or
-    `pad_slot` get zeros.
+    A decode step and its decode_fold become one `gpu.func` in the module
+    `kernels`, with a branch for the rows that fold; a fold becomes a kernel of
+    its own. A block takes a row of the batch (y), a head and a tile of dv (x);
+    heads that share a carry share a block. Rows whose slot is negative or
+    `pad_slot` get zeros. The cursors stay as they are.
 
     Arguments are read slots, write slots, cursors [slots, 2] (base and length of
     the ring), the threshold m, the pad slot, then the memory that
-    `convert-ladle-to-cpu` lists.
+    `convert-ladle-to-cpu` lists; `ladle.alignment` says which views are loaded
+    as vectors.
 
     ```mlir
     %S = ladle.load_state %pool : ...
     %y = ladle.read %S, %q : ...
     ```
-    becomes, for a thread that holds one chunk of one row,
+    becomes, for a lane of a group and a row of those that the group reads,
     ```mlir
-    %part = vector.load %pool[%slot, %head, %row, %k] {nontemporal = true} : ...
-    memref.store %mine, %whole[%c0, %thread] : memref<1x128xf32, ...>
-    gpu.barrier
-    %query = vector.load %whole[%c0, %k] : ..., vector<4xf32>
+    memref.dma_start %pool[%slot, %head, %row0, %c0], %tile[%c0, %c0], ...
+    %query = vector.load %q[%row, %head, %k] : ..., vector<4xf32>
+    memref.dma_wait %copies[%c0], %c0 : ...
+    %part = vector.load %tile[%i, %k] : ..., vector<4xf32>
     %product = arith.mulf %part, %query : vector<4xf32>
     %sum = vector.reduction <add>, %product : vector<4xf32> into f32
     %other, %valid = gpu.shuffle xor %sum, %c1_i32, %c32_i32 : f32

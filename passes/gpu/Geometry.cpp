@@ -244,7 +244,11 @@ GpuKernel::Sheet GpuKernel::readSheet() {
 
 GpuKernel::Sheet GpuKernel::storeSheet() {
   std::optional<Place> place = warpPlace(keySize);
-  if (materialises || !place)
+  // A replay reads rows while it writes them.
+  bool replays = false;
+  for (StepOp form : forms())
+    form.walk([&](ReplayOp) { replays = true; });
+  if (materialises || replays || !place)
     return readSheet();
   int64_t rows = rowsPerThread * (32 / lanes);
   Sheet sheet{*place, warpRow, 1, rows, rows};

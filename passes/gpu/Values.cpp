@@ -69,7 +69,8 @@ GpuKernel::Components GpuKernel::loadArgument(BlockArgument argument,
     if (!place.isRow) {
       int64_t bits = type.getElementType().getIntOrFloatBitWidth();
       int64_t &bytes = alignments[cast<BlockArgument>(from).getArgNumber()];
-      bytes = std::max(bytes, place.width * bits / 8);
+      // Wider loads are several of 16 bytes.
+      bytes = std::max(bytes, std::min<int64_t>(place.width * bits / 8, 16));
       llvm::append_range(result, loadVector(from, at, place));
       continue;
     }

@@ -1,15 +1,18 @@
 // RUN: ladle-opt %s --convert-ladle-to-gpu --split-input-file --verify-diagnostics
 // RUN: not ladle-opt %s --convert-ladle-to-gpu=threads=48 --split-input-file 2>&1 | FileCheck %s --check-prefix=THREADS
 
-// THREADS: error: threads must be a multiple of 32 from 32 to 512, got 48
+// THREADS: error: threads must be a multiple of 32 up to 512, got 48
 
-// The sum over dv keeps all rows in one block.
-// expected-error @+2 {{a head of the state has 512 × 256 elements that one block must hold, but 512 threads hold 64 each}}
+// The sum over dv keeps all rows in one block, and what is read is not what was
+// loaded, so that threads hold it.
+// expected-error @+2 {{a head of the state has 512 × 256 elements that one block must hold, but 512 threads hold 128 each}}
 // expected-note @+1 {{what is summed over dv, or goes from dv to dk, keeps rows together}}
 ladle.step @norm of @r route(recurrent) form(decode) (token %q: tensor<1x256xf32>,
+    token %a: tensor<2xf32>,
     state %p: !ladle.pool<2x256x512xf32>) -> (y: tensor<2xf32>) {
   %S = ladle.load_state %p : !ladle.pool<2x256x512xf32> to !ladle.state<2x256x512xf32>
-  %y = ladle.read %S, %q : !ladle.state<2x256x512xf32>, tensor<1x256xf32> -> tensor<2x512xf32>
+  %D = ladle.decay %S, %a : !ladle.state<2x256x512xf32>, tensor<2xf32>
+  %y = ladle.read %D, %q : !ladle.state<2x256x512xf32>, tensor<1x256xf32> -> tensor<2x512xf32>
   %n = ladle.sum %y dim 1 : tensor<2x512xf32> to tensor<2xf32>
   ladle.yield %n : tensor<2xf32>
 }

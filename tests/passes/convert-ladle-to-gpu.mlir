@@ -1,39 +1,41 @@
 // RUN: ladle-opt %s --convert-ladle-to-gpu --canonicalize --cse | FileCheck %s
 
-// 16 rows of 32 keys: 8 lanes cover a row by 4 elements each, so that 128
-// threads hold one chunk. The state is loaded first; the query goes through
-// shared memory; a butterfly over 8 lanes ends the dot products, and thread v
-// keeps element v.
+// 16 rows of 32 keys: a group of 8 lanes covers a row by 4 elements each. The
+// state is copied to shared memory as a whole while the query is loaded; each
+// group reads 4 rows, and a butterfly that adds and halves leaves row i with
+// lane i, which stores it.
 // CHECK-LABEL: gpu.func @read(
 // CHECK-SAME: %[[READ:[^:]*]]: memref<?xi32> {ladle.name = "read_slots"}
+// CHECK-SAME: {ladle.alignment = 16 : index, ladle.name = "q"}
 // CHECK-SAME: memref<?x2x16x32xf32, strided<[?, 512, 32, 1], offset: ?>> {ladle.name = "p"}
-// CHECK-SAME: workgroup(%[[QUERY:[^:]*]] : memref<1x32xf32, #gpu.address_space<workgroup>>, %[[READS:[^:]*]] : memref<1x16xf32, #gpu.address_space<workgroup>>)
-// CHECK-SAME: kernel attributes {known_block_size = array<i32: 128, 1, 1>, ladle.grid_blocks = 2 : index}
+// CHECK-SAME: workgroup(%[[COPIES:[^:]*]] : memref<1xi64, #gpu.address_space<workgroup>>, %[[TILE:[^:]*]] : memref<16x32xf32, #gpu.address_space<workgroup>>)
+// CHECK-SAME: kernel attributes {known_block_size = array<i32: 32, 1, 1>, ladle.grid_blocks = 2 : index}
 // CHECK: %[[THREAD:.*]] = gpu.thread_id x
 // CHECK: %[[ROW:.*]] = gpu.block_id y
 // CHECK: %[[HEAD:.*]] = gpu.block_id x
 // CHECK: %[[LANE:.*]] = arith.remui %[[THREAD]], %c8
-// CHECK: %[[GROUP:.*]] = arith.divui %[[THREAD]], %c8
+// CHECK: %[[KEY:.*]] = arith.muli %[[LANE]], %c4
+// The query needs no slot.
+// CHECK: %[[QUERY:.*]] = vector.load %{{.*}}[%[[ROW]], %c0, %[[KEY]]]
 // CHECK: %[[SLOT:.*]] = memref.load %[[READ]][%[[ROW]]]
 // The row of a padded slot is zero.
 // CHECK: scf.if
 // CHECK: memref.store %cst
 // CHECK: } else {
-// CHECK: %[[KEY:.*]] = arith.muli %[[LANE]], %c4
-// CHECK: %[[STATE:.*]] = vector.load %{{.*}}[%{{.*}}, %[[HEAD]], %[[GROUP]], %[[KEY]]] {nontemporal = true}
-// CHECK: memref.store %{{.*}}, %[[QUERY]][%c0, %[[THREAD]]]
-// CHECK: gpu.barrier
-// CHECK: %[[Q:.*]] = vector.load %[[QUERY]][%c0, %[[KEY]]]
-// CHECK: %[[PRODUCT:.*]] = arith.mulf %[[STATE]], %[[Q]] : vector<4xf32>
-// CHECK: %[[SUM:.*]] = vector.reduction <add>, %[[PRODUCT]]
-// CHECK: gpu.shuffle  xor %[[SUM]], %c1_i32
+// CHECK: memref.dma_start %{{.*}}[%{{.*}}, %[[HEAD]], %c0, %c0], %[[TILE]][%c0, %c0], %c512, %[[COPIES]][%c0] {nontemporal}
+// CHECK: memref.dma_wait %[[COPIES]]
+// CHECK: %[[STATE:.*]] = vector.load %[[TILE]][%{{.*}}, %[[KEY]]]
+// CHECK: %[[PRODUCT:.*]] = arith.mulf %[[STATE]], %[[QUERY]] : vector<4xf32>
+// CHECK: vector.reduction <add>, %[[PRODUCT]]
+// Four rows become two, one, and the sum over the other lanes.
 // CHECK: gpu.shuffle  xor %{{.*}}, %c2_i32
+// CHECK: gpu.shuffle  xor %{{.*}}, %c2_i32
+// CHECK: gpu.shuffle  xor %{{.*}}, %c1_i32
 // CHECK: gpu.shuffle  xor %{{.*}}, %c4_i32
 // CHECK-NOT: gpu.shuffle
-// CHECK: memref.store %{{.*}}, %[[READS]][%c0, %[[GROUP]]]
-// CHECK: gpu.barrier
-// CHECK: %[[MINE:.*]] = memref.load %[[READS]]
-// CHECK: memref.store %[[MINE]], %{{.*}}[%[[ROW]], %[[HEAD]], %[[THREAD]]]
+// CHECK-NOT: gpu.barrier
+// CHECK: scf.if
+// CHECK-NEXT: memref.store %{{.*}}, %{{.*}}[%[[ROW]], %[[HEAD]], %{{.*}}]
 ladle.step @read of @r route(recurrent) form(decode) (token %q: tensor<1x32xf32>,
     state %p: !ladle.pool<2x32x16xf32>) -> (y: tensor<2x16xf32>) {
   %S = ladle.load_state %p : !ladle.pool<2x32x16xf32> to !ladle.state<2x32x16xf32>
@@ -41,10 +43,11 @@ ladle.step @read of @r route(recurrent) form(decode) (token %q: tensor<1x32xf32>
   ladle.yield %y : tensor<2x16xf32>
 }
 
-// Rows meet no other row, so a large state is shared out: 4 tiles of 128 rows
-// for each of 2 heads, 256 elements a row in 256 threads.
+// Rows meet no other row, so a large state is shared out: 8 tiles of 64 rows,
+// 32 KiB each, for each of 2 heads.
 // CHECK-LABEL: gpu.func @tiles(
-// CHECK-SAME: known_block_size = array<i32: 256, 1, 1>, ladle.grid_blocks = 16 : index
+// CHECK-SAME: memref<64x256xbf16, #gpu.address_space<workgroup>>
+// CHECK-SAME: known_block_size = array<i32: 64, 1, 1>, ladle.grid_blocks = 16 : index
 // CHECK: %[[TILE:.*]] = arith.remui %{{.*}}, %c8
 // CHECK: arith.muli %[[TILE]], %c64
 ladle.step @tiles of @t route(recurrent) form(decode) (token %q: tensor<1x256xf32>,
@@ -52,4 +55,42 @@ ladle.step @tiles of @t route(recurrent) form(decode) (token %q: tensor<1x256xf3
   %S = ladle.load_state %p : !ladle.pool<2x256x512xbf16> to !ladle.state<2x256x512xbf16>
   %y = ladle.read %S, %q : !ladle.state<2x256x512xbf16>, tensor<1x256xf32> -> tensor<2x512xf32>
   ladle.yield %y : tensor<2x512xf32>
+}
+
+// Rows that fold and rows that do not are two branches of one kernel. Entries
+// are copied, too: the part of the ring up to its end, and the part after it.
+// The number of each entry is with a lane, before it is known where the ring
+// starts.
+// CHECK-LABEL: gpu.func @step(
+// CHECK: %[[DECAYS:.*]] = memref.load %{{.*}}[%{{.*}}, %{{.*}}, %{{.*}}] : memref<?x2x4xf32
+// CHECK: %[[FOLDS:.*]] = arith.ori
+// CHECK-COUNT-4: memref.dma_start
+// CHECK: gpu.shuffle  idx %[[DECAYS]]
+// CHECK: memref.dma_wait
+// CHECK: scf.if %[[FOLDS]] {
+// CHECK: vector.fma
+// CHECK: vector.store %{{.*}} {nontemporal = true}
+// CHECK: } else {
+// CHECK-NOT: nontemporal
+// CHECK: gpu.return
+ladle.step @step of @s route(inner) form(decode) (token %q: tensor<2x32xf32>,
+    token %k: tensor<2x32xf32>, token %v: tensor<2x16xf32>, token %a: tensor<2xf32>,
+    state %p: !ladle.pool<2x32x16xf32>,
+    buffer %e: !ladle.buffer<[k : 2x32xf32 @dk, u : 2x16xf32 @dv, decay : 2xf32 @scalar],
+    capacity = 4, order = ring, weight = linear>) -> (y: tensor<2x16xf32>) {
+  %y = ladle.read_buffer %e[%q] key "k" value "u" decay "decay" : !ladle.buffer<[k : 2x32xf32 @dk, u : 2x16xf32 @dv, decay : 2xf32 @scalar], capacity = 4, order = ring, weight = linear>, tensor<2x32xf32> -> tensor<2x16xf32>
+  ladle.append %e, %k, %v, %a : !ladle.buffer<[k : 2x32xf32 @dk, u : 2x16xf32 @dv, decay : 2xf32 @scalar], capacity = 4, order = ring, weight = linear>, tensor<2x32xf32>, tensor<2x16xf32>, tensor<2xf32>
+  ladle.yield %y : tensor<2x16xf32>
+}
+ladle.step @fold of @s route(inner) form(decode_fold) (token %q: tensor<2x32xf32>,
+    token %k: tensor<2x32xf32>, token %v: tensor<2x16xf32>, token %a: tensor<2xf32>,
+    state %p: !ladle.pool<2x32x16xf32>,
+    buffer %e: !ladle.buffer<[k : 2x32xf32 @dk, u : 2x16xf32 @dv, decay : 2xf32 @scalar],
+    capacity = 4, order = ring, weight = linear>) -> (y: tensor<2x16xf32>) {
+  %S = ladle.load_state %p : !ladle.pool<2x32x16xf32> to !ladle.state<2x32x16xf32>
+  %y = ladle.read_buffer %e[%q] key "k" value "u" decay "decay" : !ladle.buffer<[k : 2x32xf32 @dk, u : 2x16xf32 @dv, decay : 2xf32 @scalar], capacity = 4, order = ring, weight = linear>, tensor<2x32xf32> -> tensor<2x16xf32>
+  %F = ladle.fold_buffer %S, %e key "k" value "u" decay "decay" : !ladle.state<2x32x16xf32>, !ladle.buffer<[k : 2x32xf32 @dk, u : 2x16xf32 @dv, decay : 2xf32 @scalar], capacity = 4, order = ring, weight = linear>
+  ladle.store_state %F, %p : !ladle.state<2x32x16xf32>, !ladle.pool<2x32x16xf32>
+  ladle.clear %e : !ladle.buffer<[k : 2x32xf32 @dk, u : 2x16xf32 @dv, decay : 2xf32 @scalar], capacity = 4, order = ring, weight = linear>
+  ladle.yield %y : tensor<2x16xf32>
 }

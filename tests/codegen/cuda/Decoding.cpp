@@ -229,3 +229,11 @@ double Decoding::bound() const {
       return 2e-5 + 0x1p-8; // rounding to 8 significant bits of bf16
   return 2e-5;
 }
+
+double Decoding::numberBytes() const {
+  double bytes = 0;
+  for (const TensorSpec &field : program.fields)
+    if (field.shape.size() == 1)
+      bytes += static_cast<double>(field.shape[0] * sizeInBytes(field.dtype));
+  return bytes;
+}

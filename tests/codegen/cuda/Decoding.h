@@ -91,6 +91,8 @@ public:
   void step(int64_t token, int64_t padded);
   double worst = 0; ///< relative to the largest output of a row
   double bound() const;
+  /// Of the fields of one entry that are a number a head.
+  double numberBytes() const;
 
 private:
   void moveCursors(const std::vector<int32_t> &slots);

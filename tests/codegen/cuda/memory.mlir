@@ -5,10 +5,10 @@
 
 gpu.module @m {
   // What is only read is const; offsets are part of the pointer.
-  // CHECK:      extern "C" __global__ void __launch_bounds__(128) copy(
+  // CHECK:      extern "C" __global__ void __launch_bounds__(128) move(
   // CHECK-NEXT:     const bf16 *__restrict__ q, long long q_stride0, long long q_stride1,
   // CHECK-NEXT:     bf16 *y) {
-  gpu.func @copy(%q: !strided {ladle.name = "q"},
+  gpu.func @move(%q: !strided {ladle.name = "q"},
                  %y: memref<?x16x128xbf16> {ladle.name = "y"})
       workgroup(%s: !shared {ladle.name = "partial"})
       kernel attributes {known_block_size = array<i32: 32, 4, 1>} {
