@@ -298,6 +298,8 @@ LogicalResult KernelPrinter::printFor(scf::ForOp loop) {
       wanted.empty() ? names.freshIndex() : names.fresh(wanted);
   if (loop->hasAttr("ladle.unroll"))
     os << "#pragma unroll\n";
+  if (loop->hasAttr("ladle.rolled"))
+    os << "#pragma unroll 1\n";
   std::string increment = getConstantIntValue(loop.getStep()) == 1
                               ? "++" + text
                               : text + " += " + step;

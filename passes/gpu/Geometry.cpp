@@ -13,6 +13,8 @@ using namespace ladle;
 
 /// Registers of a thread that may hold a state.
 static constexpr int64_t kStateRegisters = 64;
+/// Those for a vector that rows meet.
+static constexpr int64_t kKeyRegisters = 16;
 /// Where rows cannot be parted, a thread may have to hold more.
 static constexpr int64_t kMostStateRegisters = 128;
 static constexpr int64_t kMaxThreads = 512;
@@ -163,9 +165,19 @@ LogicalResult GpuKernel::chooseGeometry() {
   width = 1;
   while (width < widest && keySize % (width * 2) == 0)
     width *= 2;
+  // Of each vector that rows meet at a time, a lane holds a part.
+  int64_t ranks = 1;
+  for (StepOp form : forms())
+    form.walk([&](Operation *op) {
+      if (auto read = dyn_cast<ReadOp>(op))
+        ranks = std::max(ranks, componentCount(read.getQuery().getType()));
+      else if (auto write = dyn_cast<WriteOp>(op))
+        ranks = std::max(ranks, componentCount(write.getKey().getType()));
+    });
   lanes = 1;
   auto mayDouble = [&] { return keySize % (width * lanes * 2) == 0; };
-  while (mayDouble() && (lanes < 8 || (lanes < 32 && keySize / lanes > 16)))
+  while (mayDouble() &&
+         (lanes < 8 || (lanes < 32 && keySize / lanes * ranks > kKeyRegisters)))
     lanes *= 2;
   chunks = keySize / (width * lanes);
   hasWarpValues = lanes < 32 && warpPlace(keySize) &&
@@ -234,8 +246,8 @@ LogicalResult GpuKernel::chooseGeometry() {
 }
 
 GpuKernel::Sheet GpuKernel::readSheet() {
-  Sheet sheet{keyPlace(keySize), firstRow, 32 / lanes, rowsPerThread,
-              rowsPerThread};
+  Sheet sheet{keyPlace(keySize), firstRow,      {},
+              32 / lanes,        rowsPerThread, rowsPerThread};
   while (!materialises && sheet.atOnce > 1 &&
          sheet.atOnce * width * chunks > kStateRegisters)
     sheet.atOnce /= 2;
@@ -251,7 +263,7 @@ GpuKernel::Sheet GpuKernel::storeSheet() {
   if (materialises || replays || !place)
     return readSheet();
   int64_t rows = rowsPerThread * (32 / lanes);
-  Sheet sheet{*place, warpRow, 1, rows, rows};
+  Sheet sheet{*place, warpRow, {}, 1, rows, rows};
   while (sheet.atOnce > 1 &&
          sheet.atOnce * place->width * place->chunks > kStateRegisters)
     sheet.atOnce /= 2;

@@ -179,6 +179,7 @@ private:
   struct Sheet {
     Place place;
     mlir::Value first;
+    mlir::Value offset; ///< rows that are behind; null for none
     int64_t step = 1, rows = 1, atOnce = 1;
   };
   /// For reads: a row a group. For stores: a row a warp, if one divides so.
@@ -189,8 +190,11 @@ private:
                                         int64_t first);
   mlir::FailureOr<Components> emitRows(mlir::Value state, const Sheet &sheet,
                                        int64_t first);
+  mlir::LogicalResult prepareRows(mlir::Value state, const Place &place);
   mlir::LogicalResult emitReads(ReadOp wanted);
   mlir::LogicalResult emitStore(StoreStateOp op);
+  mlir::LogicalResult storeRows(StoreStateOp op, const Sheet &sheet,
+                                int64_t first);
   mlir::Value rowOf(const Sheet &sheet, int64_t i);
   mlir::Value valueOfRow(mlir::Value value, const Sheet &sheet, int64_t i);
   bool hasSpareRows() const {

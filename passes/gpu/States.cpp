@@ -7,6 +7,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/Kernel.h"
 
@@ -15,7 +16,12 @@ using namespace ladle;
 
 /// The i-th row of a thread, counted from the start of the tile.
 Value GpuKernel::rowOf(const Sheet &sheet, int64_t i) {
-  return add(sheet.first, i * sheet.step);
+  Value row = add(sheet.first, i * sheet.step);
+  if (!sheet.offset)
+    return row;
+  return arith::AddIOp::create(
+      b, row,
+      arith::MulIOp::create(b, sheet.offset, constantIndex(sheet.step)));
 }
 
 Value GpuKernel::clampedRow(Value local) {
@@ -104,16 +110,45 @@ GpuKernel::emitRows(Value state, const Sheet &sheet, int64_t first) {
   return result;
 }
 
-/// What the owner of the i-th row has.
+/// What the owner of the i-th row has: lane k of group g owns row k·groups + g
+/// of a warp.
 Value GpuKernel::valueOfRow(Value value, const Sheet &sheet, int64_t i) {
   int64_t inWarp = 32 / lanes;
-  if (sheet.place.lanes == lanes && sheet.step == inWarp)
-    return lanes == 1 ? value
-                      : shuffle(value, constantInt(static_cast<int32_t>(i)),
-                                lanes, gpu::ShuffleMode::IDX);
-  int64_t owner = i % inWarp * lanes + i / inWarp;
-  return shuffle(value, constantInt(static_cast<int32_t>(owner)), 32,
-                 gpu::ShuffleMode::IDX);
+  bool isGroup = sheet.place.lanes == lanes && sheet.step == inWarp;
+  if (isGroup && lanes == 1)
+    return value;
+  Value at = constantIndex(i);
+  if (sheet.offset)
+    at = add(sheet.offset, i);
+  int64_t among = lanes;
+  if (!isGroup) {
+    Value ofGroup = arith::RemUIOp::create(b, at, constantIndex(inWarp));
+    Value ofLane = arith::DivUIOp::create(b, at, constantIndex(inWarp));
+    at = arith::AddIOp::create(
+        b, arith::MulIOp::create(b, ofGroup, constantIndex(lanes)), ofLane);
+    among = 32;
+  }
+  return shuffle(value, arith::IndexCastOp::create(b, b.getI32Type(), at),
+                 among, gpu::ShuffleMode::IDX);
+}
+
+/// Emits what rows are computed of, so that it is there before a loop.
+LogicalResult GpuKernel::prepareRows(Value state, const Place &place) {
+  Operation *op = state.getDefiningOp();
+  if (auto each = dyn_cast_if_present<FoldBufferOp>(op)) {
+    weightedValuesOf(each);
+    return prepareRows(each.getState(), place);
+  }
+  if (auto decay = dyn_cast_if_present<DecayOp>(op))
+    return failed(get(decay.getFactor(), place))
+               ? failure()
+               : prepareRows(decay.getState(), place);
+  if (auto write = dyn_cast_if_present<WriteOp>(op))
+    return failed(get(write.getValue(), rowPlace())) ||
+                   failed(get(write.getKey(), place))
+               ? failure()
+               : prepareRows(write.getState(), place);
+  return success();
 }
 
 /// A read, and all others of the same state that could be next to it: rows are
@@ -161,34 +196,46 @@ LogicalResult GpuKernel::emitReads(ReadOp wanted) {
   return success();
 }
 
-LogicalResult GpuKernel::emitStore(StoreStateOp op) {
-  Value pool =
-      memory[cast<BlockArgument>(op.getPool()).getArgNumber()];
+LogicalResult GpuKernel::storeRows(StoreStateOp op, const Sheet &sheet,
+                                   int64_t first) {
+  Value pool = memory[cast<BlockArgument>(op.getPool()).getArgNumber()];
   Type element = cast<MemRefType>(pool.getType()).getElementType();
-  Sheet sheet = storeSheet();
   const Place &place = sheet.place;
-  // Rows that were read are loaded anew rather than kept in registers.
-  if (!materialises && sheet.place.lanes == lanes && sheet.atOnce < sheet.rows)
-    barrier();
-  for (int64_t first = 0; first < sheet.rows; first += sheet.atOnce) {
-    FailureOr<Components> rows = stateRows(op.getState(), sheet, first);
-    if (failed(rows))
-      return failure();
-    for (int64_t i = 0; i < sheet.atOnce; ++i) {
-      Value local = rowOf(sheet, first + i), inside;
-      // Threads without a row of their own have repeated the last one.
-      if (hasSpareRows())
-        inside = isBelow(local, schedule.tileRows);
-      guarded(inside, [&] {
-        Value at = arith::AddIOp::create(b, tileStart, local);
-        for (int64_t c = 0; c < place.chunks; ++c) {
-          auto store = vector::StoreOp::create(
-              b, convertTo((*rows)[i * place.chunks + c], element), pool,
-              ArrayRef<Value>{writeSlot, head, at, chunkStart(place, c)});
-          store.setNontemporal(true);
-        }
-      });
-    }
+  FailureOr<Components> rows = stateRows(op.getState(), sheet, first);
+  if (failed(rows))
+    return failure();
+  for (int64_t i = 0; i < sheet.atOnce; ++i) {
+    Value local = rowOf(sheet, first + i), inside;
+    // Threads without a row of their own have repeated the last one.
+    if (hasSpareRows())
+      inside = isBelow(local, schedule.tileRows);
+    guarded(inside, [&] {
+      Value at = arith::AddIOp::create(b, tileStart, local);
+      for (int64_t c = 0; c < place.chunks; ++c) {
+        auto store = vector::StoreOp::create(
+            b, convertTo((*rows)[i * place.chunks + c], element), pool,
+            ArrayRef<Value>{writeSlot, head, at, chunkStart(place, c)});
+        store.setNontemporal(true);
+      }
+    });
   }
   return success();
+}
+
+LogicalResult GpuKernel::emitStore(StoreStateOp op) {
+  Sheet sheet = storeSheet();
+  if (sheet.atOnce == sheet.rows)
+    return storeRows(op, sheet, 0);
+  // Rows that were read are loaded anew rather than kept in registers.
+  if (sheet.place.lanes == lanes)
+    barrier();
+  if (failed(prepareRows(op.getState(), sheet.place)))
+    return failure();
+  auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(sheet.rows),
+                                 constantIndex(sheet.atOnce));
+  loop->setAttr("ladle.rolled", b.getUnitAttr());
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  sheet.offset = loop.getInductionVar();
+  return storeRows(op, sheet, 0);
 }
