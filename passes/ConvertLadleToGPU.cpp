@@ -56,6 +56,7 @@ struct ConvertLadleToGPU
       GpuSchedule schedule;
       schedule.threads = threads;
       schedule.tileRows = tileRows;
+      schedule.batch = batch;
       OpBuilder::InsertionGuard guard(builder);
       if (failed(GpuKernel(step, foldOf(step), schedule, builder).build()))
         return signalPassFailure();

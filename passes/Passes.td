@@ -137,7 +137,10 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
     Option<"threads", "threads", "int64_t", "0",
            "threads of a block at least; 0 stands for what its rows need">,
     Option<"tileRows", "tile-rows", "int64_t", "0",
-           "rows of dv in a block; 0 stands for about 32 KiB of state">,
+           "rows of dv in a block; 0 stands for about 32 KiB of state, less for a "
+           "small batch">,
+    Option<"batch", "batch", "int64_t", "0",
+           "rows of the batch that blocks are to fill a GPU with; 0 is many">,
   ];
 }
 

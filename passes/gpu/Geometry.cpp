@@ -22,6 +22,8 @@ static constexpr int64_t kMaxThreads = 512;
 /// blocks a multiprocessor, enough is in flight and blocks start and end at
 /// different times.
 static constexpr int64_t kTileBytes = 32 << 10;
+/// Fewer blocks than these leave multiprocessors of a large GPU idle.
+static constexpr int64_t kFewBlocks = 256;
 /// From so many instructions an element on, groups of lanes do not all compute
 /// the same: an exchange through shared memory takes less.
 static constexpr int64_t kDearKeyValues = 30;
@@ -190,8 +192,13 @@ LogicalResult GpuKernel::chooseGeometry() {
     if (ownsAllRows || valueSize % rows != 0)
       rows = valueSize;
   } else {
-    while (!ownsAllRows && rows % 2 == 0 && rows > 16 &&
-           rows * keySize * stateBits / 8 > kTileBytes)
+    // Few rows of a batch are spread over all of a GPU.
+    auto isLarge = [&] {
+      int64_t blocks = schedule.batch * heads * (valueSize / rows);
+      return rows * keySize * stateBits / 8 > kTileBytes ||
+             (schedule.batch && blocks < kFewBlocks);
+    };
+    while (!ownsAllRows && rows % 2 == 0 && rows > 16 && isLarge())
       rows /= 2;
   }
   materialises = readsMaterialisedState();

@@ -40,6 +40,7 @@ namespace ladle {
 struct GpuSchedule {
   int64_t threads = 0;  ///< of a block; 0: as many as rows need
   int64_t tileRows = 0; ///< rows of dv in a block; 0: about 32 KiB of state
+  int64_t batch = 0;    ///< rows that blocks are for; 0: many
 };
 
 /// Where a vector of `size` elements is: element c·lanes·width + lane·width + i

@@ -11,6 +11,7 @@
 #include "runtime/Kernels.h"
 #include "runtime/jit/Manifest.h"
 #include "runtime/jit/Target.h"
+#include "runtime/tune/TunedTable.h"
 #include "llvm/Config/llvm-config.h"
 #include "llvm/Support/MemoryBuffer.h"
 
@@ -41,7 +42,11 @@ public:
   Compilation(std::string_view text, std::string_view name,
               const CompileOptions &options, jit::Target target);
 
+  bool isForGpu() const { return target.isGpu(); }
   Result<jit::Plan> plan();
+  /// Of a GPU: what was tuned for the shape and the batch, if anything was. A
+  /// route that the caller did not choose becomes the tuned one.
+  void applyTuning(jit::Plan &plan);
   /// The kernels of several routes. Those that are not in the cache are
   /// compiled at the same time.
   Result<std::vector<LoadedRoute>> load(llvm::ArrayRef<RouteKind> routes);
@@ -53,8 +58,12 @@ public:
 private:
   std::string makeKey(llvm::ArrayRef<llvm::StringRef> more) const;
   std::string kernelKey(RouteKind route) const {
-    return makeKey({"kernels", toString(route)});
+    jit::GpuLayout layout = layoutOf(route);
+    return makeKey({"kernels", toString(route), std::to_string(layout.threads),
+                    std::to_string(layout.tileRows),
+                    std::to_string(layout.batch)});
   }
+  jit::GpuLayout layoutOf(RouteKind route) const;
   std::optional<LoadedRoute> lookup(RouteKind route) const;
   Result<LoadedRoute> compile(RouteKind route, jit::Compiler &compiler) const;
   jit::Compiler &getCompiler();
@@ -67,6 +76,7 @@ private:
   DiskCache cache;
   /// Of a GPU, from `load` on.
   std::shared_ptr<const GpuCode> gpu;
+  std::optional<tune::TunedChoice> tuned;
   std::unique_ptr<jit::Compiler> compiler;
 };
 
@@ -158,7 +168,8 @@ jit::Compiler &Compilation::getCompiler() {
 Result<LoadedRoute> Compilation::compile(RouteKind route,
                                          jit::Compiler &compiler) const {
   Timer timer;
-  Result<jit::RouteObject> object = target.compile(route, compiler);
+  Result<jit::RouteObject> object =
+      target.compile(route, compiler, layoutOf(route));
   if (!object)
     return object.status();
   store(kernelKey(route), {jit::serialize(*object), object->object});
@@ -181,6 +192,37 @@ Result<jit::Plan> Compilation::plan() {
   if (plan)
     store(key, {jit::serialize(*plan)});
   return plan;
+}
+
+void Compilation::applyTuning(jit::Plan &plan) {
+  tuned = tune::lookupTuned(target.deviceName(), plan.shape, options.entryType,
+                            options.batch);
+  std::optional<RouteKind> route =
+      tuned ? parseRoute(tuned->candidate.route) : std::nullopt;
+  // Short contexts and bandwidths of the caller's are the model's business.
+  if (options.route != "auto" || !route || options.context != 0 ||
+      options.readBandwidth > 0 || options.updateBandwidth > 0)
+    return;
+  plan.route = *route;
+  plan.foldThreshold = std::min(tuned->candidate.threshold, options.capacity);
+}
+
+jit::GpuLayout Compilation::layoutOf(RouteKind route) const {
+  jit::GpuLayout layout;
+  if (!target.isGpu())
+    return layout;
+  // From so many rows on, blocks fill a GPU however they are laid out.
+  constexpr int64_t manyRows = 256;
+  layout.batch = std::min(options.batch, manyRows);
+  if (!tuned || tuned->candidate.route != toString(route))
+    return layout;
+  auto get = [&](const char *name) {
+    auto found = tuned->candidate.schedule.find(name);
+    return found == tuned->candidate.schedule.end() ? 0 : found->second;
+  };
+  layout.threads = get("threads");
+  layout.tileRows = get("tile_rows");
+  return layout;
 }
 
 Result<std::vector<LoadedRoute>>
@@ -257,6 +299,10 @@ std::string Compilation::makeManifest(RouteKind route,
         {"bytes", static_cast<int64_t>(loaded.object.object.size())},
         {"cached", loaded.cached},
         {"milliseconds", loaded.milliseconds}});
+  if (tuned)
+    manifest["tuned"] = json::Object{{"choice", tuned->candidate.str()},
+                                     {"batch", tuned->batch},
+                                     {"date", tuned->date}};
   manifest["kernels"] = std::move(kernels);
   std::string text;
   llvm::raw_string_ostream(text) << json::Value(std::move(manifest));
@@ -357,13 +403,18 @@ Result<Program> ladle::compileSource(std::string_view text,
   Compilation compilation(text, name, options, std::move(*target));
   std::optional<jit::Plan> plan;
   RouteKind route;
-  if (options.route == "auto") {
+  bool isGpu = compilation.isForGpu();
+  if (options.route == "auto" || isGpu) {
     Result<jit::Plan> made = compilation.plan();
     if (!made)
       return made.status();
+    if (isGpu)
+      compilation.applyTuning(*made);
     plan = std::move(*made);
     route = plan->route;
-  } else {
+  }
+  if (options.route != "auto") {
+    plan.reset();
     Result<RouteKind> parsed = parseRouteOption(options.route);
     if (!parsed)
       return parsed.status();
@@ -404,6 +455,8 @@ ladle::compileAllRoutes(std::string_view text, std::string_view name,
   Result<jit::Plan> plan = compilation.plan();
   if (!plan)
     return plan.status();
+  if (compilation.isForGpu())
+    compilation.applyTuning(*plan);
   std::vector<RouteKind> routes;
   for (const jit::RouteSummary &summary : plan->routes)
     routes.push_back(summary.route);

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/jit/Compiler.h"
+#include "runtime/tune/Problem.h"
 #include "codegen/cpu/LowerToLLVM.h"
 #include "codegen/cpu/ObjectEmitter.h"
 #include "dialect/LadleDialect.h"
@@ -146,6 +147,7 @@ Result<Plan> jit::Compiler::plan(bool isGpu) {
                       std::to_string(options.context) + " tokens");
 
   Plan plan;
+  plan.shape = tune::describe(signatureOf(recurrence));
   plan.route = toRouteKind(costs[choice->index].route);
   plan.foldThreshold = choice->threshold;
   for (const RouteCost &cost : costs) {
@@ -223,13 +225,18 @@ Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
   return result;
 }
 
-Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind) {
+Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind,
+                                                 const GpuLayout &layout) {
   if (Status status = impl->elaborate(); !status)
     return status;
   mlir::OwningOpRef<mlir::ModuleOp> module = impl->spec->clone();
   GpuProgram program;
-  if (failed(buildGpuProgram(*module, impl->pipelineOptions(toRoute(kind)), {},
-                             program)))
+  ConvertLadleToGPUOptions lowering;
+  lowering.threads = layout.threads;
+  lowering.tileRows = layout.tileRows;
+  lowering.batch = layout.batch;
+  if (failed(buildGpuProgram(*module, impl->pipelineOptions(toRoute(kind)),
+                             lowering, program)))
     return impl->failure();
   RouteObject result;
   result.route = kind;

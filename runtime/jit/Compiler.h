@@ -25,6 +25,8 @@ struct RouteSummary {
 
 /// The legal routes of a recurrence, and the cheapest.
 struct Plan {
+  /// What tuning knows the recurrence by.
+  std::string shape;
   RouteKind route = RouteKind::Recurrent;
   int64_t foldThreshold = 1;
   std::vector<RouteSummary> routes;
@@ -48,6 +50,11 @@ struct RouteObject {
   bool usesBuffer() const { return !fields.empty(); }
 };
 
+/// How kernels of a GPU are laid out; 0 leaves it to the kernel generator.
+struct GpuLayout {
+  int64_t threads = 0, tileRows = 0, batch = 0;
+};
+
 /// A hash of the compiler's sources: what another compiler made is not used.
 const char *compilerFingerprint();
 
@@ -64,7 +71,7 @@ public:
   Result<Plan> plan(bool isGpu);
   Result<RouteObject> compile(RouteKind route);
   /// As far as CUDA C++, which is what `object` holds.
-  Result<RouteObject> compileForGpu(RouteKind route);
+  Result<RouteObject> compileForGpu(RouteKind route, const GpuLayout &layout);
 
 private:
   struct Impl;

@@ -144,6 +144,7 @@ std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
   ConvertLadleToGPUOptions lowering;
   lowering.threads = request.threads;
   lowering.tileRows = request.tileRows;
+  lowering.batch = request.batch;
   GpuProgram program;
   if (!module || failed(buildGpuProgram(*module, options, lowering, program)))
     return std::nullopt;

@@ -24,8 +24,9 @@ struct GpuRequest {
   std::map<std::string, int64_t> sizes;
   std::string stateType, entryType = "f32";
   int64_t capacity = 4;
-  /// Of a block; 0 leaves them to the lowering.
+  /// Of a block; 0 leaves them to the lowering, which knows the batch.
   int64_t threads = 0, tileRows = 0;
+  int64_t batch = 0;
 };
 
 using GpuArgument = cuda::Argument;

@@ -209,14 +209,15 @@ std::string jit::serialize(const Plan &plan) {
   json::Array routes;
   for (const RouteSummary &summary : plan.routes)
     routes.push_back(toJSON(summary));
-  return toText(json::Object{{"route", toJSON(plan.route)},
+  return toText(json::Object{{"shape", plan.shape},
+                             {"route", toJSON(plan.route)},
                              {"fold_threshold", plan.foldThreshold},
                              {"routes", std::move(routes)}});
 }
 
 std::optional<jit::Plan> jit::parsePlan(llvm::StringRef text) {
   return parse<Plan>(text, [](json::ObjectMapper &map, Plan &plan) {
-    return map.map("route", plan.route) &&
+    return map.map("shape", plan.shape) && map.map("route", plan.route) &&
            map.map("fold_threshold", plan.foldThreshold) &&
            map.map("routes", plan.routes);
   });

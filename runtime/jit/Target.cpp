@@ -80,10 +80,11 @@ Result<std::string> Target::makeCubin(llvm::StringRef text,
   return std::move(cubin->image);
 }
 
-Result<RouteObject> Target::compile(RouteKind route, Compiler &compiler) const {
+Result<RouteObject> Target::compile(RouteKind route, Compiler &compiler,
+                                    const GpuLayout &layout) const {
   if (!isGpu())
     return compiler.compile(route);
-  Result<RouteObject> object = compiler.compileForGpu(route);
+  Result<RouteObject> object = compiler.compileForGpu(route, layout);
   if (!object)
     return object.status();
   std::string name =

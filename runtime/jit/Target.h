@@ -43,7 +43,10 @@ public:
   const std::vector<std::string> &keyParts() const { return parts; }
 
   /// Not for several threads with one compiler.
-  Result<RouteObject> compile(RouteKind route, Compiler &compiler) const;
+  Result<RouteObject> compile(RouteKind route, Compiler &compiler,
+                              const GpuLayout &layout) const;
+  /// Of the device; empty on the host.
+  std::string deviceName() const { return device ? device->name() : ""; }
   Result<LoadedRoute> load(RouteObject object) const;
   /// What the routes of a program for a GPU share, from the cache or compiled.
   Result<std::shared_ptr<const GpuCode>> shared(const DiskCache &cache) const;

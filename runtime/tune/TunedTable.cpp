@@ -187,7 +187,14 @@ std::optional<TunedChoice> tune::lookupTuned(const std::string &device,
                                              const Signature &signature,
                                              const std::string &entryType,
                                              int64_t batch) {
-  std::string shape = describe(signature), folder = defaultTuneFolder();
+  return lookupTuned(device, describe(signature), entryType, batch);
+}
+
+std::optional<TunedChoice> tune::lookupTuned(const std::string &device,
+                                             const std::string &shape,
+                                             const std::string &entryType,
+                                             int64_t batch) {
+  std::string folder = defaultTuneFolder();
   if (!folder.empty())
     if (Result<TunedTable> mine = readTable(userTable(folder)))
       if (auto choice = mine->lookup(device, shape, entryType, batch))

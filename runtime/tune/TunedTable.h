@@ -57,6 +57,12 @@ std::optional<TunedChoice> lookupTuned(const std::string &device,
                                        const std::string &entryType,
                                        int64_t batch);
 
+/// The same for describe(signature).
+std::optional<TunedChoice> lookupTuned(const std::string &device,
+                                       const std::string &shape,
+                                       const std::string &entryType,
+                                       int64_t batch);
+
 /// Adds a choice to the table at `path`, which need not be there yet.
 Status addToTable(const std::string &path, const TunedChoice &choice);
 
