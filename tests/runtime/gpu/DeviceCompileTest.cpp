@@ -6,6 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "tests/runtime/gpu/Gpu.h"
+#include "ladle/device.h"
+#include "runtime/tune/Problem.h"
+#include "runtime/tune/TunedTable.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -116,4 +119,40 @@ TEST_CASE("auto is the GPU where there is one") {
   if (!hasGpu())
     return;
   CHECK(tinyProgram("inner", "auto").device() == gpu);
+}
+
+TEST_CASE("what was tuned for a shape and a device is compiled") {
+  if (!hasGpu())
+    return;
+  Cache cache;
+  Variable folder("LADLE_TUNE_DIR", cache.path);
+  CompileOptions options;
+  options.target = "cuda";
+  options.preset = "tiny";
+  options.batch = 4;
+  const char *path = "examples/gated_delta_rule.ladle";
+  Result<Program> before = compileFile(path, options);
+  REQUIRE(before);
+  CHECK_FALSE(manifestOf(*before).contains("tuned"));
+
+  tune::TunedChoice choice;
+  choice.device = describeDevice()->name;
+  choice.shape = tune::describe(before->signature());
+  choice.entryType = options.entryType;
+  choice.batch = 4;
+  choice.candidate = {"outer", 3, {{"threads", 64}}};
+  choice.date = "today";
+  REQUIRE(tune::addToTable(tune::userTable(cache.path), choice));
+
+  Result<Program> after = compileFile(path, options);
+  REQUIRE(after);
+  CHECK(after->route() == RouteKind::Outer);
+  CHECK(manifestOf(*after)["tuned"]["choice"] == "outer m=3 threads=64");
+  CHECK(manifestOf(*after)["fold_threshold"] == 3);
+  CHECK(manifestOf(*after)["kernels"][0]["cached"] == false);
+  // A route that the caller has chosen stays.
+  options.route = "recurrent";
+  Result<Program> asked = compileFile(path, options);
+  REQUIRE(asked);
+  CHECK(asked->route() == RouteKind::Recurrent);
 }
