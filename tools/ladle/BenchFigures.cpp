@@ -17,7 +17,7 @@ static BenchFigure makeFigure(const SourceOptions &source,
   return {{source.file, source.preset, source.sizes, candidate.route,
            source.stateType, buffers ? source.entryType : "",
            buffers ? candidate.threshold : 1, batch, candidate.schedule},
-          specOf(source, candidate)};
+          specOf(source, candidate, batch)};
 }
 
 /// What was tuned for a batch, or else what the model chooses.

@@ -34,7 +34,9 @@ std::string GpuSpec::str() const {
 static std::string applySchedule(const std::map<std::string, int64_t> &schedule,
                                  jit::GpuRequest &request) {
   const std::map<std::string, int64_t *> fields{
-      {"threads", &request.threads}, {"tile_rows", &request.tileRows}};
+      {"threads", &request.threads},
+      {"tile_rows", &request.tileRows},
+      {"batch", &request.batch}};
   for (const auto &[name, value] : schedule) {
     auto field = fields.find(name);
     if (field != fields.end() && value != 0)
@@ -48,9 +50,14 @@ static std::string applySchedule(const std::map<std::string, int64_t> &schedule,
 }
 
 GpuSpec tool::specOf(const SourceOptions &source,
-                     const tune::Candidate &candidate) {
+                     const tune::Candidate &candidate, int64_t batch) {
   GpuSpec spec{source, candidate.route, candidate.schedule};
   spec.source.capacity = candidate.threshold;
+  auto tiles = spec.schedule.find("tile_rows");
+  // From so many rows on, blocks fill a GPU however they are laid out.
+  constexpr int64_t manyRows = 256;
+  if (batch && (tiles == spec.schedule.end() || tiles->second == 0))
+    spec.schedule["batch"] = std::min(batch, manyRows);
   return spec;
 }
 

@@ -31,8 +31,10 @@ struct GpuSpec {
   std::string str() const;
 };
 
-/// What a candidate of the tuner stands for.
-GpuSpec specOf(const SourceOptions &source, const tune::Candidate &candidate);
+/// What a candidate of the tuner stands for. Without tiles of its own it is laid
+/// out for the batch, as a program is.
+GpuSpec specOf(const SourceOptions &source, const tune::Candidate &candidate,
+               int64_t batch = 0);
 
 /// CUDA text. An error holds the compiler's messages.
 Result<jit::GpuProgram> compileSpec(const GpuSpec &spec);

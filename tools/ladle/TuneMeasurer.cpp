@@ -24,7 +24,7 @@ static std::string firstLine(const std::string &text) {
 }
 
 std::string GpuMeasurer::prepare(const Candidate &candidate) {
-  Result<GpuSubject> subject = programs.load(specOf(source, candidate));
+  Result<GpuSubject> subject = programs.load(specOf(source, candidate, batch));
   if (!subject)
     return firstLine(subject.message());
   if (std::string spills = measure::describeSpills(subject->kernels.resources);
