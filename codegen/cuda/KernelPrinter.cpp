@@ -187,8 +187,7 @@ LogicalResult KernelPrinter::printShared(gpu::GPUFuncOp kernel) {
                     texts[memory], all, start, type.getNumElements());
     else
       os << formatv("__shared__ __align__({3}) {0} {1}[{2}];\n", element,
-                    texts[memory], type.getNumElements(),
-                    kSharedAlignment);
+                    texts[memory], type.getNumElements(), kSharedAlignment);
     start += sharedBytes(type);
   }
   // Copies are counted from zero.
@@ -563,8 +562,7 @@ int64_t ladle::dynamicSharedBytes(gpu::GPUFuncOp kernel) {
   int64_t total = 0;
   for (Value memory : kernel.getWorkgroupAttributions()) {
     auto type = cast<MemRefType>(memory.getType());
-    if (!type.hasStaticShape() ||
-        !type.getElementType().isIntOrIndexOrFloat())
+    if (!type.hasStaticShape() || !type.getElementType().isIntOrIndexOrFloat())
       return 0; // An error, when it is printed.
     total += cuda::sharedBytes(type);
   }

@@ -42,9 +42,10 @@ Value GpuKernel::lastEntry() {
 //===----------------------------------------------------------------------===//
 
 /// Where a field of an entry is, but for the element.
-std::pair<Value, SmallVector<Value>>
-GpuKernel::entryMemory(Value buffer, FieldAttr field, int64_t rank,
-                       Value position) {
+std::pair<Value, SmallVector<Value>> GpuKernel::entryMemory(Value buffer,
+                                                            FieldAttr field,
+                                                            int64_t rank,
+                                                            Value position) {
   unsigned argument = cast<BlockArgument>(buffer).getArgNumber();
   int64_t ranks = componentCount(field);
   if (auto found = stagedFields.find({argument, field.getName().str()});
@@ -104,9 +105,9 @@ GpuKernel::sumWeightedValues(Value buffer,
   // A whole row of weights is one load where there is one so wide.
   SmallVector<Value> row;
   if (columns == 2 || columns == 4) {
-    Value all = vector::LoadOp::create(
-        b, VectorType::get({columns}, b.getF32Type()), weights,
-        ValueRange{position, constantIndex(0)});
+    Value all =
+        vector::LoadOp::create(b, VectorType::get({columns}, b.getF32Type()),
+                               weights, ValueRange{position, constantIndex(0)});
     for (int64_t i = 0; i < columns; ++i)
       row.push_back(vector::ExtractOp::create(b, all, i));
   } else {
@@ -120,8 +121,7 @@ GpuKernel::sumWeightedValues(Value buffer,
     for (int64_t k = 0; k < ranks; ++k, ++r) {
       Value value = loadEntryRow(buffer, name, k, position, ownRow);
       for (int64_t i = 0; i < accumulators; ++i)
-        next[i] =
-            math::FmaOp::create(b, row[i * perEntry + r], value, next[i]);
+        next[i] = math::FmaOp::create(b, row[i * perEntry + r], value, next[i]);
     }
   scf::YieldOp::create(b, next);
   return Components(loop.getResults());
@@ -132,8 +132,8 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
   BufferType type = op.getBuffer().getType();
   FieldAttr keyField = type.getField(op.getKey());
   Place place = keyPlace(keySize);
-  Components weights = weightsOf(buffer, op.getDecay(),
-                                 {op.getKeyScale(), op.getValueScale()});
+  Components weights =
+      weightsOf(buffer, op.getDecay(), {op.getKeyScale(), op.getValueScale()});
   Value vectors = vectorDecaysOf(buffer, op.getDecay());
 
   SmallVector<Components> queries;
@@ -157,8 +157,8 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
     Value position = arith::AddIOp::create(b, loop.getInductionVar(), group);
-    Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, position,
-                                        length);
+    Value valid =
+        arith::CmpIOp::create(b, arith::CmpIPredicate::slt, position, length);
     Value clamped = arith::MinSIOp::create(b, position, lastEntry());
     SmallVector<Value> dots;
     for (int64_t r = 0; r < ranks; ++r) {

@@ -175,8 +175,8 @@ FailureOr<GpuKernel::Components> GpuKernel::emitSum(SumOp op,
   if (alongRows) {
     for (Value component : *input) {
       if (ownsRow)
-        component = arith::SelectOp::create(b, ownsRow, component,
-                                            constantFloat(0));
+        component =
+            arith::SelectOp::create(b, ownsRow, component, constantFloat(0));
       sums.push_back(sumOverBlock(component));
     }
   } else {
@@ -188,13 +188,13 @@ FailureOr<GpuKernel::Components> GpuKernel::emitSum(SumOp op,
         Value part = (*input)[i + c];
         if (isPartial(source, c)) {
           Value at = add(lane, c * source.lanes);
-          part = arith::SelectOp::create(b, isBelow(at, source.size), part,
-                                         zero);
+          part =
+              arith::SelectOp::create(b, isBelow(at, source.size), part, zero);
         }
         total = total ? Value(arith::AddFOp::create(b, total, part)) : part;
       }
-      Value sum = vector::ReductionOp::create(b, vector::CombiningKind::ADD,
-                                              total);
+      Value sum =
+          vector::ReductionOp::create(b, vector::CombiningKind::ADD, total);
       sums.push_back(sumOverLanes(sum, source.lanes));
     }
   }
@@ -264,10 +264,10 @@ FailureOr<GpuKernel::Components> GpuKernel::emitRotate(RotateOp op,
         other = parts[e ^ 1];
         sign = isSecond ? sine : Value(arith::NegFOp::create(b, sine));
       } else {
-        other = lanes > 1 ? shuffleXor(parts[e], 1)
-                          : Value(vector::ExtractOp::create(
-                                b, (*input)[std::min(i ^ 1, input->size() - 1)],
-                                0));
+        other = lanes > 1
+                    ? shuffleXor(parts[e], 1)
+                    : Value(vector::ExtractOp::create(
+                          b, (*input)[std::min(i ^ 1, input->size() - 1)], 0));
         Value odd = arith::CmpIOp::create(
             b, arith::CmpIPredicate::eq,
             arith::RemUIOp::create(b, at, constantIndex(2)), constantIndex(1));
@@ -277,8 +277,8 @@ FailureOr<GpuKernel::Components> GpuKernel::emitRotate(RotateOp op,
       Value turned =
           arith::AddFOp::create(b, arith::MulFOp::create(b, parts[e], cosine),
                                 arith::MulFOp::create(b, other, sign));
-      rotated.push_back(arith::SelectOp::create(b, isBelow(at, 2 * pairs),
-                                                turned, parts[e]));
+      rotated.push_back(
+          arith::SelectOp::create(b, isBelow(at, 2 * pairs), turned, parts[e]));
     }
     result.push_back(vector::FromElementsOp::create(
         b, cast<VectorType>(mine.getType()), rotated));

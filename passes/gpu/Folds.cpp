@@ -14,8 +14,9 @@
 using namespace mlir;
 using namespace ladle;
 
-/// The values of entries times their weights, [L·ranks, rows of the tile]: every
-/// thread computes those of its row, so that a fold only multiplies and adds.
+/// The values of entries times their weights, [L·ranks, rows of the tile]:
+/// every thread computes those of its row, so that a fold only multiplies and
+/// adds.
 Value GpuKernel::weightedValuesOf(FoldBufferOp op) {
   Value &result = weightedValues[op];
   if (result)
@@ -23,12 +24,10 @@ Value GpuKernel::weightedValuesOf(FoldBufferOp op) {
   Value buffer = op.getBuffer();
   int64_t ranks =
       componentCount(op.getBuffer().getType().getField(op.getValue()));
-  result =
-      shared({capacity() * ranks, schedule.tileRows}, "weighted_values");
-  Components weights = weightsOf(buffer, op.getDecay(),
-                                 {op.getKeyScale(), op.getValueScale()});
-  auto loop =
-      scf::ForOp::create(b, constantIndex(0), length, constantIndex(1));
+  result = shared({capacity() * ranks, schedule.tileRows}, "weighted_values");
+  Components weights =
+      weightsOf(buffer, op.getDecay(), {op.getKeyScale(), op.getValueScale()});
+  auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1));
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
@@ -59,7 +58,8 @@ GpuKernel::emitFold(FoldBufferOp op, const Sheet &sheet, int64_t first) {
   const Place &place = sheet.place;
   Value values = weightedValuesOf(op);
   Value vectors = vectorDecaysOf(buffer, op.getDecay());
-  int64_t ranks = componentCount(op.getBuffer().getType().getField(op.getKey()));
+  int64_t ranks =
+      componentCount(op.getBuffer().getType().getField(op.getKey()));
   // Values of neighbouring rows are loaded together where they lie so.
   int64_t together = 4;
   while (sheet.step > 1 || hasSpareRows() || sheet.atOnce % together != 0 ||
@@ -69,8 +69,8 @@ GpuKernel::emitFold(FoldBufferOp op, const Sheet &sheet, int64_t first) {
       break;
   }
 
-  auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1),
-                                 *state);
+  auto loop =
+      scf::ForOp::create(b, constantIndex(0), length, constantIndex(1), *state);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value position = loop.getInductionVar();
@@ -92,25 +92,26 @@ GpuKernel::emitFold(FoldBufferOp op, const Sheet &sheet, int64_t first) {
             b, values, ValueRange{at, clampedRow(local)}));
         continue;
       }
-      Value some = vector::LoadOp::create(
-          b, VectorType::get({together}, b.getF32Type()), values,
-          ValueRange{at, local});
+      Value some =
+          vector::LoadOp::create(b, VectorType::get({together}, b.getF32Type()),
+                                 values, ValueRange{at, local});
       for (int64_t k = 0; k < together; ++k)
         mine.push_back(vector::ExtractOp::create(b, some, k));
     }
     for (auto [i, value] : llvm::enumerate(mine))
       for (int64_t c = 0; c < place.chunks; ++c) {
         Value &part = next[i * place.chunks + c];
-        part = vector::FMAOp::create(b, key[c], splat(value, place.width), part);
+        part =
+            vector::FMAOp::create(b, key[c], splat(value, place.width), part);
       }
   }
   scf::YieldOp::create(b, next);
   return Components(loop.getResults());
 }
 
-GpuKernel::Transition
-GpuKernel::loadTransition(Value buffer, TransitionAttr transition,
-                          Value position) {
+GpuKernel::Transition GpuKernel::loadTransition(Value buffer,
+                                                TransitionAttr transition,
+                                                Value position) {
   BufferType type = cast<BufferType>(buffer.getType());
   Place place = keyPlace(keySize);
   auto vectors = [&](StringAttr name, StringAttr scale) {
@@ -174,9 +175,8 @@ GpuKernel::emitReplay(ReplayOp op, const Sheet &sheet, int64_t first) {
     SmallVector<Value> decayed(mine.begin(), mine.end());
     Value local = clampedRow(rowOf(sheet, first + i));
     SmallVector<SmallVector<Value>> inputs;
-    for (auto [name, scale, ofWrite] :
-         llvm::zip(transition.getValues(), transition.getValueScales(),
-                   entry.keys)) {
+    for (auto [name, scale, ofWrite] : llvm::zip(
+             transition.getValues(), transition.getValueScales(), entry.keys)) {
       auto &list = inputs.emplace_back(ofWrite.size(), constantFloat(0));
       if (name.empty())
         continue;

@@ -73,8 +73,8 @@ void GpuKernel::findRowValues(StepOp of) {
 void GpuKernel::findSameValues() {
   if (!fold)
     return;
-  for (auto [mine, other] : llvm::zip(fold.getBody().getArguments(),
-                                      step.getBody().getArguments()))
+  for (auto [mine, other] :
+       llvm::zip(fold.getBody().getArguments(), step.getBody().getArguments()))
     sameValues[mine] = other;
   auto isPure = [](Operation &op) {
     return op.getNumResults() == 1 && op.getNumRegions() == 0 &&
@@ -129,7 +129,8 @@ int64_t GpuKernel::costOfKeyValues() {
     bool isLong = isa<arith::DivFOp, RotateOp>(op) ||
                   isa_and_present<math::MathDialect>(op->getDialect());
     int64_t each = isLong ? 8 : isa<ConvOp>(op) ? 4 : 1;
-    if (!isa<arith::ConstantOp, BroadcastOp, arith::ExtFOp, arith::TruncFOp>(op))
+    if (!isa<arith::ConstantOp, BroadcastOp, arith::ExtFOp, arith::TruncFOp>(
+            op))
       cost += each * componentCount(type);
   });
   return cost;
@@ -182,8 +183,8 @@ LogicalResult GpuKernel::chooseGeometry() {
          (lanes < 8 || (lanes < 32 && keySize / lanes * ranks > kKeyRegisters)))
     lanes *= 2;
   chunks = keySize / (width * lanes);
-  hasWarpValues = lanes < 32 && warpPlace(keySize) &&
-                  costOfKeyValues() >= kDearKeyValues;
+  hasWarpValues =
+      lanes < 32 && warpPlace(keySize) && costOfKeyValues() >= kDearKeyValues;
   int64_t perRow = width * chunks;
 
   int64_t rows = valueSize;
@@ -210,8 +211,8 @@ LogicalResult GpuKernel::chooseGeometry() {
   auto threadsFor = [&](int64_t most) {
     return llvm::alignTo(llvm::divideCeil(rows, most) * lanes, 32);
   };
-  int64_t threads = std::max<int64_t>(
-      schedule.threads, threadsFor(mostRows(kStateRegisters)));
+  int64_t threads = std::max<int64_t>(schedule.threads,
+                                      threadsFor(mostRows(kStateRegisters)));
   while (threads > kMaxThreads && !ownsAllRows && rows % 2 == 0) {
     rows /= 2;
     threads = threadsFor(mostRows(kStateRegisters));
@@ -231,8 +232,7 @@ LogicalResult GpuKernel::chooseGeometry() {
   schedule.threads = threads;
   schedule.tileRows = rows;
   tiles = valueSize / rows;
-  rowsPerThread =
-      llvm::PowerOf2Ceil(llvm::divideCeil(rows, threads / lanes));
+  rowsPerThread = llvm::PowerOf2Ceil(llvm::divideCeil(rows, threads / lanes));
 
   // Entries stay where they are if a block has no room for them.
   int64_t bytes = rows * keySize * stateBits / 8;
@@ -241,9 +241,8 @@ LogicalResult GpuKernel::chooseGeometry() {
       for (FieldAttr field : buffer.getFields()) {
         if (field.getShape().size() == 1)
           continue;
-        int64_t size = field.getSide() == Side::Value
-                           ? rows
-                           : field.getShape().back();
+        int64_t size =
+            field.getSide() == Side::Value ? rows : field.getShape().back();
         bytes += buffer.getCapacity() * componentCount(field) * size *
                  field.getElementType().getIntOrFloatBitWidth() / 8;
       }

@@ -112,9 +112,9 @@ Value GpuKernel::emitTask() {
   if (tiles > 1) {
     head = divided(block, tiles, "head");
     Value tile = rest(block, tiles, "tile");
-    tileStart = named(arith::MulIOp::create(b, tile,
-                                            constantIndex(schedule.tileRows)),
-                      "first_row");
+    tileStart =
+        named(arith::MulIOp::create(b, tile, constantIndex(schedule.tileRows)),
+              "first_row");
     isFirstTile = isBelow(tile, 1);
   }
 
@@ -124,8 +124,8 @@ Value GpuKernel::emitTask() {
   warpLane = rest(thread, 32, "warp_lane");
   int64_t inWarp = 32 / lanes;
   Value warp = arith::DivUIOp::create(b, thread, constantIndex(32));
-  warpRow = arith::MulIOp::create(b, warp,
-                                  constantIndex(rowsPerThread * inWarp));
+  warpRow =
+      arith::MulIOp::create(b, warp, constantIndex(rowsPerThread * inWarp));
   firstRow = arith::AddIOp::create(
       b, warpRow, arith::RemUIOp::create(b, group, constantIndex(inWarp)));
   Value own = rowsPerThread == lanes
@@ -212,10 +212,10 @@ Value GpuKernel::emitCursor() {
   Value m = arith::IndexCastOp::create(
       b, b.getIndexType(),
       memref::LoadOp::create(b, threshold, ValueRange{constantIndex(0)}));
-  Value isFull = arith::CmpIOp::create(b, arith::CmpIPredicate::sge,
-                                       add(length, 1), m);
-  Value moves = arith::CmpIOp::create(b, arith::CmpIPredicate::ne, readSlot,
-                                      writeSlot);
+  Value isFull =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::sge, add(length, 1), m);
+  Value moves =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::ne, readSlot, writeSlot);
   folds = named(arith::OrIOp::create(b, isFull, moves), "folds");
   return {};
 }
@@ -239,10 +239,10 @@ LogicalResult GpuKernel::handToGroups(ArrayRef<Value> roots) {
     guarded(isBelow(thread, 32), [&] {
       for (auto [i, part] : llvm::enumerate(*components)) {
         int64_t at = static_cast<int64_t>(i);
-        vector::StoreOp::create(b, part, scratch,
-                                ValueRange{constantIndex(at / from->chunks),
-                                           chunkStart(*from,
-                                                      at % from->chunks)});
+        vector::StoreOp::create(
+            b, part, scratch,
+            ValueRange{constantIndex(at / from->chunks),
+                       chunkStart(*from, at % from->chunks)});
       }
     });
     written.emplace_back(root, scratch);
@@ -367,8 +367,8 @@ LogicalResult GpuKernel::emitRow() {
 }
 
 FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
-  if (fold && fold.getBody().getArgumentTypes() !=
-                  step.getBody().getArgumentTypes())
+  if (fold &&
+      fold.getBody().getArgumentTypes() != step.getBody().getArgumentTypes())
     return fold.emitError("its arguments are not those of '")
            << step.getSymName() << "'";
   if (failed(chooseGeometry()))

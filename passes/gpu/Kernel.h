@@ -108,9 +108,8 @@ private:
   void stageField(mlir::Value buffer, size_t index);
   bool isStaged(FieldAttr field) const;
   mlir::memref::DmaStartOp
-  startCopy(mlir::Value from, llvm::ArrayRef<mlir::Value> at,
-                 mlir::Value to, mlir::Value toRow, mlir::Value count,
-                 int64_t stride, int64_t each);
+  startCopy(mlir::Value from, llvm::ArrayRef<mlir::Value> at, mlir::Value to,
+            mlir::Value toRow, mlir::Value count, int64_t stride, int64_t each);
   void copyByThreads(mlir::Value count, int64_t each,
                      llvm::function_ref<void(mlir::Value, mlir::Value)> copy);
   void waitForCopies();

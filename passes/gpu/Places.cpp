@@ -59,9 +59,10 @@ bool GpuKernel::isPartial(const Place &place, int64_t c) const {
 
 Value GpuKernel::chunkStart(const Place &place, int64_t c) {
   Value mine = place.lanes == 32 ? warpLane : lane;
-  Value first = place.width == 1 ? mine
-                                 : Value(arith::MulIOp::create(
-                                       b, mine, constantIndex(place.width)));
+  Value first =
+      place.width == 1
+          ? mine
+          : Value(arith::MulIOp::create(b, mine, constantIndex(place.width)));
   first = add(first, c * place.lanes * place.width);
   if (!isPartial(place, c))
     return first;

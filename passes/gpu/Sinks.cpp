@@ -33,11 +33,11 @@ LogicalResult GpuKernel::storeValue(Value value, Value target,
   // One head of those that share the value stores it, and one tile.
   Value mine;
   if (count < heads)
-    mine = both(mine, arith::CmpIOp::create(
-                          b, arith::CmpIPredicate::eq,
-                          arith::RemUIOp::create(b, head,
-                                                 constantIndex(heads / count)),
-                          constantIndex(heads / count - 1)));
+    mine = both(
+        mine, arith::CmpIOp::create(
+                  b, arith::CmpIPredicate::eq,
+                  arith::RemUIOp::create(b, head, constantIndex(heads / count)),
+                  constantIndex(heads / count - 1)));
   if (!place.isRow) {
     if (tiles > 1)
       mine = both(mine, isFirstTile);
@@ -85,8 +85,7 @@ LogicalResult GpuKernel::emitSinks(StepOp form) {
   form.walk([&](AppendOp append) {
     b.setLoc(append.getLoc());
     Value entry = ringSlot(length);
-    unsigned argument =
-        cast<BlockArgument>(append.getBuffer()).getArgNumber();
+    unsigned argument = cast<BlockArgument>(append.getBuffer()).getArgNumber();
     for (auto [value, field, memory] :
          llvm::zip(append.getValues(), append.getBuffer().getType().getFields(),
                    fields[argument]))

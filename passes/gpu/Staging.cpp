@@ -31,9 +31,9 @@ bool GpuKernel::isStaged(FieldAttr field) const {
 
 /// Starts a bulk copy of `count` elements to the start of row `toRow`; with a
 /// stride, of `each` elements that lie so far apart.
-memref::DmaStartOp
-GpuKernel::startCopy(Value from, ArrayRef<Value> at, Value to, Value toRow,
-                          Value count, int64_t stride, int64_t each) {
+memref::DmaStartOp GpuKernel::startCopy(Value from, ArrayRef<Value> at,
+                                        Value to, Value toRow, Value count,
+                                        int64_t stride, int64_t each) {
   Value zero = constantIndex(0);
   Value farther, few;
   if (stride != each) {
@@ -50,8 +50,8 @@ GpuKernel::startCopy(Value from, ArrayRef<Value> at, Value to, Value toRow,
 void GpuKernel::copyByThreads(Value count, int64_t each,
                               function_ref<void(Value, Value)> copy) {
   Value total = arith::MulIOp::create(b, count, constantIndex(each));
-  auto loop = scf::ForOp::create(b, thread, total,
-                                 constantIndex(schedule.threads));
+  auto loop =
+      scf::ForOp::create(b, thread, total, constantIndex(schedule.threads));
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value i = loop.getInductionVar();
@@ -73,9 +73,8 @@ void GpuKernel::stageStates() {
                (step.getArgumentName(argument) + "_tile").str(), element);
     int64_t size = schedule.tileRows * keySize;
     if (copiesInBulk && size * bytesOf(element) % kCopyBytes == 0) {
-      auto copy =
-          startCopy(pool, {readSlot, head, tileStart, constantIndex(0)}, tile,
-                    constantIndex(0), constantIndex(size), 0, 0);
+      auto copy = startCopy(pool, {readSlot, head, tileStart, constantIndex(0)},
+                            tile, constantIndex(0), constantIndex(size), 0, 0);
       // A state is read once a step.
       copy->setAttr("nontemporal", b.getUnitAttr());
       continue;
@@ -117,19 +116,17 @@ void GpuKernel::stageField(Value buffer, size_t index) {
     return at;
   };
   int64_t bytes = bytesOf(field.getElementType());
-  bool divides =
-      (isTiled ? each : each * ranks) * bytes % kCopyBytes == 0 &&
-      (!isTiled || size * bytes % kCopyBytes == 0);
+  bool divides = (isTiled ? each : each * ranks) * bytes % kCopyBytes == 0 &&
+                 (!isTiled || size * bytes % kCopyBytes == 0);
   Value zero = constantIndex(0);
   if (copiesInBulk && divides) {
     // The ring goes round once at most.
-    Value untilEnd =
-        arith::SubIOp::create(b, constantIndex(capacity()), base);
+    Value untilEnd = arith::SubIOp::create(b, constantIndex(capacity()), base);
     Value before = arith::MinSIOp::create(b, length, untilEnd);
     Value after = arith::SubIOp::create(b, length, before);
     auto copy = [&](Value entry, Value row, Value entries) {
-      Value count = arith::MulIOp::create(b, entries,
-                                          constantIndex(each * ranks));
+      Value count =
+          arith::MulIOp::create(b, entries, constantIndex(each * ranks));
       Value target = arith::MulIOp::create(b, row, constantIndex(ranks));
       startCopy(from, indices(entry, zero, first), to, target, count,
                 isTiled ? size : 0, isTiled ? each : 0);

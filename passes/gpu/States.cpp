@@ -76,8 +76,7 @@ GpuKernel::emitRows(Value state, const Sheet &sheet, int64_t first) {
   if (!isa_and_present<DecayOp, WriteOp>(op))
     return mlir::emitError(state.getLoc(), "state does not come from a pool");
 
-  FailureOr<Components> previous =
-      stateRows(op->getOperand(0), sheet, first);
+  FailureOr<Components> previous = stateRows(op->getOperand(0), sheet, first);
   if (failed(previous))
     return failure();
   Components result = *previous;

@@ -43,9 +43,9 @@ LogicalResult GpuKernel::emitTransport(TransportOp op) {
                          componentCount(type.getField(value.getValue())));
       products += names.back().second;
     }
-  Value scratch = shared(
-      {type.getCapacity(), std::max<int64_t>(1, products * queries)},
-      "entry_dots");
+  Value scratch =
+      shared({type.getCapacity(), std::max<int64_t>(1, products * queries)},
+             "entry_dots");
   Value isFirstThread = isBelow(thread, 1);
 
   auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1),
@@ -71,21 +71,20 @@ LogicalResult GpuKernel::emitTransport(TransportOp op) {
           if (name.empty())
             continue;
           weights.push_back(
-              scale.empty()
-                  ? list.back()
-                  : Value(arith::MulFOp::create(
-                        b, list.back(),
-                        numberAt(numbersOf(buffer, scale.getValue()),
-                                 position))));
+              scale.empty() ? list.back()
+                            : Value(arith::MulFOp::create(
+                                  b, list.back(),
+                                  numberAt(numbersOf(buffer, scale.getValue()),
+                                           position))));
         }
       }
       // Reads taken after the decay go through it like the query itself.
       Components before(chunks), after(query.begin(), query.end());
       for (auto [m, owner] : llvm::enumerate(transition.getReadOwners()))
         for (auto [r, vector] : llvm::enumerate(entry.reads[m])) {
-          Value weight = splat(arith::MulFOp::create(b, dots[owner][r],
-                                                     entry.coefficients[m]),
-                               width);
+          Value weight = splat(
+              arith::MulFOp::create(b, dots[owner][r], entry.coefficients[m]),
+              width);
           for (int64_t c = 0; c < chunks; ++c) {
             Value term = arith::MulFOp::create(b, weight, vector[c]);
             Value &sum = transition.getAfterDecay()[m] ? after[c] : before[c];

@@ -44,8 +44,7 @@ FailureOr<GpuKernel::Components> GpuKernel::get(Value value,
 
 GpuKernel::Components GpuKernel::loadArgument(BlockArgument argument,
                                               const Place &place) {
-  Components &result =
-      loadedArguments[{argument.getArgNumber(), place.key()}];
+  Components &result = loadedArguments[{argument.getArgNumber(), place.key()}];
   if (!result.empty())
     return result;
   auto type = cast<RankedTensorType>(argument.getType());
@@ -80,8 +79,8 @@ GpuKernel::Components GpuKernel::loadArgument(BlockArgument argument,
   return result;
 }
 
-FailureOr<GpuKernel::Components>
-GpuKernel::emitBroadcast(BroadcastOp op, const Place &place) {
+FailureOr<GpuKernel::Components> GpuKernel::emitBroadcast(BroadcastOp op,
+                                                          const Place &place) {
   ArrayRef<int64_t> from = op.getInput().getType().getShape();
   RankedTensorType type = op.getResult().getType();
   ArrayRef<int64_t> to = type.getShape();
@@ -96,8 +95,8 @@ GpuKernel::emitBroadcast(BroadcastOp op, const Place &place) {
   Value scratch;
   if (isIndexed) {
     bool alongRows = dependsOnRows(op.getInput());
-    FailureOr<Value> all = whole(
-        op.getInput(), placeOf(op.getInput().getType(), alongRows));
+    FailureOr<Value> all =
+        whole(op.getInput(), placeOf(op.getInput().getType(), alongRows));
     if (failed(all))
       return failure();
     scratch = *all;
@@ -177,8 +176,7 @@ GpuKernel::emitElementwise(Operation *op, const Place &place) {
         Components inputs(operands[0]);
         llvm::append_range(inputs, ArrayRef(operands[1]).take_front(each));
         Components totals(each);
-        for (auto [i, pair] :
-             llvm::enumerate(llvm::zip(inputs, operands[2]))) {
+        for (auto [i, pair] : llvm::enumerate(llvm::zip(inputs, operands[2]))) {
           auto [input, weight] = pair;
           Value &total = totals[i % each];
           Value term = arith::MulFOp::create(b, input, weight);

@@ -53,8 +53,8 @@ GpuKernel::Components GpuKernel::numbersOf(Value buffer, StringRef name) {
     Value position = add(warpLane, i);
     Value number = numberAt(ring, ringSlot(position));
     // Entries that are not there weigh as if nothing had happened.
-    Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, position,
-                                        length);
+    Value valid =
+        arith::CmpIOp::create(b, arith::CmpIPredicate::slt, position, length);
     result.push_back(arith::SelectOp::create(b, valid, number, one));
   }
   b.setLoc(outer);
@@ -80,14 +80,12 @@ Value GpuKernel::numberAt(ArrayRef<Value> parts, Value position) {
   return result;
 }
 
-void GpuKernel::emitNumberDecays(Value buffer, StringRef name,
-                                 Decays &result) {
+void GpuKernel::emitNumberDecays(Value buffer, StringRef name, Decays &result) {
   Components each = numbersOf(buffer, name);
   Value one = constantFloat(1);
   auto from = [&](Value value, int64_t distance) -> Value {
-    Value other =
-        shuffle(value, constantInt(static_cast<int32_t>(distance)), kWarp,
-                gpu::ShuffleMode::DOWN);
+    Value other = shuffle(value, constantInt(static_cast<int32_t>(distance)),
+                          kWarp, gpu::ShuffleMode::DOWN);
     Value exists = isBelow(warpLane, kWarp - distance);
     return arith::SelectOp::create(b, exists, other, one);
   };
@@ -108,18 +106,16 @@ void GpuKernel::emitNumberDecays(Value buffer, StringRef name,
   result.product = later;
 }
 
-void GpuKernel::emitVectorDecays(Value buffer, StringRef name,
-                                 Decays &result) {
+void GpuKernel::emitVectorDecays(Value buffer, StringRef name, Decays &result) {
   unsigned argument = cast<BlockArgument>(buffer).getArgNumber();
   auto type = cast<BufferType>(buffer.getType());
   FieldAttr field = type.getField(name);
   int64_t size = field.getShape().back();
   auto staged = stagedFields.find({argument, name.str()});
   // Nobody else reads decays that are copied here.
-  bool inPlace =
-      staged != stagedFields.end() && field.getElementType().isF32();
-  result.vectors = inPlace ? staged->second
-                           : shared({capacity(), size}, "entry_decays");
+  bool inPlace = staged != stagedFields.end() && field.getElementType().isF32();
+  result.vectors =
+      inPlace ? staged->second : shared({capacity(), size}, "entry_decays");
   result.productMemory = shared({size}, "decay_product");
   Value one = constantFloat(1);
   auto elements = scf::ForOp::create(b, thread, constantIndex(size),

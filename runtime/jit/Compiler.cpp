@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/jit/Compiler.h"
-#include "runtime/tune/Problem.h"
 #include "codegen/cpu/LowerToLLVM.h"
 #include "codegen/cpu/ObjectEmitter.h"
 #include "dialect/LadleDialect.h"
@@ -16,6 +15,7 @@
 #include "passes/cpu/ScheduleInfo.h"
 #include "runtime/jit/BuildGpuProgram.h"
 #include "runtime/jit/Interface.h"
+#include "runtime/tune/Problem.h"
 
 #include <numeric>
 #include <thread>

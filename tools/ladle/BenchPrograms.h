@@ -31,8 +31,8 @@ struct GpuSpec {
   std::string str() const;
 };
 
-/// What a candidate of the tuner stands for. Without tiles of its own it is laid
-/// out for the batch, as a program is.
+/// What a candidate of the tuner stands for. Without tiles of its own it is
+/// laid out for the batch, as a program is.
 GpuSpec specOf(const SourceOptions &source, const tune::Candidate &candidate,
                int64_t batch = 0);
 

@@ -104,8 +104,8 @@ Result<GpuLayer> GpuLayer::allocate(const cuda::Device &device,
     GpuTensor &tensor = layer.tensors.emplace_back();
     tensor.argument = argument;
     describe(tensor, program, rows, capacity);
-    if (activations && (argument.kind == Kind::Token ||
-                        argument.kind == Kind::Output)) {
+    if (activations &&
+        (argument.kind == Kind::Token || argument.kind == Kind::Output)) {
       tensor.address = activations->tensors[layer.tensors.size() - 1].address;
       continue;
     }

@@ -48,11 +48,10 @@ static void checkResources(const std::string &model, const std::string &arch) {
 }
 
 TEST_CASE("kernels of published shapes fit into registers", "[nvrtc]") {
-  checkResources(GENERATE(as<std::string>(), "linear_attention", "retnet",
-                          "lightning", "mamba2", "gla", "delta_net",
-                          "gated_delta_rule", "gated_delta_net", "kda",
-                          "kda_lower_bound", "gdn2", "rwkv6", "rwkv7", "mamba3",
-                          "mamba3_mimo", "short_conv", "coupled"),
-                 GENERATE(as<std::string>(), "sm_90a", "sm_80", "sm_100a",
-                          "sm_120"));
+  checkResources(
+      GENERATE(as<std::string>(), "linear_attention", "retnet", "lightning",
+               "mamba2", "gla", "delta_net", "gated_delta_rule",
+               "gated_delta_net", "kda", "kda_lower_bound", "gdn2", "rwkv6",
+               "rwkv7", "mamba3", "mamba3_mimo", "short_conv", "coupled"),
+      GENERATE(as<std::string>(), "sm_90a", "sm_80", "sm_100a", "sm_120"));
 }

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "tests/runtime/gpu/Gpu.h"
 #include "ladle/device.h"
 #include "runtime/tune/Problem.h"
 #include "runtime/tune/TunedTable.h"
+#include "tests/runtime/gpu/Gpu.h"
 
 #include <cstdlib>
 #include <filesystem>
