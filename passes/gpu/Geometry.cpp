@@ -203,8 +203,10 @@ LogicalResult GpuKernel::chooseGeometry() {
       rows /= 2;
   }
   materialises = readsMaterialisedState();
+  // Vectors of several ranks take their part of the registers.
   auto mostRows = [&](int64_t registers) {
-    int64_t most = std::max<int64_t>(1, registers / perRow);
+    int64_t most =
+        std::max<int64_t>(1, registers / perRow / (ranks > 1 ? 2 : 1));
     return std::min<int64_t>(
         lanes, materialises ? llvm::bit_floor<uint64_t>(most) : lanes);
   };
