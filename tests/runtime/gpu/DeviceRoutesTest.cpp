@@ -85,6 +85,46 @@ TEST_CASE("all examples by all their routes") {
                        "resets=1,packed=1,seed=3"));
 }
 
+// Of what is tiny, rows are no multiple of what warps and bulk copies move.
+TEST_CASE("sizes, groups of heads, types and long rings") {
+  if (!hasGpu())
+    return;
+  const char *moving = ",rows=2,staggered=1,pads=1,moves=1,packed=1,seed=3";
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"gated_delta_rule", "route=inner,size.Hk=1,size.Hv=3,size.Dk=64,"
+                           "size.Dv=32,L=8,m=5,tokens=13"},
+      {"gated_delta_rule", "route=inner,state=bf16,entries=bf16,size.Hk=1,"
+                           "size.Hv=2,size.Dk=64,size.Dv=64,L=4,m=4,tokens=9"},
+      {"gated_delta_rule", "route=outer,state=f16,entries=f16,size.Hk=1,"
+                           "size.Hv=2,size.Dk=32,size.Dv=48,L=4,m=3,tokens=9"},
+      {"gated_delta_rule", "route=inner,size.Hk=1,size.Hv=1,size.Dk=32,"
+                           "size.Dv=32,L=40,m=37,tokens=48"},
+      {"gated_delta_net", "route=recurrent,state=bf16,size.Hk=1,size.Hv=2,"
+                          "size.Dk=128,size.Dv=64,tokens=5"},
+      {"gated_delta_net", "route=adjoint,size.Hk=1,size.Hv=2,size.Dk=96,"
+                          "size.Dv=48,L=4,m=3,tokens=9"},
+      {"gated_delta_net", "route=inner,size.Hk=1,size.Hv=1,size.Dk=256,"
+                          "size.Dv=32,L=4,m=3,tokens=9"},
+      {"gated_delta_net", "route=inner,size.Hk=1,size.Hv=1,size.Dk=40,"
+                          "size.Dv=80,L=4,m=3,tokens=9"},
+      {"kda", "route=inner,size.H=2,size.Dk=64,size.Dv=32,L=10,m=9,tokens=21"},
+      {"kda", "route=outer,state=bf16,entries=bf16,size.H=1,size.Dk=128,"
+              "size.Dv=32,L=4,m=3,tokens=8"},
+      {"kda", "route=adjoint,size.H=1,size.Dk=64,size.Dv=64,L=4,m=3,tokens=8"},
+      {"mamba2", "route=inner,size.H=4,size.G=2,size.N=64,size.P=32,L=6,m=4,"
+                 "tokens=11"},
+      {"rwkv7", "route=inner,size.H=1,size.Dk=64,size.Dv=64,L=4,m=3,tokens=8"},
+      {"gla",
+       "route=kv_only,size.H=2,size.Dk=64,size.Dv=32,L=16,m=16,tokens=9"},
+      {"short_conv", "route=inner,size.Hk=1,size.Hv=2,size.Dk=64,size.Dv=64,"
+                     "L=4,m=3,tokens=7"},
+      {"mamba3_mimo", "route=outer,L=4,m=3,tokens=7"},
+  }));
+  CAPTURE(model);
+  bool grows = text.find("kv_only") != std::string::npos;
+  checkOn(model, text + (grows ? ",rows=2,staggered=1,seed=3" : moving));
+}
+
 TEST_CASE("the host hands rows from kv_only to inner, and from there on") {
   if (!hasGpu())
     return;
