@@ -7,8 +7,8 @@
 
 #include "runtime/check/TraceCheck.h"
 
-#include "ladle/decode.h"
 #include "runtime/check/Batch.h"
+#include "runtime/check/HostSteps.h"
 
 #include <algorithm>
 #include <cmath>
@@ -218,7 +218,7 @@ static Status decodeTrace(const Trace &trace, const Program &program,
   Result<Pool> pool = Pool::create(program, options);
   if (!pool)
     return pool.status();
-  Result<Decoder> decoder = Decoder::create(program, *pool);
+  Result<HostSteps> decoder = HostSteps::create(program, *pool);
   if (!decoder)
     return decoder.status();
 
