@@ -56,9 +56,10 @@ void ladle::buildCPUPipeline(OpPassManager &pm,
 }
 
 void ladle::buildGPUPipeline(OpPassManager &pm,
-                             const DecodePipelineOptions &options) {
+                             const DecodePipelineOptions &options,
+                             const ConvertLadleToGPUOptions &lowering) {
   buildStepPipeline(pm, options);
-  pm.addPass(createConvertLadleToGPU());
+  pm.addPass(createConvertLadleToGPU(lowering));
   OpPassManager &kernel = pm.nest<gpu::GPUModuleOp>().nest<gpu::GPUFuncOp>();
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());

@@ -10,6 +10,7 @@
 
 #include "dialect/LadleAttributes.h"
 #include "mlir/Pass/PassManager.h"
+#include "passes/Passes.h"
 
 namespace ladle {
 
@@ -41,7 +42,8 @@ void buildCPUPipeline(mlir::OpPassManager &pm,
 
 /// Spec to kernel stage on the GPU: kernels in a gpu.module.
 void buildGPUPipeline(mlir::OpPassManager &pm,
-                      const DecodePipelineOptions &options);
+                      const DecodePipelineOptions &options,
+                      const ConvertLadleToGPUOptions &lowering = {});
 
 /// The pipelines as `ladle-to-history`, `ladle-to-steps`, `ladle-to-cpu` and
 /// `ladle-to-gpu` for ladle-opt.

@@ -80,7 +80,11 @@ int ladle::tool::emit(const EmitOptions &options) {
   } else if (options.stage == "kernel" && options.target == "cpu") {
     buildCPUPipeline(manager, pipeline);
   } else if (options.stage == "kernel" || isCuda) {
-    buildGPUPipeline(manager, pipeline);
+    ConvertLadleToGPUOptions lowering;
+    lowering.threads = options.threads;
+    lowering.tileRows = options.tileRows;
+    lowering.batch = options.batch;
+    buildGPUPipeline(manager, pipeline, lowering);
   } else if (options.stage != "spec") {
     llvm::errs() << "error: unknown stage '" << options.stage
                  << "'\nnote: stages are spec, history, step, kernel, cuda, "

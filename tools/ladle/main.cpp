@@ -216,6 +216,21 @@ int main(int argc, char **argv) {
       ->add_option("--target", emitOptions.target,
                    "what the kernel stage is for: cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
+  emitCommand
+      ->add_option("--threads", emitOptions.threads,
+                   "of a block of a GPU kernel, at least (default: what its "
+                   "rows need)")
+      ->check(CLI::Range(0, 512));
+  emitCommand
+      ->add_option("--tile-rows", emitOptions.tileRows,
+                   "rows of dv in a block of a GPU kernel (default: about 32 "
+                   "KiB of state)")
+      ->check(CLI::NonNegativeNumber);
+  emitCommand
+      ->add_option("--batch", emitOptions.batch,
+                   "rows that blocks of a GPU kernel are to fill a card with "
+                   "(default: many)")
+      ->check(CLI::NonNegativeNumber);
   emitCommand->add_option("--arch", emitOptions.arch,
                           "what ptx and cubin are for (default: sm_90a)");
   emitCommand
