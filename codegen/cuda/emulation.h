@@ -54,7 +54,14 @@ struct alignas(16) float4 {
 namespace ladle::emulation {
 
 /// Where threads wait for others.
-enum class Point { Shuffle, WarpBarrier, BlockBarrier };
+enum class Point { Shuffle, WarpBarrier, BlockBarrier, Copies };
+
+/// A bulk copy that goes on while the block does.
+struct Copy {
+  void *to;
+  const void *from;
+  std::size_t bytes;
+};
 
 /// One for an OS thread: the fiber that runs on it, and how it calls back.
 struct Scheduler {
@@ -64,6 +71,10 @@ struct Scheduler {
   unsigned lane;
   /// A value for each lane of the warp.
   unsigned long long *slots;
+  /// Copies that nobody has waited for; they are made when all threads are at
+  /// Point::Copies, which orders no other accesses.
+  Copy copies[64];
+  int copyCount = 0;
 
   /// Returns when all threads of the warp, or of the block, are there. Does
   /// not return if that never happens.
@@ -116,6 +127,21 @@ inline void check_copy(const void *to, const void *from, std::size_t bytes) {
   if (reinterpret_cast<std::size_t>(to) % 16 ||
       reinterpret_cast<std::size_t>(from) % 16 || bytes % 16)
     __builtin_trap();
+}
+
+/// By all threads; until it is waited for, the memory is all ones.
+__attribute__((no_sanitize("thread"))) inline void
+start_copy(void *to, const void *from, std::size_t bytes) {
+  check_copy(to, from, bytes);
+  Scheduler &s = *scheduler;
+  if (s.threadIndex.x != 0 || bytes == 0)
+    return;
+  if (s.copyCount == sizeof s.copies / sizeof s.copies[0])
+    __builtin_trap();
+  if (s.access)
+    s.access(s, from, static_cast<unsigned>(bytes), false);
+  __builtin_memset(to, 0xff, bytes);
+  s.copies[s.copyCount++] = {to, from, bytes};
 }
 
 } // namespace ladle::emulation

@@ -317,9 +317,7 @@ inline void copy_init(long long *copies) {
 
 template <class T>
 inline void copy(long long *copies, T *to, const T *from, int count) {
-  ladle::emulation::check_copy(to, from, count * sizeof(T));
-  if (threadIdx.x == 0 && count > 0)
-    std::memcpy(to, from, count * sizeof(T));
+  ladle::emulation::start_copy(to, from, count * sizeof(T));
 }
 template <class T>
 inline void copy_streaming(long long *copies, T *to, const T *from, int count) {
@@ -337,7 +335,8 @@ inline void copy_rows(T *to, const T *from, int count, int stride, int each) {
 }
 
 inline void copy_wait(long long *copies, int line = __builtin_LINE()) {
-  __syncthreads(line);
+  auto &s = *ladle::emulation::scheduler;
+  s.wait(s, ladle::emulation::Point::Copies, line);
 }
 inline void copy_rows_wait(int line = __builtin_LINE()) { __syncthreads(line); }
 

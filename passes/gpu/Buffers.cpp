@@ -19,10 +19,9 @@
 using namespace mlir;
 using namespace ladle;
 
-int64_t GpuKernel::capacity() const {
+int64_t GpuKernel::capacity() {
   // All buffers of a row share its cursor; any of them knows the capacity.
-  Value any = const_cast<GpuKernel *>(this)->step.getBody().getArgument(
-      fields.front().first);
+  Value any = step.getBody().getArgument(fields.front().first);
   return cast<BufferType>(any.getType()).getCapacity();
 }
 

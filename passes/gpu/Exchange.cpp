@@ -19,6 +19,13 @@ using namespace ladle;
 //===----------------------------------------------------------------------===//
 
 FailureOr<Value> GpuKernel::whole(Value value, const Place &place) {
+  FailureOr<Value> scratch = putWhole(value, place);
+  if (succeeded(scratch))
+    barrier();
+  return scratch;
+}
+
+FailureOr<Value> GpuKernel::putWhole(Value value, const Place &place) {
   FailureOr<Components> components = get(value, place);
   if (failed(components))
     return failure();
@@ -46,7 +53,6 @@ FailureOr<Value> GpuKernel::whole(Value value, const Place &place) {
       }
     });
   }
-  barrier();
   return scratch;
 }
 

@@ -56,14 +56,20 @@ GpuKernel::emitFold(FoldBufferOp op, const Sheet &sheet, int64_t first) {
     return failure();
   Value buffer = op.getBuffer();
   const Place &place = sheet.place;
-  Value values = weightedValuesOf(op);
+  // Without room for them, values are weighed where they are used.
+  Value values = stagesWeights ? weightedValuesOf(op) : Value();
+  Components weights;
+  if (!values)
+    weights = weightsOf(buffer, op.getDecay(),
+                        {op.getKeyScale(), op.getValueScale()});
   Value vectors = vectorDecaysOf(buffer, op.getDecay());
   int64_t ranks =
       componentCount(op.getBuffer().getType().getField(op.getKey()));
   // Values of neighbouring rows are loaded together where they lie so.
   int64_t together = 4;
-  while (sheet.step > 1 || hasSpareRows() || sheet.atOnce % together != 0 ||
-         sheet.rows % together != 0 || schedule.tileRows % together != 0) {
+  while (!values || sheet.step > 1 || hasSpareRows() ||
+         sheet.atOnce % together != 0 || sheet.rows % together != 0 ||
+         schedule.tileRows % together != 0) {
     together /= 2;
     if (together == 1)
       break;
@@ -75,6 +81,7 @@ GpuKernel::emitFold(FoldBufferOp op, const Sheet &sheet, int64_t first) {
   b.setInsertionPointToStart(loop.getBody());
   Value position = loop.getInductionVar();
   Components next(loop.getRegionIterArgs());
+  Value weight = weights.empty() ? Value() : numberAt(weights, position);
   for (int64_t r = 0; r < ranks; ++r) {
     Components key = loadEntry(buffer, op.getKey(), r, position, place);
     if (vectors)
@@ -87,6 +94,13 @@ GpuKernel::emitFold(FoldBufferOp op, const Sheet &sheet, int64_t first) {
     SmallVector<Value> mine;
     for (int64_t i = 0; i < sheet.atOnce; i += together) {
       Value local = rowOf(sheet, first + i);
+      if (!values) {
+        Value value =
+            loadEntryRow(buffer, op.getValue(), r, position, clampedRow(local));
+        mine.push_back(weight ? Value(arith::MulFOp::create(b, value, weight))
+                              : value);
+        continue;
+      }
       if (together == 1) {
         mine.push_back(memref::LoadOp::create(
             b, values, ValueRange{at, clampedRow(local)}));

@@ -29,6 +29,8 @@ static constexpr int64_t kFewBlocks = 256;
 static constexpr int64_t kDearKeyValues = 30;
 /// Shared memory of a block that every architecture from sm_80 on has.
 static constexpr int64_t kSharedBytes = 96 << 10;
+/// The most that an architecture has.
+static constexpr int64_t kMostSharedBytes = 226 << 10;
 
 /// Finds the values that depend on rows of a state, and whether one of them is
 /// reduced over dv or used along dk: then a block has to hold all of dv.
@@ -161,6 +163,70 @@ void GpuKernel::chooseSizes() {
   findSameValues();
 }
 
+/// Shared memory of a block with so many rows, but for what is a few hundred
+/// bytes.
+int64_t GpuKernel::sharedBytes(int64_t rows) {
+  auto bytesOf = [](Type type) { return type.getIntOrFloatBitWidth() / 8; };
+  int64_t bytes = 0;
+  for (BlockArgument argument : step.getBody().getArguments()) {
+    if (auto pool = dyn_cast<PoolType>(argument.getType()))
+      bytes += rows * keySize * bytesOf(pool.getElementType());
+    auto buffer = dyn_cast<BufferType>(argument.getType());
+    for (FieldAttr field : buffer ? buffer.getFields() : ArrayRef<FieldAttr>())
+      if (isStaged(field))
+        bytes +=
+            buffer.getCapacity() * componentCount(field) *
+            (field.getSide() == Side::Value ? rows : field.getShape().back()) *
+            bytesOf(field.getElementType());
+  }
+  int64_t weighted = 0, dots = 0;
+  llvm::StringMap<int64_t> decays;
+  auto scan = [&](BufferType buffer, std::optional<StringRef> name) {
+    if (!name || buffer.getField(*name).getShape().size() == 1)
+      return;
+    FieldAttr field = buffer.getField(*name);
+    if (!isStaged(field) || !field.getElementType().isF32())
+      decays[*name] = buffer.getCapacity() * field.getShape().back() * 4;
+  };
+  for (StepOp form : forms())
+    form.walk([&](Operation *op) {
+      if (auto each = dyn_cast<FoldBufferOp>(op)) {
+        BufferType buffer = each.getBuffer().getType();
+        scan(buffer, each.getDecay());
+        if (stagesWeights)
+          weighted += buffer.getCapacity() * rows * 4 *
+                      componentCount(buffer.getField(each.getValue()));
+      } else if (auto read = dyn_cast<ReadBufferOp>(op)) {
+        BufferType buffer = read.getBuffer().getType();
+        scan(buffer, read.getDecay());
+        int64_t queries = 0;
+        for (Value query : read.getQueries())
+          queries += componentCount(cast<RankedTensorType>(query.getType()));
+        dots += buffer.getCapacity() * queries * 4 *
+                componentCount(buffer.getField(read.getKey()));
+      }
+    });
+  for (const auto &each : decays)
+    bytes += each.second;
+  return bytes + weighted + dots;
+}
+
+/// What does not fit stays in global memory, or is computed where it is used.
+LogicalResult GpuKernel::chooseShared(int64_t rows) {
+  stagesEntries = stagesWeights = true;
+  stagesEntries = sharedBytes(rows) <= kSharedBytes;
+  stagesWeights = sharedBytes(rows) <= kSharedBytes;
+  int64_t bytes = sharedBytes(rows);
+  if (bytes <= kMostSharedBytes)
+    return success();
+  InFlightDiagnostic diag = step.emitError("its entries need ")
+                            << bytes << " bytes of shared memory in a block, "
+                            << "but there are " << kMostSharedBytes;
+  diag.attachNote() << "a ring of fewer entries needs less (--capacity), the "
+                       "route recurrent none";
+  return failure();
+}
+
 LogicalResult GpuKernel::chooseGeometry() {
   chooseSizes();
   // A lane loads 16 bytes at a time if a row divides so.
@@ -202,6 +268,10 @@ LogicalResult GpuKernel::chooseGeometry() {
     while (!ownsAllRows && rows % 2 == 0 && rows > 16 && isLarge())
       rows /= 2;
   }
+  // A block that has no room for its entries may have it for fewer rows.
+  while (!schedule.tileRows && !ownsAllRows && rows % 2 == 0 && rows > 16 &&
+         sharedBytes(rows) > kSharedBytes)
+    rows /= 2;
   materialises = readsMaterialisedState();
   // Vectors of several ranks take their part of the registers.
   auto mostRows = [&](int64_t registers) {
@@ -236,19 +306,8 @@ LogicalResult GpuKernel::chooseGeometry() {
   tiles = valueSize / rows;
   rowsPerThread = llvm::PowerOf2Ceil(llvm::divideCeil(rows, threads / lanes));
 
-  // Entries stay where they are if a block has no room for them.
-  int64_t bytes = rows * keySize * stateBits / 8;
-  for (BlockArgument argument : step.getBody().getArguments())
-    if (auto buffer = dyn_cast<BufferType>(argument.getType()))
-      for (FieldAttr field : buffer.getFields()) {
-        if (field.getShape().size() == 1)
-          continue;
-        int64_t size =
-            field.getSide() == Side::Value ? rows : field.getShape().back();
-        bytes += buffer.getCapacity() * componentCount(field) * size *
-                 field.getElementType().getIntOrFloatBitWidth() / 8;
-      }
-  stagesEntries = bytes <= kSharedBytes;
+  if (failed(chooseShared(rows)))
+    return failure();
   copiesInBulk = headGroup == 1;
   return success();
 }

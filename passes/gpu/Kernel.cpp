@@ -9,7 +9,6 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/KernelInfo.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -230,22 +229,10 @@ LogicalResult GpuKernel::handToGroups(ArrayRef<Value> roots) {
   Place place = keyPlace(keySize);
   SmallVector<std::pair<Value, Value>> written;
   for (Value root : roots) {
-    std::optional<Place> from = warpPlace(keySize);
-    FailureOr<Components> components = get(root, *from);
-    if (failed(components))
+    FailureOr<Value> scratch = putWhole(root, *warpPlace(keySize));
+    if (failed(scratch))
       return failure();
-    int64_t count = static_cast<int64_t>(components->size()) / from->chunks;
-    Value scratch = shared({count, keySize}, "whole");
-    guarded(isBelow(thread, 32), [&] {
-      for (auto [i, part] : llvm::enumerate(*components)) {
-        int64_t at = static_cast<int64_t>(i);
-        vector::StoreOp::create(
-            b, part, scratch,
-            ValueRange{constantIndex(at / from->chunks),
-                       chunkStart(*from, at % from->chunks)});
-      }
-    });
-    written.emplace_back(root, scratch);
+    written.emplace_back(root, *scratch);
   }
   if (!written.empty())
     barrier();

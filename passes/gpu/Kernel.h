@@ -81,6 +81,8 @@ private:
   bool readsMaterialisedState();
   int64_t costOfKeyValues();
   void chooseSizes();
+  int64_t sharedBytes(int64_t rows);
+  mlir::LogicalResult chooseShared(int64_t rows);
   mlir::LogicalResult chooseGeometry();
 
   //===--- Kernel.cpp: arguments, the task of a block, forms --------------===//
@@ -130,6 +132,8 @@ private:
                                        const Place &to);
   /// All of a value in shared memory, [components, size].
   mlir::FailureOr<mlir::Value> whole(mlir::Value value, const Place &place);
+  /// The same before a barrier that is the caller's.
+  mlir::FailureOr<mlir::Value> putWhole(mlir::Value value, const Place &place);
   Components assemble(llvm::ArrayRef<mlir::Value> scalars, const Place &place);
   mlir::Value sumOverBlock(mlir::Value value);
   mlir::Value sumOverLanes(mlir::Value value, int64_t count);
@@ -205,7 +209,7 @@ private:
                         llvm::ArrayRef<mlir::Value> rhs);
 
   //===--- Buffers.cpp: entries -------------------------------------------===//
-  int64_t capacity() const;
+  int64_t capacity();
   mlir::Value ringSlot(mlir::Value position);
   mlir::Value lastEntry();
   std::pair<mlir::Value, llvm::SmallVector<mlir::Value>>
@@ -278,7 +282,8 @@ private:
   /// Vectors over dk are computed by the lanes of a warp, once in every warp,
   /// and then handed to the groups.
   bool hasWarpValues = false;
-  bool ownsAllRows = false, stagesEntries = true, copiesInBulk = true;
+  bool ownsAllRows = false, copiesInBulk = true;
+  bool stagesEntries = true, stagesWeights = true;
   llvm::DenseSet<mlir::Value> rowValues;
 
   // The task.

@@ -108,7 +108,7 @@ void GpuKernel::stageField(Value buffer, size_t index) {
              (step.getArgumentName(argument) + "_" + field.getName()).str(),
              field.getElementType());
   Value first = isTiled ? tileStart : constantIndex(0);
-  auto indices = [&](Value entry, Value rank, Value element) {
+  auto indices = [=, this](Value entry, Value rank, Value element) {
     SmallVector<Value> at{readSlot, headIndex(field.getShape().front()), entry};
     if (field.getShape().size() == 3)
       at.push_back(rank);
@@ -141,11 +141,9 @@ void GpuKernel::stageField(Value buffer, size_t index) {
       Value entry =
           ringSlot(arith::DivUIOp::create(b, i, constantIndex(ranks)));
       Value rank = arith::RemUIOp::create(b, i, constantIndex(ranks));
-      SmallVector<Value> at{readSlot, headIndex(field.getShape().front()),
-                            entry};
-      if (field.getShape().size() == 3)
-        at.push_back(rank);
-      at.push_back(isTiled ? Value(arith::AddIOp::create(b, tileStart, c)) : c);
+      Value element =
+          isTiled ? Value(arith::AddIOp::create(b, tileStart, c)) : c;
+      SmallVector<Value> at = indices(entry, rank, element);
       memref::StoreOp::create(b, memref::LoadOp::create(b, from, at), to,
                               ValueRange{i, c});
     });

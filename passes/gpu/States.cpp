@@ -135,7 +135,8 @@ Value GpuKernel::valueOfRow(Value value, const Sheet &sheet, int64_t i) {
 LogicalResult GpuKernel::prepareRows(Value state, const Place &place) {
   Operation *op = state.getDefiningOp();
   if (auto each = dyn_cast_if_present<FoldBufferOp>(op)) {
-    weightedValuesOf(each);
+    if (stagesWeights)
+      weightedValuesOf(each);
     return prepareRows(each.getState(), place);
   }
   if (auto decay = dyn_cast_if_present<DecayOp>(op))

@@ -16,3 +16,17 @@ ladle.step @norm of @r route(recurrent) form(decode) (token %q: tensor<1x256xf32
   %n = ladle.sum %y dim 1 : tensor<2x512xf32> to tensor<2xf32>
   ladle.yield %n : tensor<2xf32>
 }
+
+// -----
+
+// Products of vector decays lie in shared memory.
+// expected-error @+2 {{its entries need 266240 bytes of shared memory in a block, but there are 231424}}
+// expected-note @+1 {{a ring of fewer entries needs less (--capacity), the route recurrent none}}
+ladle.step @long of @s route(kv_only) form(decode) (token %q: tensor<2x64xf32>,
+    token %k: tensor<2x64xf32>, token %v: tensor<2x16xf32>, token %a: tensor<2x64xf32>,
+    buffer %e: !ladle.buffer<[k : 2x64xf32 @dk, u : 2x16xf32 @dv, decay : 2x64xf32 @dk],
+    capacity = 1024, order = ring, weight = linear>) -> (y: tensor<2x16xf32>) {
+  %y = ladle.read_buffer %e[%q] key "k" value "u" decay "decay" : !ladle.buffer<[k : 2x64xf32 @dk, u : 2x16xf32 @dv, decay : 2x64xf32 @dk], capacity = 1024, order = ring, weight = linear>, tensor<2x64xf32> -> tensor<2x16xf32>
+  ladle.append %e, %k, %v, %a : !ladle.buffer<[k : 2x64xf32 @dk, u : 2x16xf32 @dv, decay : 2x64xf32 @dk], capacity = 1024, order = ring, weight = linear>, tensor<2x64xf32>, tensor<2x16xf32>, tensor<2x64xf32>
+  ladle.yield %y : tensor<2x16xf32>
+}

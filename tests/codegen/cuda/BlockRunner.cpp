@@ -8,6 +8,7 @@
 #include "tests/codegen/cuda/BlockRunner.h"
 
 #include <algorithm>
+#include <cstring>
 
 using namespace ladle::test;
 using ladle::emulation::Point;
@@ -32,6 +33,8 @@ static const char *print(Point point) {
     return "__syncwarp";
   case Point::BlockBarrier:
     return "the barrier";
+  case Point::Copies:
+    return "its copies";
   }
   return "";
 }
@@ -137,6 +140,7 @@ void BlockRunner::noteAccess(const void *address, size_t bytes, bool writes) {
 
 bool BlockRunner::run(uint3 block) {
   blockIndex = block;
+  copyCount = 0;
   ++blockEpoch;
   lastBarrier = 0;
   for (size_t i = 0; i < threads.size(); ++i) {
@@ -177,7 +181,8 @@ bool BlockRunner::runWarp(size_t warp) {
 bool BlockRunner::passWarp(size_t first, size_t end) {
   auto waitsForWarp = [&](size_t i) {
     return threads[i].state == State::Waiting &&
-           threads[i].point != Point::BlockBarrier;
+           threads[i].point != Point::BlockBarrier &&
+           threads[i].point != Point::Copies;
   };
   size_t one = first;
   while (one < end && !waitsForWarp(one))
@@ -216,8 +221,14 @@ bool BlockRunner::passBlock() {
               ", but " + nameOf(i) + " " + placeOf(i);
     return false;
   }
-  lastBarrier = one->line;
-  ++blockEpoch;
+  if (one->point == Point::Copies) {
+    for (int i = 0; i < copyCount; ++i)
+      std::memcpy(copies[i].to, copies[i].from, copies[i].bytes);
+    copyCount = 0;
+  } else {
+    lastBarrier = one->line;
+    ++blockEpoch;
+  }
   for (Thread &thread : threads)
     thread.state = State::Ready;
   return true;

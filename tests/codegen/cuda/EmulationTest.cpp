@@ -287,6 +287,29 @@ TEST_CASE("a race in shared memory is reported") {
              Catch::Contains("since the barrier at line 5"));
 }
 
+TEST_CASE("a bulk copy is there when it was waited for, and orders no more") {
+  const std::string copied = R"(extern "C" __global__ void f(float *x) {
+  __shared__ __align__(16) long long copies[1];
+  __shared__ __align__(16) float s[64], t[64];
+  copy_init(copies);
+  x[threadIdx.x] = threadIdx.x;
+  block_barrier();
+  copy(copies, s, x, 64);
+)";
+  const std::string meets = R"(
+  if (s[threadIdx.x ^ 1] != (threadIdx.x ^ 1)) x[64] = 0;
+})";
+  CHECK(messageOf(copied + "copy_wait(copies);" + meets) == "");
+  // Until then the memory is not a number, which the kernel tells by a store
+  // out of bounds.
+  CHECK_THAT(messageOf(copied + meets), Catch::Contains("out of bounds"));
+  CHECK_THAT(messageOf(copied + R"(t[threadIdx.x] = 1;
+  copy_wait(copies);
+  x[threadIdx.x] = t[threadIdx.x ^ 1];
+})"),
+             Catch::Contains("race in shared memory"));
+}
+
 TEST_CASE("memory that was not given is not touched") {
   CHECK(messageOf(R"(extern "C" __global__ void f(float *x) {
   float local[4] = {};

@@ -119,6 +119,11 @@ TEST_CASE("sizes, groups of heads, types and long rings") {
       {"short_conv", "route=inner,size.Hk=1,size.Hv=2,size.Dk=64,size.Dv=64,"
                      "L=4,m=3,tokens=7"},
       {"mamba3_mimo", "route=outer,L=4,m=3,tokens=7"},
+      // Where a block has no room, entries stay in global memory, and values
+      // are weighed where they are used.
+      {"rwkv7", "route=inner,size.H=1,size.Dk=64,size.Dv=64,L=64,m=7,tokens=9"},
+      {"gated_delta_rule", "route=inner,size.Hk=1,size.Hv=1,size.Dk=32,"
+                           "size.Dv=64,L=512,m=5,tokens=9"},
   }));
   CAPTURE(model);
   bool grows = text.find("kv_only") != std::string::npos;
