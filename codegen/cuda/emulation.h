@@ -122,6 +122,19 @@ inline T shuffle(T v, int width, int line, F source) {
   return v;
 }
 
+/// Calls `body` with what every lane of the warp has: of(lane) is its `mine`.
+template <class T, class F> inline void with_warp(T *mine, int line, F body) {
+  Scheduler &s = *scheduler;
+  unsigned long long *slots = s.slots;
+  slots[s.lane] = reinterpret_cast<unsigned long long>(mine);
+  s.wait(s, Point::Shuffle, line);
+  body([=](int lane) -> const T & {
+    return *reinterpret_cast<const T *>(slots[lane]);
+  });
+  // What is theirs stays until all have seen it.
+  s.wait(s, Point::Shuffle, line);
+}
+
 /// What bulk copies ask of addresses and sizes.
 inline void check_copy(const void *to, const void *from, std::size_t bytes) {
   if (reinterpret_cast<std::size_t>(to) % 16 ||

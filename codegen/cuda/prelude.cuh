@@ -301,6 +301,59 @@ LADLE_INLINE void block_barrier() { __syncthreads(); }
 #endif
 
 //===----------------------------------------------------------------------===//
+// Tiles of matrices
+//===----------------------------------------------------------------------===//
+
+/// c + a·b, by a warp. Thread 4 g + t has of
+///  - a, 16 × 16: rows g and g + 8 (inner) at columns 2 t, 2 t + 1, and the
+///    same at columns 8 further on;
+///  - b, 16 × 8: column g at rows 2 t, 2 t + 1, 2 t + 8, 2 t + 9;
+///  - c, 16 × 8: rows g and g + 8 at columns 2 t, 2 t + 1.
+#ifdef LADLE_EMULATION
+inline Vec<float, 4> multiply_tiles(const Vec<bf16, 8> &a,
+                                    const Vec<bf16, 4> &b, Vec<float, 4> c,
+                                    int line = __builtin_LINE()) {
+  struct Fragments {
+    const Vec<bf16, 8> &a;
+    const Vec<bf16, 4> &b;
+  } mine{a, b};
+  const int lane = ladle::emulation::scheduler->lane;
+  ladle::emulation::with_warp(&mine, line, [&](auto of) {
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      double sum = c[i];
+      for (int k = 0; k < 16; ++k)
+        sum += to_float(of(row % 8 * 4 + k % 8 / 2)
+                            .a[k / 8 * 4 + row / 8 * 2 + k % 2]) *
+               to_float(of(column * 4 + k % 8 / 2).b[k / 8 * 2 + k % 2]);
+      c[i] = static_cast<float>(sum);
+    }
+  });
+  return c;
+}
+#else
+namespace ladle_detail {
+template <int N>
+LADLE_INLINE unsigned pair_of(const Vec<bf16, N> &v, int i) {
+  return v[2 * i].bits | static_cast<unsigned>(v[2 * i + 1].bits) << 16;
+}
+} // namespace ladle_detail
+
+LADLE_INLINE Vec<float, 4> multiply_tiles(const Vec<bf16, 8> &a,
+                                          const Vec<bf16, 4> &b,
+                                          Vec<float, 4> c) {
+  using ladle_detail::pair_of;
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(pair_of(a, 0)), "r"(pair_of(a, 1)), "r"(pair_of(a, 2)),
+        "r"(pair_of(a, 3)), "r"(pair_of(b, 0)), "r"(pair_of(b, 1)));
+  return c;
+}
+#endif
+
+//===----------------------------------------------------------------------===//
 // Copies to shared memory that go on while the block does
 //===----------------------------------------------------------------------===//
 

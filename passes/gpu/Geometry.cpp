@@ -215,7 +215,7 @@ int64_t GpuKernel::sharedBytes(int64_t rows) {
 LogicalResult GpuKernel::chooseShared(int64_t rows) {
   stagesEntries = stagesWeights = true;
   stagesEntries = sharedBytes(rows) <= kSharedBytes;
-  stagesWeights = sharedBytes(rows) <= kSharedBytes;
+  stagesWeights = !multipliesFolds && sharedBytes(rows) <= kSharedBytes;
   int64_t bytes = sharedBytes(rows);
   if (bytes <= kMostSharedBytes)
     return success();
@@ -244,13 +244,17 @@ LogicalResult GpuKernel::chooseGeometry() {
         ranks = std::max(ranks, componentCount(write.getKey().getType()));
     });
   lanes = 1;
+  multipliesReads = mayMultiplyReads();
+  multipliesFolds = mayMultiplyFolds();
   auto mayDouble = [&] { return keySize % (width * lanes * 2) == 0; };
+  int64_t fewest = multipliesReads ? 4 : 8;
   while (mayDouble() &&
-         (lanes < 8 || (lanes < 32 && keySize / lanes * ranks > kKeyRegisters)))
+         (lanes < fewest || (!multipliesReads && lanes < 32 &&
+                             keySize / lanes * ranks > kKeyRegisters)))
     lanes *= 2;
   chunks = keySize / (width * lanes);
-  hasWarpValues =
-      lanes < 32 && warpPlace(keySize) && costOfKeyValues() >= kDearKeyValues;
+  hasWarpValues = multipliesReads || (lanes < 32 && warpPlace(keySize) &&
+                                      costOfKeyValues() >= kDearKeyValues);
   int64_t perRow = width * chunks;
 
   int64_t rows = valueSize;
@@ -306,8 +310,14 @@ LogicalResult GpuKernel::chooseGeometry() {
   tiles = valueSize / rows;
   rowsPerThread = llvm::PowerOf2Ceil(llvm::divideCeil(rows, threads / lanes));
 
+  // A warp has whole tiles of rows.
+  multipliesFolds &= rowsPerThread * (32 / lanes) % 16 == 0;
   if (failed(chooseShared(rows)))
     return failure();
+  if (multipliesFolds && !stagesEntries) {
+    multipliesFolds = false;
+    return chooseShared(rows);
+  }
   copiesInBulk = headGroup == 1;
   return success();
 }

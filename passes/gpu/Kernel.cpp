@@ -273,6 +273,12 @@ LogicalResult GpuKernel::emitKeyValues() {
         llvm::for_each(transport.getQueries(), want);
     });
   }
+  if (multipliesReads) {
+    if (failed(putQueries(roots.getArrayRef())))
+      return failure();
+    barrier();
+    return success();
+  }
   if (hasWarpValues)
     return handToGroups(roots.getArrayRef());
   for (Value root : roots)
@@ -299,10 +305,13 @@ LogicalResult GpuKernel::emitPrologue() {
 LogicalResult GpuKernel::emitForm(StepOp form) {
   // Branches see what came before them, not each other.
   auto before = values;
+  auto queriesBefore = writtenQueries;
   states.clear();
   weightedValues.clear();
+  wholeValues.clear();
   LogicalResult result = emitSinks(form);
   values = std::move(before);
+  writtenQueries = std::move(queriesBefore);
   return result;
 }
 
