@@ -357,10 +357,10 @@ LADLE_INLINE Vec<float, 4> multiply_tiles(const Vec<bf16, 8> &a,
 // Copies to shared memory that go on while the block does
 //===----------------------------------------------------------------------===//
 
-// A block counts its copies with one word of shared memory. All threads call
-// these alike; addresses and sizes are multiples of 16 bytes. On Hopper and
-// later one thread starts a bulk copy; before that, and where pieces are small,
-// every thread copies a part.
+// Copies that are waited for together are counted with a word of shared memory.
+// All threads call these alike; addresses and sizes are multiples of 16 bytes.
+// On Hopper and later one thread starts a bulk copy, of a warp that the caller
+// chooses; before that, and where pieces are small, every thread copies a part.
 
 #ifdef LADLE_EMULATION
 inline void copy_init(long long *copies) {
@@ -368,13 +368,23 @@ inline void copy_init(long long *copies) {
     *copies = 0;
 }
 
-template <class T>
+template <int Warp = 0, class T>
 inline void copy(long long *copies, T *to, const T *from, int count) {
-  ladle::emulation::start_copy(to, from, count * sizeof(T));
+  ladle::emulation::start_copy(copies, to, from, count * sizeof(T));
 }
-template <class T>
+template <int Warp = 0, class T>
 inline void copy_streaming(long long *copies, T *to, const T *from, int count) {
   copy(copies, to, from, count);
+}
+template <class T>
+inline void copy_back(T *to, const T *from, int count,
+                      int line = __builtin_LINE()) {
+  ladle::emulation::check_copy(to, from, count * sizeof(T));
+  __syncthreads(line);
+  constexpr int part = 16 / sizeof(T);
+  for (int i = threadIdx.x * part; i < count; i += blockDim.x * part)
+    for (int e = 0; e < part; ++e)
+      to[i + e] = from[i + e];
 }
 
 template <class T>
@@ -389,6 +399,7 @@ inline void copy_rows(T *to, const T *from, int count, int stride, int each) {
 
 inline void copy_wait(long long *copies, int line = __builtin_LINE()) {
   auto &s = *ladle::emulation::scheduler;
+  s.waitedCopies = copies;
   s.wait(s, ladle::emulation::Point::Copies, line);
 }
 inline void copy_rows_wait(int line = __builtin_LINE()) { __syncthreads(line); }
@@ -416,15 +427,24 @@ LADLE_INLINE void count_copy(long long *copies, unsigned bytes) {
                : "r"(shared_address(copies)), "r"(bytes)
                : "memory");
 }
+
+LADLE_INLINE unsigned long long evict_first() {
+  unsigned long long policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;"
+               : "=l"(policy));
+  return policy;
+}
 #endif
 } // namespace ladle_detail
 
 LADLE_INLINE void copy_init(long long *copies) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  // A thread of each warp says that it has started its copies.
   if (threadIdx.x == 0) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;"
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
                  :
-                 : "r"(ladle_detail::shared_address(copies))
+                 : "r"(ladle_detail::shared_address(copies)),
+                   "r"(blockDim.x / 32)
                  : "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
@@ -441,10 +461,10 @@ LADLE_INLINE void copy_rows(T *to, const T *from, int count, int stride,
 }
 
 /// `count` elements.
-template <class T>
+template <int Warp = 0, class T>
 LADLE_INLINE void copy(long long *copies, T *to, const T *from, int count) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (threadIdx.x == 0 && count > 0) {
+  if (threadIdx.x == 32 * Warp && count > 0) {
     const unsigned bytes = count * sizeof(T);
     ladle_detail::count_copy(copies, bytes);
     asm volatile(
@@ -463,16 +483,14 @@ LADLE_INLINE void copy(long long *copies, T *to, const T *from, int count) {
 
 /// The same for what is read once: the L2 cache drops it first, and keeps what
 /// the next kernels read.
-template <class T>
+template <int Warp = 0, class T>
 LADLE_INLINE void copy_streaming(long long *copies, T *to, const T *from,
                                  int count) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (threadIdx.x == 0 && count > 0) {
+  if (threadIdx.x == 32 * Warp && count > 0) {
     const unsigned bytes = count * sizeof(T);
-    unsigned long long policy;
+    const unsigned long long policy = ladle_detail::evict_first();
     ladle_detail::count_copy(copies, bytes);
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;"
-                 : "=l"(policy));
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
         ".L2::cache_hint [%0], [%1], %2, [%3], %4;"
@@ -493,11 +511,40 @@ LADLE_INLINE void copy_rows_wait() {
   __syncthreads();
 }
 
+/// `count` elements that threads have put into shared memory, back to global
+/// memory. They are not written again.
+template <class T>
+LADLE_INLINE void copy_back(T *to, const T *from, int count) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint "
+                 "[%0], [%1], %2, %3;"
+                 :
+                 : "l"(__cvta_generic_to_global(to)),
+                   "r"(ladle_detail::shared_address(from)),
+                   "r"(static_cast<unsigned>(count * sizeof(T))),
+                   "l"(ladle_detail::evict_first())
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    // Shared memory is there as long as the block.
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  }
+#else
+  __syncthreads();
+  constexpr int part = 16 / sizeof(T);
+  for (int i = threadIdx.x * part; i < count; i += blockDim.x * part)
+    __stcs(reinterpret_cast<uint4 *>(to + i),
+           *reinterpret_cast<const uint4 *>(from + i));
+#endif
+}
+
 /// All copies that were counted are there, for all threads. Once a block.
 LADLE_INLINE void copy_wait(long long *copies) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const unsigned address = ladle_detail::shared_address(copies);
-  if (threadIdx.x == 0)
+  if (threadIdx.x % 32 == 0)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
                  :
                  : "r"(address)

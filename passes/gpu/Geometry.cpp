@@ -78,10 +78,13 @@ void GpuKernel::findSameValues() {
   for (auto [mine, other] :
        llvm::zip(fold.getBody().getArguments(), step.getBody().getArguments()))
     sameValues[mine] = other;
+  // Entries and states are read before anything is stored.
   auto isPure = [](Operation &op) {
+    if (isa<LoadStateOp, ReadOp, ReadBufferOp, TransportOp>(op))
+      return true;
     return op.getNumResults() == 1 && op.getNumRegions() == 0 &&
            isa<RankedTensorType>(op.getResult(0).getType()) &&
-           isMemoryEffectFree(&op) && !isa<ReadOp>(op);
+           isMemoryEffectFree(&op);
   };
   llvm::StringMap<SmallVector<Operation *>> known;
   for (Operation &op : step.getBody().front())
@@ -101,7 +104,9 @@ void GpuKernel::findSameValues() {
               other->getDiscardableAttrDictionary() &&
           llvm::equal(llvm::map_range(op.getOperands(), same),
                       other->getOperands())) {
-        sameValues[op.getResult(0)] = other->getResult(0);
+        for (auto [result, same] :
+             llvm::zip(op.getResults(), other->getResults()))
+          sameValues[result] = same;
         break;
       }
   }

@@ -96,6 +96,8 @@ private:
   mlir::Value emitCursor();
   mlir::LogicalResult emitPrologue();
   mlir::LogicalResult emitKeyValues();
+  mlir::LogicalResult emitNumbers();
+  mlir::LogicalResult emitSharedReads(bool ofStates);
   mlir::LogicalResult handToGroups(llvm::ArrayRef<mlir::Value> roots);
   mlir::LogicalResult emitForm(StepOp form);
   mlir::LogicalResult emitRow();
@@ -111,12 +113,15 @@ private:
   void stageEntries();
   void stageField(mlir::Value buffer, size_t index);
   bool isStaged(FieldAttr field) const;
-  mlir::memref::DmaStartOp
-  startCopy(mlir::Value from, llvm::ArrayRef<mlir::Value> at, mlir::Value to,
-            mlir::Value toRow, mlir::Value count, int64_t stride, int64_t each);
+  mlir::memref::DmaStartOp startCopy(mlir::Value from,
+                                     llvm::ArrayRef<mlir::Value> at,
+                                     mlir::Value to, mlir::Value toRow,
+                                     mlir::Value count, mlir::Value counter,
+                                     int64_t stride, int64_t each);
   void copyByThreads(mlir::Value count, int64_t each,
                      llvm::function_ref<void(mlir::Value, mlir::Value)> copy);
-  void waitForCopies();
+  void waitForEntries();
+  void waitForStates();
 
   //===--- Values.cpp: token values ---------------------------------------===//
   mlir::FailureOr<Components> get(mlir::Value value, const Place &place);
@@ -234,6 +239,8 @@ private:
   mlir::LogicalResult putRowOperands(mlir::Value state);
   mlir::LogicalResult prepareTile(mlir::Value state, Sheet &sheet);
   mlir::LogicalResult storeTiles(StoreStateOp op);
+  bool storesInPlace(StoreStateOp op);
+  mlir::LogicalResult emitTileRows(StoreStateOp op, const Sheet &sheet);
   Components weightedTiles(FoldBufferOp op, const Sheet &sheet);
   Components multiplyFold(FoldBufferOp op, const Sheet &sheet);
   mlir::Value entryOfTile(int64_t tile, int64_t i);
@@ -331,7 +338,10 @@ private:
   llvm::SmallVector<mlir::Value> outputs;
 
   // What is in shared memory.
-  mlir::Value copies; ///< what copies are counted with
+  /// What copies are counted with: of states, and of entries, which arrive
+  /// first.
+  mlir::Value copies, entryCopies;
+  int64_t copyCount = 0;
   llvm::SmallVector<std::function<void()>> lateCopies;
   llvm::DenseMap<unsigned, mlir::Value> stagedStates;
   std::map<std::pair<unsigned, std::string>, mlir::Value> stagedFields;

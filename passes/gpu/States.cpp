@@ -224,6 +224,14 @@ LogicalResult GpuKernel::storeRows(StoreStateOp op, const Sheet &sheet,
   FailureOr<Components> rows = stateRows(op.getState(), sheet, first);
   if (failed(rows))
     return failure();
+  if (storesInPlace(op)) {
+    Value tile = stagedStates[cast<BlockArgument>(op.getPool()).getArgNumber()];
+    for (int64_t i = 0; i < sheet.atOnce; ++i)
+      vector::StoreOp::create(
+          b, convertTo((*rows)[i], element), tile,
+          ValueRange{rowOf(sheet, first + i), chunkStart(place, 0)});
+    return success();
+  }
   for (int64_t i = 0; i < sheet.atOnce; ++i) {
     Value local = rowOf(sheet, first + i), inside;
     // Threads without a row of their own have repeated the last one.

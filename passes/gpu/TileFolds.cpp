@@ -118,6 +118,14 @@ LogicalResult GpuKernel::prepareTile(Value state, Sheet &sheet) {
   return prepareTile(write.getState(), sheet);
 }
 
+/// True if rows are stored where they were copied to, and leave in one piece.
+bool GpuKernel::storesInPlace(StoreStateOp op) {
+  Type element = cast<PoolType>(op.getPool().getType()).getElementType();
+  int64_t bytes =
+      schedule.tileRows * keySize * element.getIntOrFloatBitWidth() / 8;
+  return multipliesFolds && copiesInBulk && !hasSpareRows() && bytes % 16 == 0;
+}
+
 LogicalResult GpuKernel::storeTiles(StoreStateOp op) {
   Sheet sheet = tileSheet();
   if (failed(putRowOperands(op.getState())))
@@ -130,6 +138,23 @@ LogicalResult GpuKernel::storeTiles(StoreStateOp op) {
       vectorDecaysOf(fold.getBuffer(), fold.getDecay());
     }
   barrier();
+  if (failed(emitTileRows(op, sheet)))
+    return failure();
+  if (!storesInPlace(op))
+    return success();
+  // A tile goes back as it came.
+  unsigned argument = cast<BlockArgument>(op.getPool()).getArgNumber();
+  memref::DmaStartOp::create(
+      b, stagedStates[argument], ValueRange{constantIndex(0), constantIndex(0)},
+      memory[argument],
+      ValueRange{writeSlot, head, tileStart, constantIndex(0)},
+      constantIndex(schedule.tileRows * keySize), copies,
+      ValueRange{constantIndex(0)});
+  return success();
+}
+
+LogicalResult GpuKernel::emitTileRows(StoreStateOp op, const Sheet &all) {
+  Sheet sheet = all;
   auto tiles = scf::ForOp::create(b, constantIndex(0),
                                   constantIndex(sheet.rows), constantIndex(2));
   tiles->setAttr("ladle.rolled", b.getUnitAttr());
