@@ -379,6 +379,11 @@ std::string elementExpression(Operation *op, ArrayRef<std::string> operands) {
 }
 
 bool isElementwise(Operation *op) {
+  // Two are rounded at once.
+  if (auto truncate = dyn_cast<arith::TruncFOp>(op))
+    if (auto vector = dyn_cast<VectorType>(truncate.getType());
+        vector && vector.getNumElements() % 2 == 0)
+      return false;
   SmallVector<std::string> operands(op->getNumOperands(), "x");
   if (auto shuffle = dyn_cast<gpu::ShuffleOp>(op))
     if (!shuffle.getValid().use_empty())

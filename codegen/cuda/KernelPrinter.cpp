@@ -64,6 +64,8 @@ static int64_t sharedBytes(MemRefType type) {
 
 static bool isStoredTo(Value memref) {
   return llvm::any_of(memref.getUsers(), [&](Operation *user) {
+    if (auto copy = dyn_cast<memref::DmaStartOp>(user))
+      return copy.getDstMemRef() == memref;
     if (auto store = dyn_cast<memref::StoreOp>(user))
       return store.getMemref() == memref;
     if (auto store = dyn_cast<vector::StoreOp>(user))

@@ -389,6 +389,16 @@ LogicalResult KernelPrinter::printMultiplyTiles(nvgpu::MmaSyncOp op) {
 LogicalResult KernelPrinter::printVectorOperation(Operation *op) {
   if (auto product = dyn_cast<nvgpu::MmaSyncOp>(op))
     return printMultiplyTiles(product);
+  if (auto truncate = dyn_cast<arith::TruncFOp>(op)) {
+    Type type = truncate.getType();
+    std::string element = typeText(getElementTypeOrSelf(type));
+    if (truncate.getRoundingmode() || element.empty() ||
+        !getElementTypeOrSelf(truncate.getIn().getType()).isF32())
+      return unsupported(op);
+    return define(
+        truncate.getResult(),
+        formatv("from_floats<{0}>({1})", element, use(truncate.getIn())).str());
+  }
   // Fragments of two dimensions are only multiplied.
   auto isFragment = [](Type type) {
     auto vector = dyn_cast<VectorType>(type);

@@ -124,17 +124,21 @@ inline T shuffle(T v, int width, int line, F source) {
   return v;
 }
 
-/// Calls `body` with what every lane of the warp has: of(lane) is its `mine`.
-template <class T, class F> inline void with_warp(T *mine, int line, F body) {
+/// What every lane of the warp has: all[lane] is its `mine`.
+template <class T> inline void gather(const T &mine, T (&all)[32], int line) {
   Scheduler &s = *scheduler;
-  unsigned long long *slots = s.slots;
-  slots[s.lane] = reinterpret_cast<unsigned long long>(mine);
-  s.wait(s, Point::Shuffle, line);
-  body([=](int lane) -> const T & {
-    return *reinterpret_cast<const T *>(slots[lane]);
-  });
-  // What is theirs stays until all have seen it.
-  s.wait(s, Point::Shuffle, line);
+  constexpr int words = sizeof(T) / sizeof(unsigned long long);
+  static_assert(words * sizeof(unsigned long long) == sizeof(T));
+  unsigned long long mineWords[words], allWords[32][words];
+  std::memcpy(mineWords, &mine, sizeof mine);
+  for (int i = 0; i < words; ++i) {
+    unsigned long long *slots = s.slots;
+    slots[s.lane] = mineWords[i];
+    s.wait(s, Point::Shuffle, line);
+    for (int lane = 0; lane < 32; ++lane)
+      allWords[lane][i] = slots[lane];
+  }
+  std::memcpy(all, allWords, sizeof all);
 }
 
 /// What bulk copies ask of addresses and sizes.

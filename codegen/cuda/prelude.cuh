@@ -237,6 +237,39 @@ template <class T> LADLE_INLINE T from_float(float x) {
   return ladle_detail::From<T>::convert(x);
 }
 
+namespace ladle_detail {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+LADLE_INLINE unsigned pair_from_floats(bf16, float a, float b) {
+  unsigned bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(b), "f"(a));
+  return bits;
+}
+LADLE_INLINE unsigned pair_from_floats(half, float a, float b) {
+  unsigned bits;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(b), "f"(a));
+  return bits;
+}
+#else
+template <class T> LADLE_INLINE unsigned pair_from_floats(T, float a, float b) {
+  return from_float<T>(a).bits | static_cast<unsigned>(from_float<T>(b).bits)
+                                     << 16;
+}
+#endif
+} // namespace ladle_detail
+
+/// from_floats<bf16>(v): two elements at once.
+template <class T, int N>
+LADLE_INLINE Vec<T, N> from_floats(const Vec<float, N> &v) {
+  Vec<T, N> result;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    const unsigned pair = ladle_detail::pair_from_floats(T{}, v[i], v[i + 1]);
+    result[i].bits = static_cast<unsigned short>(pair);
+    result[i + 1].bits = static_cast<unsigned short>(pair >> 16);
+  }
+  return result;
+}
+
 //===----------------------------------------------------------------------===//
 // Within a warp and a block
 //===----------------------------------------------------------------------===//
@@ -310,25 +343,26 @@ LADLE_INLINE void block_barrier() { __syncthreads(); }
 ///  - b, 16 × 8: column g at rows 2 t, 2 t + 1, 2 t + 8, 2 t + 9;
 ///  - c, 16 × 8: rows g and g + 8 at columns 2 t, 2 t + 1.
 #ifdef LADLE_EMULATION
-inline Vec<float, 4> multiply_tiles(const Vec<bf16, 8> &a,
-                                    const Vec<bf16, 4> &b, Vec<float, 4> c,
-                                    int line = __builtin_LINE()) {
+// The stack of a thread is small: one frame for all products.
+__attribute__((noinline)) static Vec<float, 4>
+multiply_tiles(const Vec<bf16, 8> &a, const Vec<bf16, 4> &b, Vec<float, 4> c,
+               int line = __builtin_LINE()) {
   struct Fragments {
-    const Vec<bf16, 8> &a;
-    const Vec<bf16, 4> &b;
-  } mine{a, b};
+    Vec<bf16, 8> a;
+    Vec<bf16, 4> b;
+    char padding[8];
+  } mine{a, b, {}}, all[32];
+  ladle::emulation::gather(mine, all, line);
   const int lane = ladle::emulation::scheduler->lane;
-  ladle::emulation::with_warp(&mine, line, [&](auto of) {
-    for (int i = 0; i < 4; ++i) {
-      const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-      double sum = c[i];
-      for (int k = 0; k < 16; ++k)
-        sum += to_float(of(row % 8 * 4 + k % 8 / 2)
-                            .a[k / 8 * 4 + row / 8 * 2 + k % 2]) *
-               to_float(of(column * 4 + k % 8 / 2).b[k / 8 * 2 + k % 2]);
-      c[i] = static_cast<float>(sum);
-    }
-  });
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    double sum = c[i];
+    for (int k = 0; k < 16; ++k)
+      sum += to_float(all[row % 8 * 4 + k % 8 / 2]
+                          .a[k / 8 * 4 + row / 8 * 2 + k % 2]) *
+             to_float(all[column * 4 + k % 8 / 2].b[k / 8 * 2 + k % 2]);
+    c[i] = static_cast<float>(sum);
+  }
   return c;
 }
 #else

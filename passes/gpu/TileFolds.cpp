@@ -123,7 +123,10 @@ bool GpuKernel::storesInPlace(StoreStateOp op) {
   Type element = cast<PoolType>(op.getPool().getType()).getElementType();
   int64_t bytes =
       schedule.tileRows * keySize * element.getIntOrFloatBitWidth() / 8;
-  return multipliesFolds && copiesInBulk && !hasSpareRows() && bytes % 16 == 0;
+  return multipliesFolds && copiesInBulk && !hasSpareRows() &&
+         bytes % 16 == 0 &&
+         stagedStates.contains(
+             cast<BlockArgument>(op.getPool()).getArgNumber());
 }
 
 LogicalResult GpuKernel::storeTiles(StoreStateOp op) {
