@@ -271,7 +271,9 @@ LogicalResult GpuKernel::chooseGeometry() {
     // Few rows of a batch are spread over all of a GPU.
     auto isLarge = [&] {
       int64_t blocks = schedule.batch * heads * (valueSize / rows);
-      return rows * keySize * stateBits / 8 > kTileBytes ||
+      // Where tensor cores read, less is left to hide behind other blocks.
+      int64_t most = multipliesReads ? kTileBytes / 2 : kTileBytes;
+      return rows * keySize * stateBits / 8 > most ||
              (schedule.batch && blocks < kFewBlocks);
     };
     while (!ownsAllRows && rows % 2 == 0 && rows > 16 && isLarge())

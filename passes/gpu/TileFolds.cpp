@@ -43,6 +43,9 @@ bool GpuKernel::mayMultiplyFolds() {
         hasFolds = true;
         BufferType type = each.getBuffer().getType();
         may &= tilesOfEntries(each) <= kMostTiles;
+        // Keys that decay by elements would be split anew in every warp.
+        if (std::optional<StringRef> decay = each.getDecay())
+          may &= type.getField(*decay).getShape().size() == 1;
         for (StringRef name : {each.getKey(), each.getValue()})
           may &= type.getField(name).getShape().size() > 1;
       }
@@ -138,7 +141,6 @@ LogicalResult GpuKernel::storeTiles(StoreStateOp op) {
     if (auto fold = dyn_cast<FoldBufferOp>(each)) {
       weightsOf(fold.getBuffer(), fold.getDecay(),
                 {fold.getKeyScale(), fold.getValueScale()});
-      vectorDecaysOf(fold.getBuffer(), fold.getDecay());
     }
   barrier();
   if (failed(emitTileRows(op, sheet)))
@@ -236,9 +238,7 @@ GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
   const Components &values = sheet.prepared.find(op)->second;
   int64_t tiles = tilesOfEntries(op);
   int64_t valueParts = static_cast<int64_t>(values.size()) / tiles;
-  Value vectors = vectorDecaysOf(buffer, op.getDecay());
-  int64_t keyParts =
-      partCount(vectors ? Type(b.getF32Type()) : field.getElementType());
+  int64_t keyParts = partCount(field.getElementType());
   Value memory = entryMemory(buffer, field, 0, constantIndex(0)).first;
   Value count = arith::MulIOp::create(b, length, constantIndex(ranks));
   Value last = arith::SubIOp::create(b, count, constantIndex(1));
@@ -269,13 +269,7 @@ GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
     SmallVector<Components> keys; // by entry, parts of `half` elements
     for (int64_t i = 0; i < 4; ++i) {
       Value entry = arith::MinSIOp::create(b, entryOfTile(tile, i), last);
-      Value key = load(memory, entry);
-      if (vectors)
-        key = arith::MulFOp::create(
-            b, key,
-            load(vectors,
-                 arith::DivUIOp::create(b, entry, constantIndex(ranks))));
-      keys.push_back(partsOf(key, keyParts));
+      keys.push_back(partsOf(load(memory, entry), keyParts));
     }
     Components next(sums);
     for (int64_t part = 0; part < keyParts; ++part)

@@ -85,6 +85,12 @@ bool GpuKernel::mayMultiplyReads() {
       hasReads |= isa<ReadOp>(op);
       // These take queries from a group's registers.
       may &= !isa<TransportOp, ReplayOp>(op);
+      if (auto read = dyn_cast<ReadBufferOp>(op); read && read.getDecay())
+        may &= read.getBuffer()
+                   .getType()
+                   .getField(*read.getDecay())
+                   .getShape()
+                   .size() == 1;
     });
   return may && hasReads && !readsMaterialisedState();
 }
