@@ -120,6 +120,8 @@ static bool isReserved(StringRef name) {
                                              "to_float",
                                              "from_float",
                                              "from_floats",
+                                             "multiply_tiles",
+                                             "copy_back",
                                              "load_vector_streaming",
                                              "shuffle_xor",
                                              "shuffle_up",
