@@ -167,10 +167,12 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
       return failure();
     return sumValues();
   }
-  // Every group takes one entry a turn; all take part in every turn.
+  // Every group takes an entry a turn, or two, which do not wait for each
+  // other; all take part in every turn.
   int64_t groups = schedule.threads / place.lanes;
-  auto loop =
-      scf::ForOp::create(b, constantIndex(0), length, constantIndex(groups));
+  int64_t together = type.getCapacity() > groups ? 2 : 1;
+  auto loop = scf::ForOp::create(b, constantIndex(0), length,
+                                 constantIndex(groups * together));
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
@@ -178,33 +180,41 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
                      ? group
                      : Value(arith::DivUIOp::create(
                            b, thread, constantIndex(place.lanes)));
-    Value position = arith::AddIOp::create(b, loop.getInductionVar(), mine);
-    Value valid =
-        arith::CmpIOp::create(b, arith::CmpIPredicate::slt, position, length);
-    Value clamped = arith::MinSIOp::create(b, position, lastEntry());
-    SmallVector<Value> dots;
-    for (int64_t r = 0; r < ranks; ++r) {
-      Components key = loadEntry(buffer, op.getKey(), r, clamped, place);
-      if (vectors)
-        for (auto [part, decay] :
-             llvm::zip(key, loadVector(vectors, {clamped}, place)))
-          part = arith::MulFOp::create(b, part, decay);
-      for (const Components &query : queries)
-        dots.push_back(sumOverLanes(dotChunks(key, query), place.lanes));
+    SmallVector<Value> positions, clamped;
+    SmallVector<Components> dots(together);
+    for (int64_t k = 0; k < together; ++k) {
+      positions.push_back(arith::AddIOp::create(b, loop.getInductionVar(),
+                                                add(mine, k * groups)));
+      clamped.push_back(arith::MinSIOp::create(b, positions[k], lastEntry()));
     }
-    if (!weights.empty()) {
-      Value weight = numberAt(weights, clamped);
-      for (Value &dot : dots)
-        dot = arith::MulFOp::create(b, dot, weight);
-    }
-    guarded(both(valid, isBelow(laneOf(place), 1)), [&] {
-      for (auto [i, dot] : llvm::enumerate(dots)) {
-        int64_t r = i / queries.size(), q = i % queries.size();
-        memref::StoreOp::create(
-            b, dot, scratch,
-            ValueRange{position, constantIndex(q * ranks + r)});
+    for (int64_t k = 0; k < together; ++k)
+      for (int64_t r = 0; r < ranks; ++r) {
+        Components key = loadEntry(buffer, op.getKey(), r, clamped[k], place);
+        if (vectors)
+          for (auto [part, decay] :
+               llvm::zip(key, loadVector(vectors, {clamped[k]}, place)))
+            part = arith::MulFOp::create(b, part, decay);
+        for (const Components &query : queries)
+          dots[k].push_back(dotChunks(key, query));
       }
-    });
+    for (int64_t k = 0; k < together; ++k) {
+      Value weight = weights.empty() ? Value() : numberAt(weights, clamped[k]);
+      for (Value &dot : dots[k]) {
+        dot = sumOverLanes(dot, place.lanes);
+        if (weight)
+          dot = arith::MulFOp::create(b, dot, weight);
+      }
+      Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt,
+                                          positions[k], length);
+      guarded(both(valid, isBelow(laneOf(place), 1)), [&] {
+        for (auto [i, dot] : llvm::enumerate(dots[k])) {
+          int64_t r = i / queries.size(), q = i % queries.size();
+          memref::StoreOp::create(
+              b, dot, scratch,
+              ValueRange{positions[k], constantIndex(q * ranks + r)});
+        }
+      });
+    }
   }
   return sumValues();
 }

@@ -14,6 +14,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/Kernel.h"
 
 using namespace mlir;
@@ -117,9 +118,14 @@ void GpuKernel::emitVectorDecays(Value buffer, StringRef name, Decays &result) {
   result.vectors =
       inPlace ? staged->second : shared({capacity(), size}, "entry_decays");
   result.productMemory = shared({size}, "decay_product");
-  Value one = constantFloat(1);
-  auto elements = scf::ForOp::create(b, thread, constantIndex(size),
-                                     constantIndex(schedule.threads));
+  // A thread has neighbouring elements, if all have as many.
+  int64_t wide = 4;
+  while (wide > 1 && size % (wide * schedule.threads) != 0)
+    wide /= 2;
+  Value one = splat(constantFloat(1), wide);
+  auto elements = scf::ForOp::create(
+      b, arith::MulIOp::create(b, thread, constantIndex(wide)),
+      constantIndex(size), constantIndex(schedule.threads * wide));
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(elements.getBody());
@@ -135,17 +141,19 @@ void GpuKernel::emitVectorDecays(Value buffer, StringRef name, Decays &result) {
       for (int64_t i = 0; i < kDecaysAtOnce; ++i) {
         positions.push_back(arith::SubIOp::create(
             b, lastEntry(), add(loop.getInductionVar(), i)));
-        each.push_back(loadEntryRow(
-            buffer, name, 0,
-            arith::MaxSIOp::create(b, positions[i], constantIndex(0)),
-            element));
+        auto [from, at] = entryMemory(
+            buffer, field, 0,
+            arith::MaxSIOp::create(b, positions[i], constantIndex(0)));
+        at.push_back(element);
+        each.push_back(toF32(vector::LoadOp::create(
+            b, VectorType::get({wide}, field.getElementType()), from, at)));
       }
       Value passed = loop.getRegionIterArg(0);
       for (auto [position, decay] : llvm::zip(positions, each)) {
         Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::sge,
                                             position, constantIndex(0));
         guarded(valid, [&, position = position] {
-          memref::StoreOp::create(b, passed, result.vectors,
+          vector::StoreOp::create(b, passed, result.vectors,
                                   ValueRange{position, element});
         });
         Value next = arith::MulFOp::create(b, passed, decay);
@@ -153,7 +161,7 @@ void GpuKernel::emitVectorDecays(Value buffer, StringRef name, Decays &result) {
       }
       scf::YieldOp::create(b, passed);
     }
-    memref::StoreOp::create(b, loop.getResult(0), result.productMemory,
+    vector::StoreOp::create(b, loop.getResult(0), result.productMemory,
                             ValueRange{element});
   }
   barrier();
