@@ -37,8 +37,19 @@ public:
   Status launch(int64_t count, void *stream) override {
     if (count == 0)
       return Status();
+    DeviceCursors &cursors = pool.positions();
+    if (Status status = cursors.takeFault(); !status)
+      return status;
+    if (cursors.isShared)
+      if (Status status = cursors.takeStep(route); !status)
+        return status;
     cuda::CurrentContext current(*pool.code->device.context());
-    return kernels.launch(route.gpu->step, route.usesBuffer, count, stream);
+    if (Status status = kernels.launch(route.gpu->step, count, stream); !status)
+      return status;
+    if (cursors.isShared)
+      return Status();
+    return cursors.move({CursorMove::kindOf(route), count, reads, writes},
+                        stream);
   }
   Status setMemory(std::string_view name, void *data) override;
   Status setSlots(const int32_t *readSlots, const int32_t *writeSlots) override;
@@ -58,7 +69,7 @@ public:
 
   int threads() const override { return 0; }
   Status step(const StepArguments &arguments, void *stream) override {
-    if (Status status = checkSlotCounts(arguments, maxGpuRows); !status)
+    if (Status status = checkSlotCounts(arguments, INT32_MAX); !status)
       return status;
     if (arguments.rows == 0)
       return Status();
@@ -67,7 +78,7 @@ public:
     return unbound.launch(arguments.rows, stream);
   }
   Result<BoundStep> bind(const StepArguments &arguments) override {
-    if (Status status = checkSlotCounts(arguments, maxGpuRows); !status)
+    if (Status status = checkSlotCounts(arguments, INT32_MAX); !status)
       return status;
     if (arguments.rows == 0)
       return invalid("rows is 0, wanted 1 at least to bind a step");

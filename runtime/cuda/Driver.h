@@ -97,6 +97,8 @@ public:
   Status download(void *to, uint64_t from, int64_t bytes, void *stream) const;
   Status fill(uint64_t at, uint8_t byte, int64_t bytes, void *stream) const;
   Status fillInt(uint64_t at, int32_t value, int64_t count, void *stream) const;
+  /// Whether what is put on the stream is recorded into a graph.
+  Result<bool> isCapturing(void *stream) const;
   /// Whether the driver knows this address as memory that the device reaches.
   bool isReachable(const void *address) const;
 
@@ -135,6 +137,27 @@ private:
   std::shared_ptr<const Context> context;
   uint64_t pointer = 0;
   int64_t size = 0;
+};
+
+/// A number of the host that kernels reach at the same address: what they write
+/// there is seen without waiting for anything.
+class HostWord {
+public:
+  HostWord() = default;
+  HostWord(HostWord &&other) noexcept { *this = std::move(other); }
+  HostWord &operator=(HostWord &&other) noexcept;
+  ~HostWord();
+
+  /// 0 at first.
+  static Result<HostWord> allocate(const Device &device);
+
+  uint64_t address() const { return reinterpret_cast<uint64_t>(word); }
+  /// Its value; it becomes 0.
+  int32_t take();
+
+private:
+  std::shared_ptr<const Context> context;
+  volatile int32_t *word = nullptr;
 };
 
 /// A kernel of a loaded module, which it keeps.

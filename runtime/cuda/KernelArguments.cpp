@@ -20,21 +20,21 @@ static size_t toldStrides(const TensorSpec &spec) {
 KernelArguments::KernelArguments(const RouteKernels &route,
                                  const Signature &signature,
                                  const DevicePool &pool)
-    : pool(pool), paramCount(signature.params.size()),
-      tokenCount(signature.tokens.size()) {
+    : paramCount(signature.params.size()), tokenCount(signature.tokens.size()) {
   descriptors.resize(paramCount + tokenCount + signature.outputs.size());
   add(0);
   add(0);
-  add(pool.cursors.address());
-  add(pool.thresholds.address());
-  add(static_cast<uint32_t>(pool.padSlot));
+  const DeviceCursors &cursors = pool.positions();
+  add(cursors.positions.address());
+  add(cursors.thresholds.address());
+  add(static_cast<uint32_t>(cursors.padSlot));
   auto addTensor = [&](const cuda::Argument &argument, const TensorSpec &spec,
                        size_t descriptor, bool hasRows) {
     size_t strides = toldStrides(spec) + (hasRows ? 1 : 0);
     described.push_back({&spec,
                          std::max(argument.alignment, sizeInBytes(spec.dtype)),
                          add(0), spec.shape.size() + (hasRows ? 1 : 0), strides,
-                         &descriptors[descriptor]});
+                         hasRows, &descriptors[descriptor]});
     for (size_t i = 0; i < strides; ++i)
       add(0);
   };
@@ -68,10 +68,6 @@ KernelArguments::KernelArguments(const RouteKernels &route,
   }
   for (uint64_t &value : values)
     addresses.push_back(&value);
-  cursorAddresses.assign(addresses.begin(), addresses.begin() + 5);
-  for (int32_t &integer : cursorIntegers)
-    cursorAddresses.push_back(&integer);
-  cursorIntegers[1] = static_cast<int32_t>(pool.capacity);
 }
 
 size_t KernelArguments::add(uint64_t value) {
@@ -110,20 +106,33 @@ Status KernelArguments::takeDescriptors() {
   return Status();
 }
 
+/// Lets row 0 be what row `count` is, or back if it is negative.
+void KernelArguments::skipRows(int64_t count) {
+  for (size_t slots : {0, 1})
+    values[slots] += static_cast<uint64_t>(count) * sizeof(int32_t);
+  for (const Tensor &tensor : described)
+    if (tensor.hasRows)
+      values[tensor.value] += static_cast<uint64_t>(count) *
+                              values[tensor.value + 1] *
+                              sizeInBytes(tensor.spec->dtype);
+}
+
 Status KernelArguments::launch(std::span<const cuda::Kernel> kernels,
-                               bool appends, int64_t rows, void *stream) {
-  for (const cuda::Kernel &kernel : kernels)
-    if (Status status = kernel.launchRows(rows, addresses.data(), stream);
-        !status)
-      return status;
-  // Without a buffer all cursors stay at nothing.
-  if (pool.capacity == 0)
-    return Status();
-  cursorIntegers[0] = static_cast<int32_t>(rows);
-  cursorIntegers[2] = appends ? 1 : 0;
-  const cuda::Kernel &advance = pool.code->advanceCursors;
-  unsigned threads = advance.info().threads;
-  return advance.launch(
-      {(static_cast<unsigned>(rows) + threads - 1) / threads, 1, 1},
-      {threads, 1, 1}, cursorAddresses.data(), stream);
+                               int64_t rows, void *stream) {
+  Status status;
+  int64_t done = 0;
+  while (status && done < rows) {
+    int64_t part = std::min(rows - done, maxGpuRows);
+    for (const cuda::Kernel &kernel : kernels)
+      if (status)
+        status = kernel.launchRows(part, addresses.data(), stream);
+    done += part;
+    if (done < rows)
+      skipRows(part);
+  }
+  // Back to the first row: all parts but the last have been skipped.
+  if (int64_t skipped = (std::max<int64_t>(done, 1) - 1) / maxGpuRows;
+      skipped > 0)
+    skipRows(-skipped * maxGpuRows);
+  return status;
 }

@@ -30,6 +30,7 @@ public:
     size_t value;      ///< of the address; the strides follow it
     size_t rank;       ///< of the descriptor, with the rows
     size_t strides;    ///< that kernels are told
+    bool hasRows;      ///< the first of the strides is theirs
     const MemoryDescriptor *descriptor; ///< the caller's
   };
   std::span<MemoryDescriptor> params() {
@@ -52,21 +53,20 @@ public:
     values[1] = writeSlots;
   }
 
-  /// The kernels of a step, or the fold, and the move of the cursors. The
-  /// context is current.
-  Status launch(std::span<const cuda::Kernel> kernels, bool appends,
-                int64_t rows, void *stream);
+  /// The kernels of a step, or the fold, for the first `rows` rows: more than a
+  /// grid has by several launches. The context is current.
+  Status launch(std::span<const cuda::Kernel> kernels, int64_t rows,
+                void *stream);
 
 private:
   size_t add(uint64_t value);
+  void skipRows(int64_t count);
 
-  const DevicePool &pool;
   size_t paramCount, tokenCount;
   std::vector<MemoryDescriptor> descriptors;
   std::vector<Tensor> described;
   std::vector<uint64_t> values;
-  std::vector<void *> addresses, cursorAddresses;
-  int32_t cursorIntegers[3] = {}; ///< rows, capacity, whether rows append
+  std::vector<void *> addresses;
 };
 
 } // namespace ladle

@@ -75,9 +75,9 @@ TEST_CASE("arguments that a GPU cannot take are named") {
     refused["o"].strides[0] = 0;
     refused.check("argument 'o' overlaps itself");
   }
-  SECTION("more rows than a grid has") {
-    refused.tensors.arguments.rows = 65536;
-    refused.check("rows is 65536, wanted 0 to 65535");
+  SECTION("less than no rows") {
+    refused.tensors.arguments.rows = -1;
+    refused.check("rows is -1, wanted 0 to 2147483647");
   }
   SECTION("too few slots") {
     auto &slots = refused.tensors.arguments.readSlots;
