@@ -58,6 +58,12 @@ Result<Device> Device::open(int ordinal) {
   api->deviceGetAttribute(&device.major, attributeMajor, handle);
   api->deviceGetAttribute(&device.minor, attributeMinor, handle);
   api->deviceGetAttribute(&device.processors, attributeProcessors, handle);
+  constexpr int attributeMemoryClock = 36, attributeBusWidth = 37;
+  int kilohertz = 0, bits = 0;
+  // Twice a clock.
+  if (api->deviceGetAttribute(&kilohertz, attributeMemoryClock, handle) == 0 &&
+      api->deviceGetAttribute(&bits, attributeBusWidth, handle) == 0)
+    device.bandwidth = 2e3 * kilohertz * (bits / 8.0);
   api->deviceTotalMem(&memory, handle);
   device.deviceName = name;
   device.level2 = bytes;

@@ -77,6 +77,9 @@ public:
   /// What can still be allocated; 0 if the driver does not say.
   int64_t freeBytes() const;
   int multiprocessors() const { return processors; }
+  /// Bytes a second, of the clock and the width of the memory; 0 if the driver
+  /// does not say.
+  double memoryBandwidth() const { return bandwidth; }
   /// Whether kernels may start before the one ahead has ended, in graphs too.
   bool isProgrammatic() const {
     constexpr int sinceVersion = 12030;
@@ -112,7 +115,7 @@ private:
   std::string deviceName;
   int major = 0, minor = 0, version = 0, processors = 0;
   int64_t level2 = 0, memory = 0;
-  double seconds = 0;
+  double seconds = 0, bandwidth = 0;
 };
 
 /// Memory of the device.

@@ -183,12 +183,13 @@ Result<jit::Plan> Compilation::plan() {
   std::string key = makeKey(
       {"plan", std::to_string(options.batch), std::to_string(options.context),
        exactText(options.readBandwidth), exactText(options.updateBandwidth),
+       target.deviceName(),
        std::to_string(std::thread::hardware_concurrency())});
   if (std::optional<DiskCache::Entry> entry = cache.lookup(key))
     if (entry->parts.size() == 1)
       if (std::optional<jit::Plan> plan = jit::parsePlan(entry->parts[0]))
         return std::move(*plan);
-  Result<jit::Plan> plan = getCompiler().plan(target.isGpu());
+  Result<jit::Plan> plan = getCompiler().plan(target.card());
   if (plan)
     store(key, {jit::serialize(*plan)});
   return plan;

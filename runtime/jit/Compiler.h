@@ -12,6 +12,7 @@
 #define LADLE_RUNTIME_JIT_COMPILER_H
 
 #include "ladle/compile.h"
+#include "passes/analysis/Machine.h"
 #include "runtime/cuda/KernelInfo.h"
 
 namespace ladle::jit {
@@ -67,8 +68,8 @@ public:
            const CompileOptions &options);
   ~Compiler();
 
-  /// By the costs of a GPU or of this processor.
-  Result<Plan> plan(bool isGpu);
+  /// By the costs of a GPU, or, if it is null, of this processor.
+  Result<Plan> plan(const Machine::Card *gpu);
   Result<RouteObject> compile(RouteKind route);
   /// As far as CUDA C++, which is what `object` holds.
   Result<RouteObject> compileForGpu(RouteKind route, const GpuLayout &layout);

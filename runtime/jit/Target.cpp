@@ -46,6 +46,8 @@ Result<Target> Target::choose(const CompileOptions &options) {
   }
   if (target.isGpu()) {
     auto [major, minor] = target.nvrtc->version();
+    target.about = {target.device->name(), target.device->memoryBandwidth(),
+                    /*read=*/0, /*update=*/0, target.device->multiprocessors()};
     target.parts = {"cuda", target.device->arch(),
                     llvm::formatv("{0}.{1}", major, minor)};
     return target;

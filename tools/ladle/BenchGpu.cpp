@@ -23,9 +23,6 @@ using Json = nlohmann::ordered_json;
 
 /// Memory for the ceilings: as much as the states of a large batch.
 static constexpr int64_t kCeilingBytes = int64_t(2) << 30;
-/// f32 flops a second that a card is taken to do. The kernels here stream, so
-/// that little depends on it.
-static constexpr double kFlops = 60e12;
 
 namespace {
 
@@ -71,10 +68,10 @@ private:
 //===----------------------------------------------------------------------===//
 
 Rates GpuBench::rates() const {
-  return {
+  return Rates::gpu(
+      gpu.device().name(),
       {ceilings->read().bytesPerSecond(), ceilings->update().bytesPerSecond()},
-      kFlops,
-      ceilings->launchSeconds()};
+      gpu.device().multiprocessors());
 }
 
 static std::vector<double> rounded(std::vector<double> values, double unit) {

@@ -61,16 +61,15 @@ GpuSpec tool::specOf(const SourceOptions &source,
   return spec;
 }
 
-std::optional<tune::Candidate>
-tool::chooseByModel(GpuPlans &plans, const SourceOptions &source,
-                    const std::vector<tune::Candidate> &candidates,
-                    int64_t batch) {
+std::optional<tune::Candidate> tool::chooseByModel(
+    GpuPlans &plans, const std::string &card, const SourceOptions &source,
+    const std::vector<tune::Candidate> &candidates, int64_t batch) {
   constexpr double tie = 1.01;
   std::optional<tune::Candidate> best;
   double least = 0;
   for (const tune::Candidate &candidate : candidates) {
     std::optional<RoutePlan> plan =
-        plans.plan(specOf(source, candidate), nominalRates, batch);
+        plans.plan(specOf(source, candidate), Rates::gpu(card), batch);
     if (!plan)
       return std::nullopt;
     if (!plan->isLegal() || (best && plan->seconds >= least / tie))

@@ -57,14 +57,12 @@ private:
   std::map<std::string, Planner> planners;
 };
 
-/// A card of which nothing has been measured: what the model chooses must not
-/// depend on a run.
-inline constexpr Rates nominalRates{{4.5e12, 4.2e12}, 60e12, 2.2e-6};
-
 /// The candidate that the model predicts to be the fastest, and of those within
-/// a hundredth the first. None if none is legal.
+/// a hundredth the first. None if none is legal. What it chooses on a card does
+/// not depend on what a run measures there.
 std::optional<tune::Candidate>
-chooseByModel(GpuPlans &plans, const SourceOptions &source,
+chooseByModel(GpuPlans &plans, const std::string &card,
+              const SourceOptions &source,
               const std::vector<tune::Candidate> &candidates, int64_t batch);
 
 /// Compiles, checks and times kernels, and keeps what several of them share.

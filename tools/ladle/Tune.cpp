@@ -49,7 +49,7 @@ private:
       std::chrono::steady_clock::now();
   std::optional<measure::Gpu> gpu;
   std::string card, folder;
-  Rates rates = nominalRates;
+  Rates rates = Rates::gpu("");
   tune::Space space;
   GpuPlans plans;
 };
@@ -124,7 +124,7 @@ std::optional<Candidate> Tuning::makeDefault(int64_t batch) {
   std::erase_if(candidates, [&](const Candidate &candidate) {
     return candidate.schedule != schedule;
   });
-  return chooseByModel(plans, request.source, candidates, batch);
+  return chooseByModel(plans, card, request.source, candidates, batch);
 }
 
 //===----------------------------------------------------------------------===//
@@ -281,10 +281,10 @@ Status Tuning::run() {
         measure::Ceilings::measure(*gpu, int64_t(2) << 30);
     if (!ceilings)
       return ceilings.status();
-    rates = {{ceilings->read().bytesPerSecond(),
-              ceilings->update().bytesPerSecond()},
-             nominalRates.flops,
-             ceilings->launchSeconds()};
+    rates = Rates::gpu(card,
+                       {ceilings->read().bytesPerSecond(),
+                        ceilings->update().bytesPerSecond()},
+                       gpu->device().multiprocessors());
   }
   for (int64_t batch : request.batches)
     if (Status status = tuneBatch(batch); !status)
