@@ -158,8 +158,7 @@ Target::shared(const DiskCache &cache) const {
   Result<cuda::Module> module = cuda::Module::load(*device, image);
   if (!module)
     return module.status();
-  Result<cuda::Kernel> advance = module->kernel(
-      {"ladle_advance_cursors", 1, /*threads=*/128, 0, /*programmatic=*/true});
+  Result<cuda::Kernel> advance = module->kernel(cursorsKernelInfo());
   if (!advance)
     return advance.status();
   return std::make_shared<const GpuCode>(GpuCode{*device, std::move(*advance)});

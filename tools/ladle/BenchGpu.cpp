@@ -29,6 +29,7 @@ namespace {
 struct Checked {
   GpuSubject subject;
   std::optional<measure::GpuVerdict> verdict;
+  measure::HostCosts host;
 };
 
 class GpuBench {
@@ -110,6 +111,12 @@ Status GpuBench::beginRun() {
       ceilings->read().bytesPerSecond() / 1e9, ceilings->read().variant,
       ceilings->update().bytesPerSecond() / 1e9, ceilings->update().variant,
       ceilings->launchSeconds() * 1e6);
+  if (options.modelLayers > 0)
+    fmt::print("cursors move once in {} steps of a layer, as the layers of a "
+               "model share them (--layers)\n",
+               options.modelLayers);
+  fmt::print(
+      "host: what a call takes it to launch a step outside of a graph\n");
   return Status();
 }
 
@@ -139,13 +146,17 @@ Result<const Checked *> GpuBench::load(const BenchFigure &figure) {
   Result<GpuSubject> subject = programs.load(figure.spec);
   if (!subject)
     return subject.status();
-  Checked checked{std::move(*subject), {}};
+  Checked checked{std::move(*subject), {}, {}};
   if (!options.skipCheck) {
     Result<measure::GpuVerdict> verdict = programs.check(checked.subject);
     if (!verdict)
       return verdict.status();
     checked.verdict = *verdict;
   }
+  Result<measure::HostCosts> host = programs.measureHost(checked.subject);
+  if (!host)
+    return host.status();
+  checked.host = *host;
   return &loaded.emplace(figure.spec.str(), std::move(checked)).first->second;
 }
 
@@ -153,7 +164,7 @@ Result<Json> GpuBench::timeFigure(const BenchFigure &figure,
                                   const RoutePlan &plan,
                                   const GpuSubject &subject) {
   auto cycle = programs.record(subject, plan, rates(), figure.key.batch,
-                               /*replaySeconds=*/2e-3);
+                               /*replaySeconds=*/2e-3, options.modelLayers);
   if (!cycle)
     return cycle.status();
   std::vector<std::vector<double>> samples;
@@ -215,6 +226,12 @@ Status GpuBench::measureFigure(const BenchFigure &figure) {
     return timed.status();
   Json figures = std::move(*timed);
   figures["kernels"] = kernelsOf(figure);
+  // Outside of a graph.
+  figures["host_launch_ns"] = std::round(1e9 * kernels.host.launch);
+  if (kernels.host.advance > 0) {
+    figures["host_advance_ns"] = std::round(1e9 * kernels.host.advance);
+    figures["model_layers"] = options.modelLayers;
+  }
   if (kernels.verdict) {
     figures["error"] = kernels.verdict->error;
     figures["error_bound"] = kernels.verdict->bound;
@@ -234,9 +251,9 @@ Status GpuBench::measureFigure(const BenchFigure &figure) {
 void GpuBench::print(const Json &figures) {
   if (!hasHeadings)
     fmt::print("\n{:>9} {:>6} {:>7} {:>3} {:>6} {:>11} {:>11} {:>11} {:>11} "
-               "{:>11} {:>8} {:>11}\n",
+               "{:>11} {:>8} {:>11} {:>11}\n",
                "route", "states", "entries", "m", "batch", "empty", "half",
-               "last", "a step", "limit", "of limit", "predicted");
+               "last", "a step", "limit", "of limit", "predicted", "host");
   hasHeadings = true;
   auto time = [](double microseconds) {
     return formatTime(microseconds * 1e-6);
@@ -244,13 +261,14 @@ void GpuBench::print(const Json &figures) {
   auto byFill = figures["us_by_fill"].get<std::vector<double>>();
   fmt::print(
       "{:>9} {:>6} {:>7} {:>3} {:>6} {:>11} {:>11} {:>11} {:>11} {:>11} "
-      "{:>6.1f} % {:>11}\n",
+      "{:>6.1f} % {:>11} {:>11}\n",
       figures["route"].get<std::string>(), figures["state"].get<std::string>(),
       figures["entry"].get<std::string>(), figures["m"].get<int64_t>(),
       figures["batch"].get<int64_t>(), time(byFill.front()),
       time(byFill[byFill.size() / 2]), time(byFill.back()),
       time(figures["us_a_step"]), time(figures["limit_us"]),
-      100 * figures["of_limit"].get<double>(), time(figures["predicted_us"]));
+      100 * figures["of_limit"].get<double>(), time(figures["predicted_us"]),
+      time(1e-3 * figures.value("host_launch_ns", 0.0)));
   std::fflush(stdout);
 }
 

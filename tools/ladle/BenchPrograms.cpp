@@ -162,7 +162,8 @@ Result<measure::GpuVerdict> GpuPrograms::check(const GpuSubject &subject) {
 
 Result<std::unique_ptr<measure::GpuCycle>>
 GpuPrograms::record(const GpuSubject &subject, const RoutePlan &plan,
-                    const Rates &rates, int64_t batch, double replaySeconds) {
+                    const Rates &rates, int64_t batch, double replaySeconds,
+                    int64_t modelLayers) {
   measure::CycleShape shape;
   shape.rows = batch;
   shape.threshold = subject.spec.threshold();
@@ -176,6 +177,7 @@ GpuPrograms::record(const GpuSubject &subject, const RoutePlan &plan,
   shape.leastSeconds =
       plan.leastSeconds(rates.bandwidth) * static_cast<double>(batch);
   shape.replaySeconds = replaySeconds;
+  shape.modelLayers = modelLayers;
 
   std::string key = fmt::format("{}, batch {}", subject.spec.layout(), batch);
   std::shared_ptr<measure::GpuLayers> memory = layers[key].lock();
@@ -190,6 +192,17 @@ GpuPrograms::record(const GpuSubject &subject, const RoutePlan &plan,
     memory = std::move(*made);
     layers[key] = memory;
   }
-  return measure::GpuCycle::create(gpu, subject.program, subject.kernels, shape,
+  return measure::GpuCycle::create(gpu, subject.program, subject.kernels,
+                                   subject.spec.route, shape,
                                    std::move(memory));
+}
+
+Result<measure::HostCosts>
+GpuPrograms::measureHost(const GpuSubject &subject) const {
+  Result<Program> program =
+      measure::makeRuntimeProgram(gpu, subject.program, subject.kernels,
+                                  subject.spec.route, subject.spec.threshold());
+  if (!program)
+    return program.status();
+  return measure::measureHost(gpu, *program);
 }

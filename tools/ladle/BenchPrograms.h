@@ -72,10 +72,13 @@ public:
 
   Result<GpuSubject> load(const GpuSpec &spec) const;
   Result<measure::GpuVerdict> check(const GpuSubject &subject);
-  /// Graphs of the steps of `plan`, each of about `replaySeconds`.
+  /// Graphs of the steps of `plan`, each of about `replaySeconds`. Cursors move
+  /// once every `modelLayers` steps of a layer, 0: never.
   Result<std::unique_ptr<measure::GpuCycle>>
   record(const GpuSubject &subject, const RoutePlan &plan, const Rates &rates,
-         int64_t batch, double replaySeconds);
+         int64_t batch, double replaySeconds, int64_t modelLayers = 0);
+  /// What the host takes to launch a step.
+  Result<measure::HostCosts> measureHost(const GpuSubject &subject) const;
 
 private:
   Result<measure::GpuReference *> reference(const SourceOptions &source);

@@ -92,8 +92,11 @@ struct BenchOptions {
   /// How kernels are laid out: threads, tile_rows.
   std::map<std::string, int64_t> schedule;
   int64_t samples = 9; ///< of each fill; on a CPU the rounds
-  double budget = 0;   ///< seconds; 0: as long as it takes
-  std::string json;    ///< figures that it holds are not measured again
+  /// Of a model, which share cursors: on a GPU these move once in so many
+  /// steps.
+  int64_t modelLayers = 32;
+  double budget = 0; ///< seconds; 0: as long as it takes
+  std::string json;  ///< figures that it holds are not measured again
   bool skipCheck = false;
   std::optional<int64_t> threads; ///< of a CPU; none: all
   /// On a CPU; 0: until the states exceed the cache 4 times.

@@ -271,8 +271,7 @@ Status RunCommand::chooseRows(const Planner &planner) {
         report.rows, formatBytes(double(report.rows) * double(rowBytes)),
         formatBytes(double(available)), most));
   }
-  // A launch on a GPU has blocks for so many.
-  int64_t most = gpu ? 65535 : int64_t(1) << 30;
+  constexpr int64_t most = int64_t(1) << 30;
   int64_t wanted = (4 * report.host.cacheBytes() + report.stateBytes - 1) /
                    report.stateBytes;
   int64_t possible = std::max<int64_t>(1, available / 2 / rowBytes);

@@ -118,11 +118,18 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
   addList("--entries", bench.entries, "storage of values that are cached")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   addList("--batch", bench.batches, "rows, on a GPU")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 65535));
   addList("--m", bench.thresholds, "entries of a cycle")
       ->check(CLI::Range(1, 1024));
   command.add_option("--samples", bench.samples, "of each step")
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option(
+          "--layers", bench.modelLayers,
+          "of a model, which share cursors: on a GPU these move once in "
+          "so many steps of a layer; 0 leaves them out")
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command
       .add_option("--budget", bench.budget,

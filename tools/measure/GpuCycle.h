@@ -10,6 +10,7 @@
 
 #include "tools/measure/GpuLayer.h"
 #include "tools/measure/GpuReference.h"
+#include "tools/measure/GpuRuntime.h"
 
 #include <memory>
 
@@ -28,6 +29,9 @@ struct CycleShape {
   /// What a step takes at the least, and a replay should: how often layers take
   /// turns in a graph.
   double leastSeconds = 0, replaySeconds = 2e-3;
+  /// Layers of a model, which share cursors: these move after so many steps of
+  /// a layer. 0: they do not move, nor do they without a buffer.
+  int64_t modelLayers = 0;
 };
 
 /// Layers that take turns, so that none is found in the L2 cache.
@@ -47,14 +51,14 @@ public:
 };
 
 /// Graphs of steps over layers in turn: one for each fill of the buffer, whose
-/// cursors do not move. A cycle is the mean over its fills, of which the last
-/// folds.
+/// cursors stay, while others move in their place. A cycle is the mean over its
+/// fills, of which the last folds.
 class GpuCycle {
 public:
   static Result<std::unique_ptr<GpuCycle>>
   create(const Gpu &gpu, const jit::GpuProgram &program,
-         const LoadedKernels &kernels, const CycleShape &shape,
-         std::shared_ptr<GpuLayers> layers);
+         const LoadedKernels &kernels, const std::string &route,
+         const CycleShape &shape, std::shared_ptr<GpuLayers> layers);
 
   int64_t layerCount() const {
     return static_cast<int64_t>(layers->all.size());
@@ -73,10 +77,12 @@ private:
 
   CycleShape shape;
   std::optional<GpuStep> step;
+  /// That move, so that the cost is there.
+  std::optional<Cursors> moving;
   std::shared_ptr<GpuLayers> layers;
   std::vector<cuda::Memory> cursors; ///< one a fill
   std::vector<cuda::Graph> graphs;
-  int64_t turns = 1; ///< of all layers in a graph
+  int64_t steps = 1; ///< of a layer, in a graph
 };
 
 } // namespace ladle::measure
