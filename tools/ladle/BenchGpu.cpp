@@ -43,6 +43,7 @@ private:
   Status beginRun();
   Json describeRun() const;
   Status measureFigure(const BenchFigure &figure);
+  Status profileFigure(const BenchFigure &figure);
   Result<Json> timeFigure(const BenchFigure &figure, const RoutePlan &plan,
                           const GpuSubject &subject);
   Result<const Checked *> load(const BenchFigure &figure);
@@ -199,6 +200,35 @@ Result<Json> GpuBench::timeFigure(const BenchFigure &figure,
               {"samples_us_by_fill", raw}};
 }
 
+/// One line a fill: what a profiler should find.
+Status GpuBench::profileFigure(const BenchFigure &figure) {
+  Rates expected = Rates::gpu(gpu.device().name());
+  std::optional<RoutePlan> plan =
+      plans.plan(figure.spec, expected, figure.key.batch);
+  if (!plan || !plan->isLegal())
+    return Status(ErrorCode::InvalidArgument,
+                  plan ? plan->obstacle : "the file cannot be planned");
+  Result<GpuSubject> subject = programs.load(figure.spec);
+  if (!subject)
+    return subject.status();
+  auto cycle = programs.prepare(*subject, *plan, expected, figure.key.batch);
+  if (!cycle)
+    return cycle.status();
+  for (size_t fill = 0; fill < plan->bytesByFill.size(); ++fill) {
+    if (Status status = (*cycle)->launchOnce(static_cast<int64_t>(fill));
+        !status)
+      return status;
+    Json line = figure.key.json();
+    line["fill"] = fill;
+    line["kernel"] = subject->program.decode.name;
+    line["launches"] = (*cycle)->layerCount();
+    line["bytes_a_launch"] =
+        plan->bytesByFill[fill] * static_cast<double>(figure.key.batch);
+    fmt::print("{}\n", line.dump());
+  }
+  return Status();
+}
+
 Status GpuBench::measureFigure(const BenchFigure &figure) {
   std::optional<RoutePlan> plan =
       plans.plan(figure.spec, rates(), figure.key.batch);
@@ -294,6 +324,11 @@ Status GpuBench::run() {
   double longest = 0;
   for (size_t i = 0; i < figures.size(); ++i) {
     const BenchFigure &figure = figures[i];
+    if (options.profile) {
+      if (Status status = profileFigure(figure); !status)
+        return status;
+      continue;
+    }
     if (const Json *known = findKnown(figure)) {
       print(*known);
       continue;

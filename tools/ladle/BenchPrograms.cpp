@@ -166,6 +166,23 @@ GpuPrograms::record(const GpuSubject &subject, const RoutePlan &plan,
                     int64_t modelLayers) {
   measure::CycleShape shape;
   shape.rows = batch;
+  shape.replaySeconds = replaySeconds;
+  shape.modelLayers = modelLayers;
+  return makeCycle(subject, plan, rates, shape);
+}
+
+Result<std::unique_ptr<measure::GpuCycle>>
+GpuPrograms::prepare(const GpuSubject &subject, const RoutePlan &plan,
+                     const Rates &rates, int64_t batch) {
+  measure::CycleShape shape;
+  shape.rows = batch;
+  shape.isEager = true;
+  return makeCycle(subject, plan, rates, shape);
+}
+
+Result<std::unique_ptr<measure::GpuCycle>>
+GpuPrograms::makeCycle(const GpuSubject &subject, const RoutePlan &plan,
+                       const Rates &rates, measure::CycleShape shape) {
   shape.threshold = subject.spec.threshold();
   shape.grows = subject.spec.route == "kv_only";
   shape.fills = static_cast<int64_t>(plan.bytesByFill.size());
@@ -175,11 +192,10 @@ GpuPrograms::record(const GpuSubject &subject, const RoutePlan &plan,
   if (shape.grows)
     shape.rowBytes = plan.bytes;
   shape.leastSeconds =
-      plan.leastSeconds(rates.bandwidth) * static_cast<double>(batch);
-  shape.replaySeconds = replaySeconds;
-  shape.modelLayers = modelLayers;
+      plan.leastSeconds(rates.bandwidth) * static_cast<double>(shape.rows);
 
-  std::string key = fmt::format("{}, batch {}", subject.spec.layout(), batch);
+  std::string key =
+      fmt::format("{}, batch {}", subject.spec.layout(), shape.rows);
   std::shared_ptr<measure::GpuLayers> memory = layers[key].lock();
   if (!memory) {
     Result<measure::GpuReference *> inputs = reference(subject.spec.source);

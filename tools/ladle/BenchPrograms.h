@@ -77,10 +77,18 @@ public:
   Result<std::unique_ptr<measure::GpuCycle>>
   record(const GpuSubject &subject, const RoutePlan &plan, const Rates &rates,
          int64_t batch, double replaySeconds, int64_t modelLayers = 0);
+  /// The same without graphs, for a profiler.
+  Result<std::unique_ptr<measure::GpuCycle>> prepare(const GpuSubject &subject,
+                                                     const RoutePlan &plan,
+                                                     const Rates &rates,
+                                                     int64_t batch);
   /// What the host takes to launch a step.
   Result<measure::HostCosts> measureHost(const GpuSubject &subject) const;
 
 private:
+  Result<std::unique_ptr<measure::GpuCycle>>
+  makeCycle(const GpuSubject &subject, const RoutePlan &plan,
+            const Rates &rates, measure::CycleShape shape);
   Result<measure::GpuReference *> reference(const SourceOptions &source);
 
   const measure::Gpu &gpu;

@@ -98,6 +98,7 @@ struct BenchOptions {
   double budget = 0; ///< seconds; 0: as long as it takes
   std::string json;  ///< figures that it holds are not measured again
   bool skipCheck = false;
+  bool profile = false; ///< launches every step once, and times nothing
   std::optional<int64_t> threads; ///< of a CPU; none: all
   /// On a CPU; 0: until the states exceed the cache 4 times.
   int64_t hostRows = 0;

@@ -140,6 +140,10 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
                      "are not measured again");
   command.add_flag("--skip-check", bench.skipCheck,
                    "do not compare answers with the interpreter first");
+  command.add_flag(
+      "--profile", bench.profile,
+      "for a profiler: on a GPU, launch a step of every layer at "
+      "every fill once, print what bytes are expected, time nothing");
   command.add_option("--threads", bench.threads, "of a CPU (default: all)");
   command.add_option("--rows", bench.hostRows,
                      "rows on a CPU (default: states of four times the "

@@ -127,7 +127,7 @@ GpuLayers::allocate(const Gpu &gpu, const jit::GpuProgram &program,
   return layers;
 }
 
-Status GpuCycle::record(const cuda::Device &device) {
+Status GpuCycle::record() {
   double once = std::max(shape.leastSeconds, 1.5e-6);
   // All layers of the model, and all that take turns.
   int64_t least = std::max<int64_t>({shape.modelLayers, layerCount(), 1});
@@ -153,6 +153,8 @@ Status GpuCycle::record(const cuda::Device &device) {
     if (!made)
       return made.status();
     cursors.push_back(std::move(*made));
+    if (shape.isEager)
+      continue;
     Result<cuda::Graph> graph =
         cuda::Graph::record(device, [&] { return launch(cursors.back()); });
     if (!graph)
@@ -169,7 +171,7 @@ Result<std::unique_ptr<GpuCycle>>
 GpuCycle::create(const Gpu &gpu, const jit::GpuProgram &program,
                  const LoadedKernels &kernels, const std::string &route,
                  const CycleShape &shape, std::shared_ptr<GpuLayers> layers) {
-  std::unique_ptr<GpuCycle> cycle(new GpuCycle(shape));
+  std::unique_ptr<GpuCycle> cycle(new GpuCycle(gpu.device(), shape));
   cycle->layers = std::move(layers);
   Result<GpuStep> step = GpuStep::create(
       gpu.device(), program, kernels, shape.rows,
@@ -187,7 +189,7 @@ GpuCycle::create(const Gpu &gpu, const jit::GpuProgram &program,
       return cursors.status();
     cycle->moving = std::move(*cursors);
   }
-  if (Status status = cycle->record(gpu.device()); !status)
+  if (Status status = cycle->record(); !status)
     return status;
   return cycle;
 }
@@ -197,6 +199,13 @@ Result<double> GpuCycle::sample(int64_t fill) const {
   if (!seconds)
     return seconds.status();
   return *seconds / static_cast<double>(steps);
+}
+
+Status GpuCycle::launchOnce(int64_t fill) {
+  for (GpuLayer &layer : layers->all)
+    if (Status status = step->launch(layer, cursors[fill]); !status)
+      return status;
+  return device.synchronize();
 }
 
 Status GpuCycle::sampleAll(std::vector<std::vector<double>> &byFill) const {

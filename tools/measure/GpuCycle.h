@@ -32,6 +32,8 @@ struct CycleShape {
   /// Layers of a model, which share cursors: these move after so many steps of
   /// a layer. 0: they do not move, nor do they without a buffer.
   int64_t modelLayers = 0;
+  /// Without graphs: for `launchOnce`.
+  bool isEager = false;
 };
 
 /// Layers that take turns, so that none is found in the L2 cache.
@@ -66,15 +68,19 @@ public:
   double rotatedBytes() const { return layers->bytes; }
   /// Seconds of a layer-step at a fill.
   Result<double> sample(int64_t fill) const;
+  /// A step of every layer at a fill, without a graph, and waits for them.
+  Status launchOnce(int64_t fill);
   /// A value for every fill, in turn.
   Status sampleAll(std::vector<std::vector<double>> &byFill) const;
   /// One value for the cycle.
   Result<double> sampleCycle() const;
 
 private:
-  explicit GpuCycle(const CycleShape &shape) : shape(shape) {}
-  Status record(const cuda::Device &device);
+  GpuCycle(cuda::Device device, const CycleShape &shape)
+      : device(std::move(device)), shape(shape) {}
+  Status record();
 
+  cuda::Device device;
   CycleShape shape;
   std::optional<GpuStep> step;
   /// That move, so that the cost is there.
