@@ -58,10 +58,10 @@ public:
 private:
   std::string makeKey(llvm::ArrayRef<llvm::StringRef> more) const;
   std::string kernelKey(RouteKind route) const {
-    jit::GpuLayout layout = layoutOf(route);
-    return makeKey({"kernels", toString(route), std::to_string(layout.threads),
-                    std::to_string(layout.tileRows),
-                    std::to_string(layout.batch)});
+    std::string layout;
+    for (const auto &[name, value] : layoutOf(route))
+      layout += name + "=" + std::to_string(value) + " ";
+    return makeKey({"kernels", toString(route), layout});
   }
   jit::GpuLayout layoutOf(RouteKind route) const;
   std::optional<LoadedRoute> lookup(RouteKind route) const;
@@ -214,15 +214,14 @@ jit::GpuLayout Compilation::layoutOf(RouteKind route) const {
     return layout;
   // From so many rows on, blocks fill a GPU however they are laid out.
   constexpr int64_t manyRows = 256;
-  layout.batch = std::min(options.batch, manyRows);
+  layout["batch"] = std::min(options.batch, manyRows);
   if (!tuned || tuned->candidate.route != toString(route))
     return layout;
-  auto get = [&](const char *name) {
-    auto found = tuned->candidate.schedule.find(name);
-    return found == tuned->candidate.schedule.end() ? 0 : found->second;
-  };
-  layout.threads = get("threads");
-  layout.tileRows = get("tile_rows");
+  // Older tables may name what there is no more.
+  for (const jit::GpuParameter &parameter : jit::gpuParameters())
+    if (auto found = tuned->candidate.schedule.find(parameter.name);
+        found != tuned->candidate.schedule.end() && found->second != 0)
+      layout[parameter.name] = found->second;
   return layout;
 }
 

@@ -246,12 +246,8 @@ Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind,
     return status;
   mlir::OwningOpRef<mlir::ModuleOp> module = impl->spec->clone();
   GpuProgram program;
-  ConvertLadleToGPUOptions lowering;
-  lowering.threads = layout.threads;
-  lowering.tileRows = layout.tileRows;
-  lowering.batch = layout.batch;
   if (failed(buildGpuProgram(*module, impl->pipelineOptions(toRoute(kind)),
-                             lowering, program)))
+                             optionsOf(layout), program)))
     return impl->failure();
   RouteObject result;
   result.route = kind;

@@ -14,6 +14,7 @@
 #include "ladle/compile.h"
 #include "passes/analysis/Machine.h"
 #include "runtime/cuda/KernelInfo.h"
+#include "runtime/jit/GpuLayout.h"
 
 namespace ladle::jit {
 
@@ -49,11 +50,6 @@ struct RouteObject {
   std::vector<cuda::Argument> gpuArguments;
 
   bool usesBuffer() const { return !fields.empty(); }
-};
-
-/// How kernels of a GPU are laid out; 0 leaves it to the kernel generator.
-struct GpuLayout {
-  int64_t threads = 0, tileRows = 0, batch = 0;
 };
 
 /// A hash of the compiler's sources: what another compiler made is not used.

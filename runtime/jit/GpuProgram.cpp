@@ -113,6 +113,9 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
 
 std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
                                              std::string &messages) {
+  messages = checkLayout(request.layout);
+  if (!messages.empty())
+    return std::nullopt;
   MLIRContext context(MLIRContext::Threading::DISABLED);
   context.printOpOnDiagnostic(false);
   ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
@@ -141,12 +144,9 @@ std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
     options.routes.push_back(*symbolizeRoute(request.route));
   options.capacity = request.capacity;
   options.entryType = request.entryType;
-  ConvertLadleToGPUOptions lowering;
-  lowering.threads = request.threads;
-  lowering.tileRows = request.tileRows;
-  lowering.batch = request.batch;
   GpuProgram program;
-  if (!module || failed(buildGpuProgram(*module, options, lowering, program)))
+  if (!module || failed(buildGpuProgram(*module, options,
+                                        optionsOf(request.layout), program)))
     return std::nullopt;
   return program;
 }

@@ -29,26 +29,6 @@ std::string GpuSpec::str() const {
   return text;
 }
 
-/// Sets the schedule of a request; 0 stands for the default of the kernel
-/// generator. Returns what is wrong with it.
-static std::string applySchedule(const std::map<std::string, int64_t> &schedule,
-                                 jit::GpuRequest &request) {
-  const std::map<std::string, int64_t *> fields{
-      {"threads", &request.threads},
-      {"tile_rows", &request.tileRows},
-      {"batch", &request.batch}};
-  for (const auto &[name, value] : schedule) {
-    auto field = fields.find(name);
-    if (field != fields.end() && value != 0)
-      *field->second = value;
-    if (field == fields.end())
-      return fmt::format("kernels have no parameter '{}'\n"
-                         "note: they have threads and tile_rows",
-                         name);
-  }
-  return "";
-}
-
 GpuSpec tool::specOf(const SourceOptions &source,
                      const tune::Candidate &candidate, int64_t batch) {
   GpuSpec spec{source, candidate.route, candidate.schedule};
@@ -93,7 +73,8 @@ Result<jit::GpuProgram> tool::compileSpec(const GpuSpec &spec) {
   request.stateType = spec.source.stateType;
   request.entryType = spec.source.entryType;
   request.capacity = spec.source.capacity;
-  if (std::string wrong = applySchedule(spec.schedule, request); !wrong.empty())
+  request.layout = spec.schedule;
+  if (std::string wrong = jit::checkLayout(spec.schedule); !wrong.empty())
     return Status(ErrorCode::InvalidArgument, wrong);
   std::string messages;
   std::optional<jit::GpuProgram> program =

@@ -48,7 +48,7 @@ struct EmitOptions {
   std::string target = "cpu";  ///< of the kernel stage: cpu or cuda
   std::string arch = "sm_90a"; ///< of ptx and cubin
   /// How kernels of a GPU are laid out; 0 as they are by default.
-  int64_t threads = 0, tileRows = 0, batch = 0;
+  std::map<std::string, int64_t> layout;
   std::vector<std::string> routes;
 };
 /// Prints the IR of a stage, or the text and code that follow it.
