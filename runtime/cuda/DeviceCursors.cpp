@@ -8,6 +8,7 @@
 #include "runtime/cuda/DeviceCursors.h"
 #include "runtime/Text.h"
 #include "runtime/cuda/DeviceMemory.h"
+#include "runtime/cuda/Range.h"
 
 using namespace ladle;
 
@@ -107,6 +108,7 @@ Status DeviceCursors::move(const CursorMove &move, void *stream) {
   for (int32_t &number : numbers)
     *next++ = &number;
   cuda::CurrentContext current(*code->device.context());
+  cuda::Range range("ladle cursors");
   const cuda::Kernel &advance = code->advanceCursors;
   unsigned threads = advance.info().threads;
   return advance.launch(

@@ -13,11 +13,20 @@
 #include "runtime/Text.h"
 #include "runtime/cuda/DeviceMemory.h"
 #include "runtime/cuda/KernelArguments.h"
+#include "runtime/cuda/Range.h"
 
 using namespace ladle;
 
 static Status invalid(std::string message) {
   return Status(ErrorCode::InvalidArgument, std::move(message));
+}
+
+static Status withReproducer(const Status &failure, const Program &program) {
+  const std::string &command = program.getImpl().reproducer;
+  return command.empty()
+             ? failure
+             : Status(failure.code(), fmt::format("{}\nnote: repeat with: {}",
+                                                  failure.message(), command));
 }
 
 namespace {
@@ -27,6 +36,8 @@ public:
   DeviceStep(const Program &program, DevicePool &pool)
       : program(program), pool(pool),
         route(*this->program.getImpl().find(program.route())),
+        name(fmt::format("ladle {} {}", program.signature().name,
+                         toString(route.route))),
         kernels(route, this->program.signature(), pool) {}
 
   /// Takes over arguments, of 1 row at least.
@@ -44,8 +55,9 @@ public:
       if (Status status = cursors.takeStep(route); !status)
         return status;
     cuda::CurrentContext current(*pool.code->device.context());
+    cuda::Range range(name.c_str());
     if (Status status = kernels.launch(route.gpu->step, count, stream); !status)
-      return status;
+      return withReproducer(status, program);
     if (cursors.isShared)
       return Status();
     return cursors.move({CursorMove::kindOf(route), count, reads, writes},
@@ -58,6 +70,7 @@ private:
   Program program;
   DevicePool &pool;
   const RouteKernels &route;
+  std::string name; ///< in a profiler
   KernelArguments kernels;
   const int32_t *reads = nullptr, *writes = nullptr;
 };

@@ -9,6 +9,7 @@
 #include "runtime/Text.h"
 #include "runtime/cuda/DeviceMemory.h"
 #include "runtime/cuda/KernelArguments.h"
+#include "runtime/cuda/Range.h"
 
 #include <algorithm>
 
@@ -110,6 +111,9 @@ Status DevicePool::fold(const Program &program, std::span<const int32_t> list,
                         void *stream) {
   const RouteKernels *route = findFold(program);
   cuda::CurrentContext current(*code->device.context());
+  cuda::Range range(fmt::format("ladle {} {} flush", program.signature().name,
+                                toString(route->route))
+                        .c_str());
   KernelArguments arguments(*route, program.signature(), *this);
   arguments.setSlots(addressOf(list.data()), addressOf(list.data()));
   return arguments.launch(std::span(&*route->gpu->fold, 1),

@@ -56,6 +56,7 @@ public:
                            const jit::Plan *plan) const;
 
 private:
+  std::string makeReproducer(RouteKind route, const Signature &signature) const;
   std::string makeKey(llvm::ArrayRef<llvm::StringRef> more) const;
   std::string kernelKey(RouteKind route) const {
     std::string layout;
@@ -309,6 +310,31 @@ std::string Compilation::makeManifest(RouteKind route,
   return text;
 }
 
+/// What `ladle bench` compares with the interpreter and times.
+std::string Compilation::makeReproducer(RouteKind route,
+                                        const Signature &signature) const {
+  if (!target.isGpu() || !options.recurrence.empty() ||
+      !options.options.empty() || !options.tokenTypes.empty())
+    return "";
+  std::string text = "ladle bench '" + std::string(name) + "' --device gpu";
+  if (!options.preset.empty())
+    text += " --preset '" + options.preset + "'";
+  for (const auto &[size, value] : options.sizes)
+    text += " --set " + size + "=" + std::to_string(value);
+  if (!signature.states.empty())
+    text += " --states " + std::string(toString(signature.states[0].dtype));
+  text += " --routes " + std::string(toString(route)) + " --entries " +
+          options.entryType + " --m " + std::to_string(options.capacity) +
+          " --batch " + std::to_string(std::min<int64_t>(options.batch, 65535));
+  jit::GpuLayout layout = layoutOf(route);
+  layout.erase("batch"); // the same that the batch stands for
+  std::string schedule;
+  for (const auto &[parameter, value] : layout)
+    schedule += (schedule.empty() ? " --schedule " : ",") + parameter + "=" +
+                std::to_string(value);
+  return text + schedule;
+}
+
 Result<Program> Compilation::link(RouteKind route,
                                   std::vector<LoadedRoute> routes,
                                   const jit::Plan *plan) const {
@@ -316,6 +342,7 @@ Result<Program> Compilation::link(RouteKind route,
   impl.signature = routes.front().object.signature;
   impl.route = route;
   impl.manifest = makeManifest(route, routes, plan);
+  impl.reproducer = makeReproducer(route, impl.signature);
   auto code = std::make_shared<std::vector<std::shared_ptr<void>>>();
   for (const LoadedRoute &loaded : routes) {
     const jit::RouteObject &object = loaded.object;

@@ -246,9 +246,10 @@ Status GpuBench::measureFigure(const BenchFigure &figure) {
   if (kernels.verdict && !kernels.verdict->passed()) {
     isWrong = true;
     fmt::print("{}: wrong by {:.2g} of the largest answer, allowed is "
-               "{:.2g}: not timed\n",
+               "{:.2g}: not timed\nrepeat with: {}\n",
                figure.spec.str(), kernels.verdict->error,
-               kernels.verdict->bound);
+               kernels.verdict->bound,
+               reproducerOf(figure.spec, figure.key.batch));
     return Status();
   }
   Result<Json> timed = timeFigure(figure, *plan, kernels.subject);
@@ -350,9 +351,8 @@ Status GpuBench::run() {
     progress.clear();
     if (!status)
       return Status(status.code(),
-                    fmt::format("{}\nnote: this was {}, batch {}",
-                                status.message(), figure.spec.str(),
-                                figure.key.batch));
+                    fmt::format("{}\nnote: repeat with: {}", status.message(),
+                                reproducerOf(figure.spec, figure.key.batch)));
     longest = std::max(longest, elapsed() - before);
     if (const Json *measured = findKnown(figure))
       print(*measured);

@@ -29,6 +29,25 @@ std::string GpuSpec::str() const {
   return text;
 }
 
+std::string tool::reproducerOf(const GpuSpec &spec, int64_t batch) {
+  std::string text =
+      fmt::format("ladle bench '{}' --device gpu", spec.source.file);
+  if (!spec.source.preset.empty())
+    text += fmt::format(" --preset '{}'", spec.source.preset);
+  for (const auto &[name, value] : spec.source.sizes)
+    text += fmt::format(" --set {}={}", name, value);
+  if (!spec.source.stateType.empty())
+    text += " --states " + spec.source.stateType;
+  text += fmt::format(" --routes {} --entries {} --m {} --batch {}", spec.route,
+                      spec.source.entryType, spec.source.capacity, batch);
+  std::string schedule;
+  for (const auto &[name, value] : spec.schedule)
+    if (name != "batch" && value != 0)
+      schedule += fmt::format(
+          "{}{}={}", schedule.empty() ? " --schedule " : ",", name, value);
+  return text + schedule;
+}
+
 GpuSpec tool::specOf(const SourceOptions &source,
                      const tune::Candidate &candidate, int64_t batch) {
   GpuSpec spec{source, candidate.route, candidate.schedule};

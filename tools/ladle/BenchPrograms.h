@@ -36,6 +36,9 @@ struct GpuSpec {
 GpuSpec specOf(const SourceOptions &source, const tune::Candidate &candidate,
                int64_t batch = 0);
 
+/// The command that checks and times one figure.
+std::string reproducerOf(const GpuSpec &spec, int64_t batch);
+
 /// CUDA text. An error holds the compiler's messages.
 Result<jit::GpuProgram> compileSpec(const GpuSpec &spec);
 

@@ -239,7 +239,8 @@ int main(int argc, char **argv) {
       ->add_option("--target", emitOptions.target,
                    "what the kernel stage is for: cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  for (const ladle::jit::GpuParameter &parameter : ladle::jit::gpuParameters()) {
+  for (const ladle::jit::GpuParameter &parameter :
+       ladle::jit::gpuParameters()) {
     std::string flag = "--" + parameter.name;
     std::replace(flag.begin(), flag.end(), '_', '-');
     emitCommand

@@ -125,7 +125,10 @@ TEST_CASE("what the driver refuses is an error, and nothing more") {
   CHECK_THAT(pool.message(), Contains("no memory for") && Contains("of 'S'"));
   emulatedGpu()->failNext("cuLaunchKernel", 1);
   CHECK(refused.decoder.step(refused.tensors.arguments).message() ==
-        "cuLaunchKernel failed with code 1: invalid argument");
+        "cuLaunchKernel failed with code 1: invalid argument\n"
+        "note: repeat with: ladle bench 'examples/gated_delta_rule.ladle' "
+        "--device gpu --preset 'tiny' --states f32 --routes inner --entries "
+        "f32 --m 4 --batch 256");
   need(refused.decoder.step(refused.tensors.arguments));
 }
 
