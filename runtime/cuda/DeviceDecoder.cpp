@@ -33,12 +33,12 @@ namespace {
 
 class DeviceStep final : public BoundStep::Impl {
 public:
-  DeviceStep(const Program &program, DevicePool &pool)
+  DeviceStep(const Program &program, DevicePool &pool, HeadRange heads)
       : program(program), pool(pool),
         route(*this->program.getImpl().find(program.route())),
         name(fmt::format("ladle {} {}", program.signature().name,
                          toString(route.route))),
-        kernels(route, this->program.signature(), pool) {}
+        kernels(route, this->program.signature(), pool, heads) {}
 
   /// Takes over arguments, of 1 row at least.
   Status fill(const StepArguments &arguments);
@@ -77,8 +77,9 @@ private:
 
 class DeviceDecoder final : public Decoder::Impl {
 public:
-  DeviceDecoder(const Program &program, DevicePool &pool)
-      : program(program), pool(pool), unbound(program, pool) {}
+  DeviceDecoder(const Program &program, DevicePool &pool, HeadRange heads)
+      : program(program), pool(pool), heads(heads),
+        unbound(program, pool, heads) {}
 
   int threads() const override { return 0; }
   Status step(const StepArguments &arguments, void *stream) override {
@@ -95,7 +96,7 @@ public:
       return status;
     if (arguments.rows == 0)
       return invalid("rows is 0, wanted 1 at least to bind a step");
-    auto step = std::make_unique<DeviceStep>(program, pool);
+    auto step = std::make_unique<DeviceStep>(program, pool, heads);
     if (Status status = step->fill(arguments); !status)
       return status;
     if (Status status = step->checkMemory(); !status)
@@ -106,6 +107,7 @@ public:
 private:
   Program program;
   DevicePool &pool;
+  HeadRange heads;
   DeviceStep unbound;
 };
 
@@ -173,14 +175,9 @@ Status DeviceStep::setMemory(std::string_view name, void *data) {
 Result<std::unique_ptr<Decoder::Impl>>
 ladle::makeDeviceDecoder(const Program &program, DevicePool &pool,
                          const DecoderOptions &options) {
-  int64_t all = program.signature().heads;
-  if (options.headBegin != 0 ||
-      (options.headEnd >= 0 && options.headEnd != all))
-    return Status(ErrorCode::Unsupported,
-                  fmt::format("heads {} to {}, wanted all {}: kernels for {} "
-                              "compute all heads; compile a program of fewer",
-                              options.headBegin, options.headEnd, all,
-                              toString(pool.device)));
+  HeadRange heads{options.headBegin, options.headEnd < 0
+                                         ? program.signature().heads
+                                         : options.headEnd};
   return std::unique_ptr<Decoder::Impl>(
-      std::make_unique<DeviceDecoder>(program, pool));
+      std::make_unique<DeviceDecoder>(program, pool, heads));
 }

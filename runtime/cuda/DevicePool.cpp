@@ -114,7 +114,8 @@ Status DevicePool::fold(const Program &program, std::span<const int32_t> list,
   cuda::Range range(fmt::format("ladle {} {} flush", program.signature().name,
                                 toString(route->route))
                         .c_str());
-  KernelArguments arguments(*route, program.signature(), *this);
+  KernelArguments arguments(*route, program.signature(), *this,
+                            {0, program.signature().heads});
   arguments.setSlots(addressOf(list.data()), addressOf(list.data()));
   return arguments.launch(std::span(&*route->gpu->fold, 1),
                           static_cast<int64_t>(list.size()), stream);

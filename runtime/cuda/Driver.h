@@ -178,10 +178,13 @@ public:
   Status launch(Extent grid, Extent block, void *const *arguments) const {
     return launch(grid, block, arguments, context->stream);
   }
-  /// The grid and block of its description, for so many rows.
-  Status launchRows(int64_t rows, void *const *arguments, void *stream) const {
-    return launch({about.gridBlocks, static_cast<unsigned>(rows), 1},
-                  {about.threads, 1, 1}, arguments, stream);
+  /// The grid and block of its description, for so many rows, or for `blocks`
+  /// blocks of each.
+  Status launchRows(int64_t rows, void *const *arguments, void *stream,
+                    unsigned blocks = 0) const {
+    return launch(
+        {blocks ? blocks : about.gridBlocks, static_cast<unsigned>(rows), 1},
+        {about.threads, 1, 1}, arguments, stream);
   }
 
 private:

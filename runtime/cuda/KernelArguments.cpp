@@ -19,8 +19,9 @@ static size_t toldStrides(const TensorSpec &spec) {
 
 KernelArguments::KernelArguments(const RouteKernels &route,
                                  const Signature &signature,
-                                 const DevicePool &pool)
-    : paramCount(signature.params.size()), tokenCount(signature.tokens.size()) {
+                                 const DevicePool &pool, HeadRange heads)
+    : heads(heads), allHeads(signature.heads),
+      paramCount(signature.params.size()), tokenCount(signature.tokens.size()) {
   descriptors.resize(paramCount + tokenCount + signature.outputs.size());
   add(0);
   add(0);
@@ -28,18 +29,25 @@ KernelArguments::KernelArguments(const RouteKernels &route,
   add(cursors.positions.address());
   add(cursors.thresholds.address());
   add(static_cast<uint32_t>(cursors.padSlot));
+  /// The first head of the range, of a tensor that has fewer.
+  auto firstOf = [&](int64_t count) {
+    return heads.begin / (allHeads / count);
+  };
   auto addTensor = [&](const cuda::Argument &argument, const TensorSpec &spec,
                        size_t descriptor, bool hasRows) {
     size_t strides = toldStrides(spec) + (hasRows ? 1 : 0);
-    described.push_back({&spec,
-                         std::max(argument.alignment, sizeInBytes(spec.dtype)),
-                         add(0), spec.shape.size() + (hasRows ? 1 : 0), strides,
-                         hasRows, &descriptors[descriptor]});
+    described.push_back(
+        {&spec, std::max(argument.alignment, sizeInBytes(spec.dtype)), add(0),
+         spec.shape.size() + (hasRows ? 1 : 0), strides, hasRows,
+         firstOf(spec.shape[0]), /*offset=*/0, &descriptors[descriptor]});
     for (size_t i = 0; i < strides; ++i)
       add(0);
   };
   auto addArray = [&](const Pool::Impl::Array &array) {
-    add(addressOf(array.data));
+    // Heads of a slot lie one after the other.
+    int64_t count = array.spec.shape[0];
+    add(addressOf(array.data) +
+        static_cast<uint64_t>(firstOf(count) * (array.slotBytes() / count)));
     add(static_cast<uint64_t>(array.stride));
   };
   for (const cuda::Argument &argument : route.gpu->arguments) {
@@ -81,18 +89,20 @@ Status KernelArguments::setMemory(const Tensor &tensor, const void *data) {
                   fmt::format("argument '{}' is at {}, which is not a multiple "
                               "of {} bytes",
                               tensor.spec->name, data, tensor.alignment));
-  values[tensor.value] = addressOf(data);
+  values[tensor.value] = addressOf(data) + tensor.offset;
   return Status();
 }
 
 Status KernelArguments::takeDescriptors() {
-  for (const Tensor &tensor : described) {
+  for (Tensor &tensor : described) {
     const MemoryDescriptor &memory = *tensor.descriptor;
-    if (Status status = setMemory(tensor, memory.aligned); !status)
-      return status;
     const int64_t *sizes = memory.sizesAndStrides;
     const int64_t *strides = sizes + tensor.rank;
     int64_t element = sizeInBytes(tensor.spec->dtype);
+    tensor.offset = static_cast<uint64_t>(
+        tensor.firstHead * strides[tensor.hasRows ? 1 : 0] * element);
+    if (Status status = setMemory(tensor, memory.aligned); !status)
+      return status;
     for (size_t i = 0; i < tensor.strides; ++i) {
       if (sizes[i] > 1 && strides[i] * element % tensor.alignment)
         return Status(ErrorCode::InvalidArgument,
@@ -117,6 +127,12 @@ void KernelArguments::skipRows(int64_t count) {
                               sizeInBytes(tensor.spec->dtype);
 }
 
+/// Of a row, for the heads of the range.
+unsigned KernelArguments::blocksOf(const cuda::KernelInfo &info) const {
+  int64_t count = heads.end - heads.begin;
+  return static_cast<unsigned>(info.gridBlocks * count / allHeads);
+}
+
 Status KernelArguments::launch(std::span<const cuda::Kernel> kernels,
                                int64_t rows, void *stream) {
   Status status;
@@ -125,7 +141,8 @@ Status KernelArguments::launch(std::span<const cuda::Kernel> kernels,
     int64_t part = std::min(rows - done, maxGpuRows);
     for (const cuda::Kernel &kernel : kernels)
       if (status)
-        status = kernel.launchRows(part, addresses.data(), stream);
+        status = kernel.launchRows(part, addresses.data(), stream,
+                                   blocksOf(kernel.info()));
     done += part;
     if (done < rows)
       skipRows(part);

@@ -11,6 +11,7 @@
 #ifndef LADLE_RUNTIME_CUDA_KERNELARGUMENTS_H
 #define LADLE_RUNTIME_CUDA_KERNELARGUMENTS_H
 
+#include "runtime/KernelCaller.h"
 #include "runtime/cuda/DevicePool.h"
 
 namespace ladle {
@@ -18,9 +19,9 @@ namespace ladle {
 class KernelArguments {
 public:
   /// Parameters, tokens and outputs are null until they are described. `pool`
-  /// must outlive this.
+  /// must outlive this. Launches compute the heads of a range.
   KernelArguments(const RouteKernels &route, const Signature &signature,
-                  const DevicePool &pool);
+                  const DevicePool &pool, HeadRange heads);
   KernelArguments(const KernelArguments &) = delete;
 
   /// A parameter, token or output.
@@ -31,6 +32,8 @@ public:
     size_t rank;       ///< of the descriptor, with the rows
     size_t strides;    ///< that kernels are told
     bool hasRows;      ///< the first of the strides is theirs
+    int64_t firstHead; ///< of the range, counted in those that it has
+    uint64_t offset;   ///< bytes to that
     const MemoryDescriptor *descriptor; ///< the caller's
   };
   std::span<MemoryDescriptor> params() {
@@ -61,7 +64,10 @@ public:
 private:
   size_t add(uint64_t value);
   void skipRows(int64_t count);
+  unsigned blocksOf(const cuda::KernelInfo &info) const;
 
+  HeadRange heads;
+  int64_t allHeads;
   size_t paramCount, tokenCount;
   std::vector<MemoryDescriptor> descriptors;
   std::vector<Tensor> described;

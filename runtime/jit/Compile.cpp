@@ -15,6 +15,7 @@
 #include "llvm/Config/llvm-config.h"
 #include "llvm/Support/MemoryBuffer.h"
 
+#include <numeric>
 #include <thread>
 
 using namespace ladle;
@@ -355,7 +356,7 @@ Result<Program> Compilation::link(RouteKind route,
       impl.fields = object.fields;
       impl.capacity = options.capacity;
     }
-    impl.headGroup = std::max(impl.headGroup, object.headGroup);
+    impl.headGroup = std::lcm(impl.headGroup, object.headGroup);
     auto function = [&](size_t index) {
       return reinterpret_cast<KernelFunction>(loaded.code.addresses[index]);
     };

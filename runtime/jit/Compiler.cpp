@@ -251,13 +251,12 @@ Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind,
     return impl->failure();
   RouteObject result;
   result.route = kind;
+  result.headGroup = program.headGroup();
   result.gpuStep = {program.decode};
   result.gpuFold = program.fold;
   result.gpuArguments = std::move(program.arguments);
   result.signature = std::move(program.signature);
   result.fields = std::move(program.fields);
-  // A row of a launch is a whole row of the batch.
-  result.headGroup = result.signature.heads;
   result.object = std::move(program.text);
   result.warnings = impl->diagnostics;
   return result;

@@ -40,6 +40,10 @@ struct GpuProgram {
   bool folds = false;
   std::optional<GpuKernelInfo> fold;
   std::string text;
+
+  /// Ranges of heads that can be computed alone are multiples of it; all heads
+  /// if none can.
+  int64_t headGroup() const;
 };
 
 /// Compiles as far as CUDA C++. Nothing, and the diagnostics in `messages`, on

@@ -44,7 +44,7 @@ Result<Program> measure::makeRuntimeProgram(const Gpu &gpu,
   }
   ProgramImpl impl;
   impl.signature = program.signature;
-  impl.headGroup = program.signature.heads;
+  impl.headGroup = program.headGroup();
   impl.fields = program.fields;
   impl.capacity = program.fields.empty() ? 0 : capacity;
   impl.gpu =

@@ -48,8 +48,9 @@ struct DecoderOptions {
   /// 0: one for each processor that the process may use. Of the CPU only.
   int threads = 0;
   /// The heads to compute, multiples of Program::headGroup(); the end -1 is
-  /// all. The other heads of the pool and of the outputs are left alone. On a
-  /// GPU all heads are computed.
+  /// all. The other heads of the pool and of the outputs are left alone. If
+  /// several ranges of one pool decode a token together, it has to be given
+  /// Cursors, which are advanced once after all of them.
   int64_t headBegin = 0, headEnd = -1;
 };
 

@@ -102,14 +102,14 @@ TEST_CASE("a bound step looks where memory lies") {
              Contains("readSlots is at") && Contains("not memory of cuda:0"));
 }
 
-TEST_CASE("a part of the heads is refused") {
+TEST_CASE("a part of a group of heads is refused") {
   if (!hasGpu())
     return;
   Refused refused;
   DecoderOptions options;
-  options.headEnd = 2;
+  options.headEnd = 3;
   CHECK(Decoder::create(refused.program, refused.pool, options).message() ==
-        "heads 0 to 2, wanted a range of multiples of 4 within 0 to 4");
+        "heads 0 to 3, wanted a range of multiples of 2 within 0 to 4");
 }
 
 TEST_CASE("what the driver refuses is an error, and nothing more") {
