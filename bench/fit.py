@@ -84,6 +84,23 @@ def predict(figure, costs, constants):
                     for memory, flops in steps_of(figure, costs)])
 
 
+def solve(rows, root, start):
+    """Least squares, where constants that no step depends on stay what they are,
+    and those that would be negative are as small as makes no difference."""
+    constants, free = start.copy(), np.abs(rows).sum(axis=0) > 0
+    while True:
+        scale = start[free]
+        rest = 1 - rows[:, ~free] @ constants[~free]
+        solved = np.linalg.lstsq(rows[:, free] * scale * root[:, None],
+                                 rest * root, rcond=None)[0]
+        if np.all(solved > 0):
+            constants[free] = scale * solved
+            return constants
+        # What takes no time: 1 ns, or 1e15 a second.
+        for i in np.flatnonzero(free)[solved <= 0]:
+            constants[i], free[i] = (1e-9 if i < 2 else 1e-15), False
+
+
 def fit(figures, costs, rounds=30):
     """Latencies in seconds, then the reciprocals of the rates."""
     constants = np.array([3e-6, 3e-6, 1 / 4.3e12, 1 / 3.9e12, 1 / 2e12, 1 / 2e13])
@@ -99,12 +116,8 @@ def fit(figures, costs, rounds=30):
                 weights.append(weight / len(steps))
             rows.append(np.mean(steps, axis=0) / (1e-6 * figure["us_a_step"]))
             weights.append(2 * weight)
-        rows, root = np.array(rows), np.sqrt(weights)
-        scale = np.abs(constants)
-        solved = np.linalg.lstsq(rows * scale * root[:, None], root, rcond=None)
-        before, constants = constants, scale * solved[0]
-        if np.any(constants <= 0):
-            sys.exit(f"error: no such machine: {describe(constants)}")
+        before = constants
+        constants = solve(np.array(rows), np.sqrt(weights), constants)
         if np.allclose(before, constants, rtol=1e-6):
             return constants
     # Two neighbours may take turns at a maximum: either is as good.

@@ -7,6 +7,7 @@
 
 #include "runtime/jit/GpuLayout.h"
 #include "runtime/jit/BuildGpuProgram.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace ladle;
 using namespace ladle::jit;
@@ -45,13 +46,14 @@ const std::vector<GpuParameter> &jit::gpuParameters() {
 std::string jit::checkLayout(const GpuLayout &layout) {
   std::string names;
   for (const Row &row : rows())
-    names += (names.empty() ? "" : ", ") + row.parameter.name;
+    names.append(names.empty() ? "" : ", ").append(row.parameter.name);
   for (const auto &[name, value] : layout)
     if (llvm::none_of(rows(), [&, &wanted = name](const Row &row) {
           return row.parameter.name == wanted;
         }))
-      return "kernels have no parameter '" + name + "'\nnote: they have " +
-             names;
+      return llvm::formatv("kernels have no parameter '{0}'\n"
+                           "note: they have {1}",
+                           name, names);
   return "";
 }
 
