@@ -25,7 +25,9 @@ namespace ladle::cuda {
 std::string typeText(Type type) {
   if (auto vector = dyn_cast<VectorType>(type)) {
     std::string element = typeText(vector.getElementType());
-    if (element.empty() || vector.getRank() != 1 || vector.isScalable())
+    // Of two dimensions are fragments of matrices, one row after the other.
+    if (element.empty() || vector.getRank() < 1 || vector.getRank() > 2 ||
+        vector.isScalable())
       return "";
     return formatv("Vec<{0}, {1}>", element, vector.getNumElements());
   }
@@ -377,6 +379,11 @@ std::string elementExpression(Operation *op, ArrayRef<std::string> operands) {
 }
 
 bool isElementwise(Operation *op) {
+  // Two are rounded at once.
+  if (auto truncate = dyn_cast<arith::TruncFOp>(op))
+    if (auto vector = dyn_cast<VectorType>(truncate.getType());
+        vector && vector.getNumElements() % 2 == 0)
+      return false;
   SmallVector<std::string> operands(op->getNumOperands(), "x");
   if (auto shuffle = dyn_cast<gpu::ShuffleOp>(op))
     if (!shuffle.getValid().use_empty())
@@ -401,7 +408,8 @@ std::string combine(StringRef kind, StringRef a, StringRef b) {
 }
 
 bool isSameInCuda(Operation *op) {
-  if (!isa<arith::IndexCastOp, arith::IndexCastUIOp, arith::BitcastOp>(op))
+  if (!isa<arith::IndexCastOp, arith::IndexCastUIOp, arith::BitcastOp,
+           vector::ShapeCastOp>(op))
     return false;
   std::string type = typeText(op->getResult(0).getType());
   return !type.empty() && type == typeText(op->getOperand(0).getType());

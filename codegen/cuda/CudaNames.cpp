@@ -119,6 +119,7 @@ static bool isReserved(StringRef name) {
                                              "store_vector",
                                              "to_float",
                                              "from_float",
+                                             "from_floats",
                                              "load_vector_streaming",
                                              "shuffle_xor",
                                              "shuffle_up",

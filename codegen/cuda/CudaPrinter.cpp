@@ -10,6 +10,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
 
 using namespace mlir;
 
@@ -80,9 +81,9 @@ LogicalResult printCuda(Operation *op, raw_ostream &os) {
 }
 
 void registerCudaPrinterDialects(DialectRegistry &registry) {
-  registry
-      .insert<arith::ArithDialect, gpu::GPUDialect, math::MathDialect,
-              memref::MemRefDialect, scf::SCFDialect, vector::VectorDialect>();
+  registry.insert<arith::ArithDialect, gpu::GPUDialect, math::MathDialect,
+                  memref::MemRefDialect, nvgpu::NVGPUDialect, scf::SCFDialect,
+                  vector::VectorDialect>();
 }
 
 } // namespace ladle

@@ -64,6 +64,8 @@ static int64_t sharedBytes(MemRefType type) {
 
 static bool isStoredTo(Value memref) {
   return llvm::any_of(memref.getUsers(), [&](Operation *user) {
+    if (auto copy = dyn_cast<memref::DmaStartOp>(user))
+      return copy.getDstMemRef() == memref;
     if (auto store = dyn_cast<memref::StoreOp>(user))
       return store.getMemref() == memref;
     if (auto store = dyn_cast<vector::StoreOp>(user))
@@ -461,9 +463,13 @@ LogicalResult KernelPrinter::printStore(Operation *store, Value value,
 /// A copy to shared memory that the tag counts.
 LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
   Value from = copy.getSrcMemRef(), to = copy.getDstMemRef();
-  if (!texts.contains(from) || !texts.contains(to) ||
-      !gpu::GPUDialect::hasWorkgroupMemoryAddressSpace(
-          cast<MemRefType>(to.getType())))
+  auto isShared = [](Value memref) {
+    return gpu::GPUDialect::hasWorkgroupMemoryAddressSpace(
+        cast<MemRefType>(memref.getType()));
+  };
+  bool isBack = isShared(from);
+  if (!texts.contains(from) || !texts.contains(to) || isBack == isShared(to) ||
+      (isBack && copy.isStrided()))
     return unsupported(copy);
   auto pointer = [&](Value memref, ValueRange indices) {
     std::string where = offset(memref, indices);
@@ -472,13 +478,21 @@ LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
   std::string operands =
       formatv("{0}, {1}, {2}", pointer(to, copy.getDstIndices()),
               pointer(from, copy.getSrcIndices()), use(copy.getNumElements()));
-  if (copy.isStrided())
+  if (isBack) {
+    os << formatv("copy_back({0});\n", operands);
+    return success();
+  }
+  if (copy.isStrided()) {
     os << formatv("copy_rows({0}, {1}, {2});\n", operands,
                   use(copy.getStride()), use(copy.getNumElementsPerStride()));
-  else
-    os << formatv("copy{0}({1}, {2});\n",
-                  copy->hasAttr("nontemporal") ? "_streaming" : "",
-                  texts[copy.getTagMemRef()], operands);
+    return success();
+  }
+  std::string warp;
+  if (auto chosen = copy->getAttrOfType<IntegerAttr>("ladle.warp"))
+    warp = formatv("<{0}>", chosen.getInt());
+  os << formatv("copy{0}{1}({2}, {3});\n",
+                copy->hasAttr("nontemporal") ? "_streaming" : "", warp,
+                texts[copy.getTagMemRef()], operands);
   return success();
 }
 

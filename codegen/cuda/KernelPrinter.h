@@ -12,6 +12,7 @@
 #include "codegen/cuda/CudaPrinter.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/Support/IndentedOstream.h"
@@ -63,6 +64,7 @@ private:
   mlir::LogicalResult printInsertSlice(mlir::vector::InsertStridedSliceOp op);
   mlir::LogicalResult printFromElements(mlir::vector::FromElementsOp op);
   mlir::LogicalResult printToElements(mlir::vector::ToElementsOp op);
+  mlir::LogicalResult printMultiplyTiles(mlir::nvgpu::MmaSyncOp op);
   /// An unrolled loop over elements [begin, end) around one statement.
   void printElements(int64_t begin, int64_t end, llvm::StringRef statement);
   /// A variable with the same in all elements.

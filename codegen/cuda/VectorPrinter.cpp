@@ -365,7 +365,48 @@ LogicalResult KernelPrinter::printToElements(vector::ToElementsOp op) {
   return success();
 }
 
+LogicalResult KernelPrinter::printMultiplyTiles(nvgpu::MmaSyncOp op) {
+  bool isKnown = op.getMmaShapeAsArray() == std::array<int64_t, 3>{16, 8, 16} &&
+                 !op.getTf32EnabledAttr();
+  for (Value operand : {op.getMatrixA(), op.getMatrixB()})
+    isKnown &= cast<VectorType>(operand.getType()).getElementType().isBF16();
+  isKnown &=
+      cast<VectorType>(op.getMatrixC().getType()).getElementType().isF32();
+  if (!isKnown) {
+    auto diagnostic = emitError(op.getLoc())
+                      << "a product of tiles of this shape and type cannot be "
+                         "printed as CUDA";
+    diagnostic.attachNote()
+        << "16 x 16 times 16 x 8 tiles of bf16 are added to f32";
+    return diagnostic;
+  }
+  std::string a = use(op.getMatrixA()), b = use(op.getMatrixB());
+  return define(op.getRes(), formatv("multiply_tiles({0}, {1}, {2})", a, b,
+                                     use(op.getMatrixC()))
+                                 .str());
+}
+
 LogicalResult KernelPrinter::printVectorOperation(Operation *op) {
+  if (auto product = dyn_cast<nvgpu::MmaSyncOp>(op))
+    return printMultiplyTiles(product);
+  if (auto truncate = dyn_cast<arith::TruncFOp>(op)) {
+    Type type = truncate.getType();
+    std::string element = typeText(getElementTypeOrSelf(type));
+    if (truncate.getRoundingmode() || element.empty() ||
+        !getElementTypeOrSelf(truncate.getIn().getType()).isF32())
+      return unsupported(op);
+    return define(
+        truncate.getResult(),
+        formatv("from_floats<{0}>({1})", element, use(truncate.getIn())).str());
+  }
+  // Fragments of two dimensions are only multiplied.
+  auto isFragment = [](Type type) {
+    auto vector = dyn_cast<VectorType>(type);
+    return vector && vector.getRank() > 1;
+  };
+  if (llvm::any_of(op->getOperandTypes(), isFragment) ||
+      llvm::any_of(op->getResultTypes(), isFragment))
+    return unsupported(op);
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
       .Case([&](vector::BroadcastOp op) { return printBroadcast(op); })
       .Case([&](vector::ExtractOp op) { return printExtract(op); })

@@ -58,6 +58,7 @@ enum class Point { Shuffle, WarpBarrier, BlockBarrier, Copies };
 
 /// A bulk copy that goes on while the block does.
 struct Copy {
+  const void *counter;
   void *to;
   const void *from;
   std::size_t bytes;
@@ -71,10 +72,11 @@ struct Scheduler {
   unsigned lane;
   /// A value for each lane of the warp.
   unsigned long long *slots;
-  /// Copies that nobody has waited for; they are made when all threads are at
-  /// Point::Copies, which orders no other accesses.
+  /// Copies that nobody has waited for; those of a counter are made when all
+  /// threads wait for it at Point::Copies, which orders no other accesses.
   Copy copies[64];
   int copyCount = 0;
+  const void *waitedCopies = nullptr;
 
   /// Returns when all threads of the warp, or of the block, are there. Does
   /// not return if that never happens.
@@ -122,6 +124,23 @@ inline T shuffle(T v, int width, int line, F source) {
   return v;
 }
 
+/// What every lane of the warp has: all[lane] is its `mine`.
+template <class T> inline void gather(const T &mine, T (&all)[32], int line) {
+  Scheduler &s = *scheduler;
+  constexpr int words = sizeof(T) / sizeof(unsigned long long);
+  static_assert(words * sizeof(unsigned long long) == sizeof(T));
+  unsigned long long mineWords[words], allWords[32][words];
+  std::memcpy(mineWords, &mine, sizeof mine);
+  for (int i = 0; i < words; ++i) {
+    unsigned long long *slots = s.slots;
+    slots[s.lane] = mineWords[i];
+    s.wait(s, Point::Shuffle, line);
+    for (int lane = 0; lane < 32; ++lane)
+      allWords[lane][i] = slots[lane];
+  }
+  std::memcpy(all, allWords, sizeof all);
+}
+
 /// What bulk copies ask of addresses and sizes.
 inline void check_copy(const void *to, const void *from, std::size_t bytes) {
   if (reinterpret_cast<std::size_t>(to) % 16 ||
@@ -131,7 +150,7 @@ inline void check_copy(const void *to, const void *from, std::size_t bytes) {
 
 /// By all threads; until it is waited for, the memory is all ones.
 __attribute__((no_sanitize("thread"))) inline void
-start_copy(void *to, const void *from, std::size_t bytes) {
+start_copy(const void *counter, void *to, const void *from, std::size_t bytes) {
   check_copy(to, from, bytes);
   Scheduler &s = *scheduler;
   if (s.threadIndex.x != 0 || bytes == 0)
@@ -141,7 +160,7 @@ start_copy(void *to, const void *from, std::size_t bytes) {
   if (s.access)
     s.access(s, from, static_cast<unsigned>(bytes), false);
   __builtin_memset(to, 0xff, bytes);
-  s.copies[s.copyCount++] = {to, from, bytes};
+  s.copies[s.copyCount++] = {counter, to, from, bytes};
 }
 
 } // namespace ladle::emulation

@@ -237,6 +237,39 @@ template <class T> LADLE_INLINE T from_float(float x) {
   return ladle_detail::From<T>::convert(x);
 }
 
+namespace ladle_detail {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+LADLE_INLINE unsigned pair_from_floats(bf16, float a, float b) {
+  unsigned bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(b), "f"(a));
+  return bits;
+}
+LADLE_INLINE unsigned pair_from_floats(half, float a, float b) {
+  unsigned bits;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(b), "f"(a));
+  return bits;
+}
+#else
+template <class T> LADLE_INLINE unsigned pair_from_floats(T, float a, float b) {
+  return from_float<T>(a).bits | static_cast<unsigned>(from_float<T>(b).bits)
+                                     << 16;
+}
+#endif
+} // namespace ladle_detail
+
+/// from_floats<bf16>(v): two elements at once.
+template <class T, int N>
+LADLE_INLINE Vec<T, N> from_floats(const Vec<float, N> &v) {
+  Vec<T, N> result;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    const unsigned pair = ladle_detail::pair_from_floats(T{}, v[i], v[i + 1]);
+    result[i].bits = static_cast<unsigned short>(pair);
+    result[i + 1].bits = static_cast<unsigned short>(pair >> 16);
+  }
+  return result;
+}
+
 //===----------------------------------------------------------------------===//
 // Within a warp and a block
 //===----------------------------------------------------------------------===//
@@ -301,13 +334,67 @@ LADLE_INLINE void block_barrier() { __syncthreads(); }
 #endif
 
 //===----------------------------------------------------------------------===//
+// Tiles of matrices
+//===----------------------------------------------------------------------===//
+
+/// c + a·b, by a warp. Thread 4 g + t has of
+///  - a, 16 × 16: rows g and g + 8 (inner) at columns 2 t, 2 t + 1, and the
+///    same at columns 8 further on;
+///  - b, 16 × 8: column g at rows 2 t, 2 t + 1, 2 t + 8, 2 t + 9;
+///  - c, 16 × 8: rows g and g + 8 at columns 2 t, 2 t + 1.
+#ifdef LADLE_EMULATION
+// The stack of a thread is small: one frame for all products.
+__attribute__((noinline)) static Vec<float, 4>
+multiply_tiles(const Vec<bf16, 8> &a, const Vec<bf16, 4> &b, Vec<float, 4> c,
+               int line = __builtin_LINE()) {
+  struct Fragments {
+    Vec<bf16, 8> a;
+    Vec<bf16, 4> b;
+    char padding[8];
+  } mine{a, b, {}}, all[32];
+  ladle::emulation::gather(mine, all, line);
+  const int lane = ladle::emulation::scheduler->lane;
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    double sum = c[i];
+    for (int k = 0; k < 16; ++k)
+      sum += to_float(all[row % 8 * 4 + k % 8 / 2]
+                          .a[k / 8 * 4 + row / 8 * 2 + k % 2]) *
+             to_float(all[column * 4 + k % 8 / 2].b[k / 8 * 2 + k % 2]);
+    c[i] = static_cast<float>(sum);
+  }
+  return c;
+}
+#else
+namespace ladle_detail {
+template <int N>
+LADLE_INLINE unsigned pair_of(const Vec<bf16, N> &v, int i) {
+  return v[2 * i].bits | static_cast<unsigned>(v[2 * i + 1].bits) << 16;
+}
+} // namespace ladle_detail
+
+LADLE_INLINE Vec<float, 4> multiply_tiles(const Vec<bf16, 8> &a,
+                                          const Vec<bf16, 4> &b,
+                                          Vec<float, 4> c) {
+  using ladle_detail::pair_of;
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(pair_of(a, 0)), "r"(pair_of(a, 1)), "r"(pair_of(a, 2)),
+        "r"(pair_of(a, 3)), "r"(pair_of(b, 0)), "r"(pair_of(b, 1)));
+  return c;
+}
+#endif
+
+//===----------------------------------------------------------------------===//
 // Copies to shared memory that go on while the block does
 //===----------------------------------------------------------------------===//
 
-// A block counts its copies with one word of shared memory. All threads call
-// these alike; addresses and sizes are multiples of 16 bytes. On Hopper and
-// later one thread starts a bulk copy; before that, and where pieces are small,
-// every thread copies a part.
+// Copies that are waited for together are counted with a word of shared memory.
+// All threads call these alike; addresses and sizes are multiples of 16 bytes.
+// On Hopper and later one thread starts a bulk copy, of a warp that the caller
+// chooses; before that, and where pieces are small, every thread copies a part.
 
 #ifdef LADLE_EMULATION
 inline void copy_init(long long *copies) {
@@ -315,13 +402,23 @@ inline void copy_init(long long *copies) {
     *copies = 0;
 }
 
-template <class T>
+template <int Warp = 0, class T>
 inline void copy(long long *copies, T *to, const T *from, int count) {
-  ladle::emulation::start_copy(to, from, count * sizeof(T));
+  ladle::emulation::start_copy(copies, to, from, count * sizeof(T));
 }
-template <class T>
+template <int Warp = 0, class T>
 inline void copy_streaming(long long *copies, T *to, const T *from, int count) {
   copy(copies, to, from, count);
+}
+template <class T>
+inline void copy_back(T *to, const T *from, int count,
+                      int line = __builtin_LINE()) {
+  ladle::emulation::check_copy(to, from, count * sizeof(T));
+  __syncthreads(line);
+  constexpr int part = 16 / sizeof(T);
+  for (int i = threadIdx.x * part; i < count; i += blockDim.x * part)
+    for (int e = 0; e < part; ++e)
+      to[i + e] = from[i + e];
 }
 
 template <class T>
@@ -336,6 +433,7 @@ inline void copy_rows(T *to, const T *from, int count, int stride, int each) {
 
 inline void copy_wait(long long *copies, int line = __builtin_LINE()) {
   auto &s = *ladle::emulation::scheduler;
+  s.waitedCopies = copies;
   s.wait(s, ladle::emulation::Point::Copies, line);
 }
 inline void copy_rows_wait(int line = __builtin_LINE()) { __syncthreads(line); }
@@ -363,15 +461,24 @@ LADLE_INLINE void count_copy(long long *copies, unsigned bytes) {
                : "r"(shared_address(copies)), "r"(bytes)
                : "memory");
 }
+
+LADLE_INLINE unsigned long long evict_first() {
+  unsigned long long policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;"
+               : "=l"(policy));
+  return policy;
+}
 #endif
 } // namespace ladle_detail
 
 LADLE_INLINE void copy_init(long long *copies) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  // A thread of each warp says that it has started its copies.
   if (threadIdx.x == 0) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;"
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
                  :
-                 : "r"(ladle_detail::shared_address(copies))
+                 : "r"(ladle_detail::shared_address(copies)),
+                   "r"(blockDim.x / 32)
                  : "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
@@ -388,10 +495,10 @@ LADLE_INLINE void copy_rows(T *to, const T *from, int count, int stride,
 }
 
 /// `count` elements.
-template <class T>
+template <int Warp = 0, class T>
 LADLE_INLINE void copy(long long *copies, T *to, const T *from, int count) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (threadIdx.x == 0 && count > 0) {
+  if (threadIdx.x == 32 * Warp && count > 0) {
     const unsigned bytes = count * sizeof(T);
     ladle_detail::count_copy(copies, bytes);
     asm volatile(
@@ -410,16 +517,14 @@ LADLE_INLINE void copy(long long *copies, T *to, const T *from, int count) {
 
 /// The same for what is read once: the L2 cache drops it first, and keeps what
 /// the next kernels read.
-template <class T>
+template <int Warp = 0, class T>
 LADLE_INLINE void copy_streaming(long long *copies, T *to, const T *from,
                                  int count) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (threadIdx.x == 0 && count > 0) {
+  if (threadIdx.x == 32 * Warp && count > 0) {
     const unsigned bytes = count * sizeof(T);
-    unsigned long long policy;
+    const unsigned long long policy = ladle_detail::evict_first();
     ladle_detail::count_copy(copies, bytes);
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;"
-                 : "=l"(policy));
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
         ".L2::cache_hint [%0], [%1], %2, [%3], %4;"
@@ -440,11 +545,40 @@ LADLE_INLINE void copy_rows_wait() {
   __syncthreads();
 }
 
+/// `count` elements that threads have put into shared memory, back to global
+/// memory. They are not written again.
+template <class T>
+LADLE_INLINE void copy_back(T *to, const T *from, int count) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint "
+                 "[%0], [%1], %2, %3;"
+                 :
+                 : "l"(__cvta_generic_to_global(to)),
+                   "r"(ladle_detail::shared_address(from)),
+                   "r"(static_cast<unsigned>(count * sizeof(T))),
+                   "l"(ladle_detail::evict_first())
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    // Shared memory is there as long as the block.
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  }
+#else
+  __syncthreads();
+  constexpr int part = 16 / sizeof(T);
+  for (int i = threadIdx.x * part; i < count; i += blockDim.x * part)
+    __stcs(reinterpret_cast<uint4 *>(to + i),
+           *reinterpret_cast<const uint4 *>(from + i));
+#endif
+}
+
 /// All copies that were counted are there, for all threads. Once a block.
 LADLE_INLINE void copy_wait(long long *copies) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const unsigned address = ladle_detail::shared_address(copies);
-  if (threadIdx.x == 0)
+  if (threadIdx.x % 32 == 0)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
                  :
                  : "r"(address)

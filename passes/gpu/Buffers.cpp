@@ -130,7 +130,8 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
   Value buffer = op.getBuffer();
   BufferType type = op.getBuffer().getType();
   FieldAttr keyField = type.getField(op.getKey());
-  Place place = keyPlace(keySize);
+  // Groups as small as those of tiles would have too much of a vector.
+  Place place = multipliesReads ? *warpPlace(keySize) : keyPlace(keySize);
   Components weights =
       weightsOf(buffer, op.getDecay(), {op.getKeyScale(), op.getValueScale()});
   Value vectors = vectorDecaysOf(buffer, op.getDecay());
@@ -141,21 +142,43 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
     FailureOr<Components> all = get(query, place);
     if (failed(all))
       return failure();
-    counts.push_back(static_cast<int64_t>(all->size()) / chunks);
+    int64_t each = place.chunks;
+    counts.push_back(static_cast<int64_t>(all->size()) / each);
     for (int64_t r = 0; r < counts.back(); ++r)
-      queries.emplace_back(ArrayRef(*all).slice(r * chunks, chunks));
+      queries.emplace_back(ArrayRef(*all).slice(r * each, each));
   }
   int64_t ranks = componentCount(keyField);
   int64_t columns = static_cast<int64_t>(queries.size()) * ranks;
   Value scratch = shared({type.getCapacity(), columns}, "entry_dots");
+  auto sumValues = [&] {
+    barrier();
+    Components sums = sumWeightedValues(buffer, {{op.getValue(), ranks}},
+                                        scratch, queries.size());
+    ArrayRef<Value> rest = sums;
+    for (auto [result, count] : llvm::zip(op.getResults(), counts)) {
+      remember(result, rowPlace(), Components(rest.take_front(count)));
+      rest = rest.drop_front(count);
+    }
+    return success();
+  };
+  if (multipliesReads && !vectors && isStaged(keyField) &&
+      keyField.getElementType().isBF16()) {
+    if (failed(multiplyEntries(op, scratch, weights)))
+      return failure();
+    return sumValues();
+  }
   // Every group takes one entry a turn; all take part in every turn.
-  int64_t groups = schedule.threads / lanes;
+  int64_t groups = schedule.threads / place.lanes;
   auto loop =
       scf::ForOp::create(b, constantIndex(0), length, constantIndex(groups));
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
-    Value position = arith::AddIOp::create(b, loop.getInductionVar(), group);
+    Value mine = place.lanes == lanes
+                     ? group
+                     : Value(arith::DivUIOp::create(
+                           b, thread, constantIndex(place.lanes)));
+    Value position = arith::AddIOp::create(b, loop.getInductionVar(), mine);
     Value valid =
         arith::CmpIOp::create(b, arith::CmpIPredicate::slt, position, length);
     Value clamped = arith::MinSIOp::create(b, position, lastEntry());
@@ -167,14 +190,14 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
              llvm::zip(key, loadVector(vectors, {clamped}, place)))
           part = arith::MulFOp::create(b, part, decay);
       for (const Components &query : queries)
-        dots.push_back(sumOverGroup(dotChunks(key, query)));
+        dots.push_back(sumOverLanes(dotChunks(key, query), place.lanes));
     }
     if (!weights.empty()) {
       Value weight = numberAt(weights, clamped);
       for (Value &dot : dots)
         dot = arith::MulFOp::create(b, dot, weight);
     }
-    guarded(both(valid, isBelow(lane, 1)), [&] {
+    guarded(both(valid, isBelow(laneOf(place), 1)), [&] {
       for (auto [i, dot] : llvm::enumerate(dots)) {
         int64_t r = i / queries.size(), q = i % queries.size();
         memref::StoreOp::create(
@@ -183,13 +206,5 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
       }
     });
   }
-  barrier();
-  Components sums = sumWeightedValues(buffer, {{op.getValue(), ranks}}, scratch,
-                                      queries.size());
-  ArrayRef<Value> rest = sums;
-  for (auto [result, count] : llvm::zip(op.getResults(), counts)) {
-    remember(result, rowPlace(), Components(rest.take_front(count)));
-    rest = rest.drop_front(count);
-  }
-  return success();
+  return sumValues();
 }

@@ -54,6 +54,12 @@ GpuKernel::emitFold(FoldBufferOp op, const Sheet &sheet, int64_t first) {
   FailureOr<Components> state = stateRows(op.getState(), sheet, first);
   if (failed(state))
     return failure();
+  if (sheet.place.start) {
+    Components sums = multiplyFold(op, sheet);
+    for (auto [part, sum] : llvm::zip(*state, sums))
+      part = arith::AddFOp::create(b, part, sum);
+    return state;
+  }
   Value buffer = op.getBuffer();
   const Place &place = sheet.place;
   // Without room for them, values are weighed where they are used.

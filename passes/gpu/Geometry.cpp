@@ -78,10 +78,13 @@ void GpuKernel::findSameValues() {
   for (auto [mine, other] :
        llvm::zip(fold.getBody().getArguments(), step.getBody().getArguments()))
     sameValues[mine] = other;
+  // Entries and states are read before anything is stored.
   auto isPure = [](Operation &op) {
+    if (isa<LoadStateOp, ReadOp, ReadBufferOp, TransportOp>(op))
+      return true;
     return op.getNumResults() == 1 && op.getNumRegions() == 0 &&
            isa<RankedTensorType>(op.getResult(0).getType()) &&
-           isMemoryEffectFree(&op) && !isa<ReadOp>(op);
+           isMemoryEffectFree(&op);
   };
   llvm::StringMap<SmallVector<Operation *>> known;
   for (Operation &op : step.getBody().front())
@@ -101,7 +104,9 @@ void GpuKernel::findSameValues() {
               other->getDiscardableAttrDictionary() &&
           llvm::equal(llvm::map_range(op.getOperands(), same),
                       other->getOperands())) {
-        sameValues[op.getResult(0)] = other->getResult(0);
+        for (auto [result, same] :
+             llvm::zip(op.getResults(), other->getResults()))
+          sameValues[result] = same;
         break;
       }
   }
@@ -215,7 +220,7 @@ int64_t GpuKernel::sharedBytes(int64_t rows) {
 LogicalResult GpuKernel::chooseShared(int64_t rows) {
   stagesEntries = stagesWeights = true;
   stagesEntries = sharedBytes(rows) <= kSharedBytes;
-  stagesWeights = sharedBytes(rows) <= kSharedBytes;
+  stagesWeights = !multipliesFolds && sharedBytes(rows) <= kSharedBytes;
   int64_t bytes = sharedBytes(rows);
   if (bytes <= kMostSharedBytes)
     return success();
@@ -244,13 +249,17 @@ LogicalResult GpuKernel::chooseGeometry() {
         ranks = std::max(ranks, componentCount(write.getKey().getType()));
     });
   lanes = 1;
+  multipliesReads = mayMultiplyReads();
+  multipliesFolds = mayMultiplyFolds();
   auto mayDouble = [&] { return keySize % (width * lanes * 2) == 0; };
+  int64_t fewest = multipliesReads ? 4 : 8;
   while (mayDouble() &&
-         (lanes < 8 || (lanes < 32 && keySize / lanes * ranks > kKeyRegisters)))
+         (lanes < fewest || (!multipliesReads && lanes < 32 &&
+                             keySize / lanes * ranks > kKeyRegisters)))
     lanes *= 2;
   chunks = keySize / (width * lanes);
-  hasWarpValues =
-      lanes < 32 && warpPlace(keySize) && costOfKeyValues() >= kDearKeyValues;
+  hasWarpValues = multipliesReads || (lanes < 32 && warpPlace(keySize) &&
+                                      costOfKeyValues() >= kDearKeyValues);
   int64_t perRow = width * chunks;
 
   int64_t rows = valueSize;
@@ -262,7 +271,9 @@ LogicalResult GpuKernel::chooseGeometry() {
     // Few rows of a batch are spread over all of a GPU.
     auto isLarge = [&] {
       int64_t blocks = schedule.batch * heads * (valueSize / rows);
-      return rows * keySize * stateBits / 8 > kTileBytes ||
+      // Where tensor cores read, less is left to hide behind other blocks.
+      int64_t most = multipliesReads ? kTileBytes / 2 : kTileBytes;
+      return rows * keySize * stateBits / 8 > most ||
              (schedule.batch && blocks < kFewBlocks);
     };
     while (!ownsAllRows && rows % 2 == 0 && rows > 16 && isLarge())
@@ -306,8 +317,14 @@ LogicalResult GpuKernel::chooseGeometry() {
   tiles = valueSize / rows;
   rowsPerThread = llvm::PowerOf2Ceil(llvm::divideCeil(rows, threads / lanes));
 
+  // A warp has whole tiles of rows.
+  multipliesFolds &= rowsPerThread * (32 / lanes) % 16 == 0;
   if (failed(chooseShared(rows)))
     return failure();
+  if (multipliesFolds && !stagesEntries) {
+    multipliesFolds = false;
+    return chooseShared(rows);
+  }
   copiesInBulk = headGroup == 1;
   return success();
 }

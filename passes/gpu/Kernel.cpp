@@ -73,8 +73,10 @@ void GpuKernel::createFunction() {
   }
   for (size_t i = 0; i < step.getOutputTypes().size(); ++i)
     outputs.push_back(entry.getArgument(next++));
-  if (copiesInBulk)
+  if (copiesInBulk) {
     copies = shared({1}, "copies", b.getI64Type());
+    entryCopies = shared({1}, "entry_copies", b.getI64Type());
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -273,6 +275,12 @@ LogicalResult GpuKernel::emitKeyValues() {
         llvm::for_each(transport.getQueries(), want);
     });
   }
+  if (multipliesReads) {
+    if (failed(putQueries(roots.getArrayRef())))
+      return failure();
+    barrier();
+    return success();
+  }
   if (hasWarpValues)
     return handToGroups(roots.getArrayRef());
   for (Value root : roots)
@@ -281,8 +289,56 @@ LogicalResult GpuKernel::emitKeyValues() {
   return success();
 }
 
+/// Numbers that neither entries nor states are needed for: what takes long is
+/// over when these arrive.
+LogicalResult GpuKernel::emitNumbers() {
+  for (StepOp form : forms()) {
+    DenseSet<Value> late;
+    for (Operation &op : form.getBody().front()) {
+      auto isLate = [&](Value value) { return late.contains(value); };
+      if (isa<ReadOp, ReadBufferOp, TransportOp, DecayProductOp>(op) ||
+          llvm::any_of(op.getOperands(), isLate)) {
+        late.insert(op.result_begin(), op.result_end());
+        continue;
+      }
+      for (Value result : op.getResults())
+        if (auto type = dyn_cast<RankedTensorType>(result.getType());
+            type && type.getRank() == 1 && failed(get(result, Place())))
+          return failure();
+    }
+  }
+  return success();
+}
+
+/// What both forms read of entries, or of a state as it was loaded: once, and
+/// of entries before the states have arrived.
+LogicalResult GpuKernel::emitSharedReads(bool ofStates) {
+  for (Operation &op : step.getBody().front()) {
+    bool wanted =
+        ofStates ? isa<ReadOp>(op) : isa<ReadBufferOp, TransportOp>(op);
+    if (!wanted || llvm::any_of(op.getOperands(), [&](Value operand) {
+          return dependsOnRows(operand);
+        }))
+      continue;
+    if (auto read = dyn_cast<ReadOp>(op);
+        read && !isa_and_present<LoadStateOp>(read.getState().getDefiningOp()))
+      continue;
+    bool isShared = !fold;
+    for (auto [other, mine] : sameValues)
+      isShared |= mine == op.getResult(0);
+    if (!isShared)
+      continue;
+    Place place = isa<TransportOp>(op) && !dependsOnRows(op.getResult(0))
+                      ? keyPlace(keySize)
+                      : rowPlace();
+    if (failed(get(op.getResult(0), place)))
+      return failure();
+  }
+  return success();
+}
+
 /// What all forms need: copies are started, then loads, then whatever does not
-/// wait for copies.
+/// wait for copies; then what entries give, then what states do.
 LogicalResult GpuKernel::emitPrologue() {
   stageEntries();
   endOfEntryNumbers = anchor();
@@ -290,19 +346,27 @@ LogicalResult GpuKernel::emitPrologue() {
     return failure();
   for (StepOp form : forms())
     emitWeights(form, /*vectors=*/false);
-  waitForCopies();
+  if (failed(emitNumbers()))
+    return failure();
+  waitForEntries();
   for (StepOp form : forms())
     emitWeights(form, /*vectors=*/true);
-  return success();
+  if (failed(emitSharedReads(/*ofStates=*/false)))
+    return failure();
+  waitForStates();
+  return emitSharedReads(/*ofStates=*/true);
 }
 
 LogicalResult GpuKernel::emitForm(StepOp form) {
   // Branches see what came before them, not each other.
   auto before = values;
+  auto queriesBefore = writtenQueries;
   states.clear();
   weightedValues.clear();
+  wholeValues.clear();
   LogicalResult result = emitSinks(form);
   values = std::move(before);
+  writtenQueries = std::move(queriesBefore);
   return result;
 }
 

@@ -48,6 +48,8 @@ struct GpuSchedule {
 struct Place {
   bool isRow = false;
   int64_t size = 1, lanes = 1, width = 1, chunks = 1;
+  /// Where the only chunk starts, if a loop goes over them.
+  mlir::Value start = {};
 
   using Key = std::tuple<bool, int64_t, int64_t, int64_t>;
   Key key() const { return {isRow, size, lanes, width}; }
@@ -94,6 +96,8 @@ private:
   mlir::Value emitCursor();
   mlir::LogicalResult emitPrologue();
   mlir::LogicalResult emitKeyValues();
+  mlir::LogicalResult emitNumbers();
+  mlir::LogicalResult emitSharedReads(bool ofStates);
   mlir::LogicalResult handToGroups(llvm::ArrayRef<mlir::Value> roots);
   mlir::LogicalResult emitForm(StepOp form);
   mlir::LogicalResult emitRow();
@@ -109,12 +113,15 @@ private:
   void stageEntries();
   void stageField(mlir::Value buffer, size_t index);
   bool isStaged(FieldAttr field) const;
-  mlir::memref::DmaStartOp
-  startCopy(mlir::Value from, llvm::ArrayRef<mlir::Value> at, mlir::Value to,
-            mlir::Value toRow, mlir::Value count, int64_t stride, int64_t each);
+  mlir::memref::DmaStartOp startCopy(mlir::Value from,
+                                     llvm::ArrayRef<mlir::Value> at,
+                                     mlir::Value to, mlir::Value toRow,
+                                     mlir::Value count, mlir::Value counter,
+                                     int64_t stride, int64_t each);
   void copyByThreads(mlir::Value count, int64_t each,
                      llvm::function_ref<void(mlir::Value, mlir::Value)> copy);
-  void waitForCopies();
+  void waitForEntries();
+  void waitForStates();
 
   //===--- Values.cpp: token values ---------------------------------------===//
   mlir::FailureOr<Components> get(mlir::Value value, const Place &place);
@@ -144,6 +151,8 @@ private:
 
   //===--- Places.cpp: threads, memory, arithmetic ------------------------===//
   Place keyPlace(int64_t size) const;
+  /// Which of a place's lanes a thread is.
+  mlir::Value laneOf(const Place &place);
   std::optional<Place> warpPlace(int64_t size) const;
   /// Where values of tokens are computed.
   Place valuePlace(int64_t size) const;
@@ -185,6 +194,8 @@ private:
     mlir::Value first;
     mlir::Value offset; ///< rows that are behind; null for none
     int64_t step = 1, rows = 1, atOnce = 1;
+    /// What operations of the rows have of them, if chunks are gone through.
+    llvm::DenseMap<mlir::Operation *, Components> prepared{};
   };
   /// For reads: a row a group. For stores: a row a warp, if one divides so.
   Sheet readSheet();
@@ -197,6 +208,7 @@ private:
   mlir::LogicalResult prepareRows(mlir::Value state, const Place &place);
   mlir::LogicalResult emitReads(ReadOp wanted);
   mlir::LogicalResult emitStore(StoreStateOp op);
+  mlir::Value rowInWarp(const Sheet &sheet, int64_t i);
   mlir::LogicalResult storeRows(StoreStateOp op, const Sheet &sheet,
                                 int64_t first);
   mlir::Value rowOf(const Sheet &sheet, int64_t i);
@@ -207,6 +219,32 @@ private:
   mlir::Value clampedRow(mlir::Value local);
   mlir::Value dotChunks(llvm::ArrayRef<mlir::Value> lhs,
                         llvm::ArrayRef<mlir::Value> rhs);
+
+  //===--- Tiles.cpp: products of tiles by tensor cores -------------------===//
+  bool mayMultiplyReads();
+  bool mayMultiplyFold(FoldBufferOp op);
+  bool mayMultiplyFolds();
+  mlir::Value multiplyTiles(mlir::Value a, mlir::Value b, mlir::Value c);
+  Components partsOf(mlir::Value value, int64_t count);
+  mlir::LogicalResult putQueries(llvm::ArrayRef<mlir::Value> queries);
+  mlir::FailureOr<Components>
+  multiplyQueries(llvm::ArrayRef<int64_t> queries, int64_t tileCount,
+                  llvm::function_ref<mlir::Value(int64_t, mlir::Value)> load);
+  mlir::FailureOr<llvm::SmallVector<int64_t>>
+  queriesOf(llvm::ArrayRef<mlir::Value> values);
+  mlir::LogicalResult multiplyReads(llvm::ArrayRef<ReadOp> reads);
+  mlir::LogicalResult multiplyEntries(ReadBufferOp op, mlir::Value scratch,
+                                      llvm::ArrayRef<mlir::Value> weights);
+  Sheet tileSheet();
+  mlir::LogicalResult putRowOperands(mlir::Value state);
+  mlir::LogicalResult prepareTile(mlir::Value state, Sheet &sheet);
+  mlir::LogicalResult storeTiles(StoreStateOp op);
+  bool storesInPlace(StoreStateOp op);
+  mlir::LogicalResult emitTileRows(StoreStateOp op, const Sheet &sheet);
+  Components weightedTiles(FoldBufferOp op, const Sheet &sheet);
+  Components multiplyFold(FoldBufferOp op, const Sheet &sheet);
+  mlir::Value entryOfTile(int64_t tile, int64_t i);
+  int64_t partCount(mlir::Type type) const;
 
   //===--- Buffers.cpp: entries -------------------------------------------===//
   int64_t capacity();
@@ -282,6 +320,9 @@ private:
   /// Vectors over dk are computed by the lanes of a warp, once in every warp,
   /// and then handed to the groups.
   bool hasWarpValues = false;
+  /// Tensor cores multiply: rows that are read with vectors, entries that are
+  /// added to rows.
+  bool multipliesReads = false, multipliesFolds = false;
   bool ownsAllRows = false, copiesInBulk = true;
   bool stagesEntries = true, stagesWeights = true;
   llvm::DenseSet<mlir::Value> rowValues;
@@ -297,7 +338,10 @@ private:
   llvm::SmallVector<mlir::Value> outputs;
 
   // What is in shared memory.
-  mlir::Value copies; ///< what copies are counted with
+  /// What copies are counted with: of states, and of entries, which arrive
+  /// first.
+  mlir::Value copies, entryCopies;
+  int64_t copyCount = 0;
   llvm::SmallVector<std::function<void()>> lateCopies;
   llvm::DenseMap<unsigned, mlir::Value> stagedStates;
   std::map<std::pair<unsigned, std::string>, mlir::Value> stagedFields;
@@ -318,6 +362,13 @@ private:
   std::map<std::pair<unsigned, std::string>, Decays> decays;
   llvm::DenseMap<mlir::Value, Components> states;
   llvm::DenseMap<mlir::Operation *, mlir::Value> weightedValues;
+  /// Queries as parts that tensor cores take, [3 queries + 1, dk + padding],
+  /// the last row zero, and the first of a value's queries.
+  mlir::Value queryParts;
+  llvm::MapVector<mlir::Value, int64_t> queryNumbers;
+  llvm::DenseSet<mlir::Value> writtenQueries;
+  /// Vectors over dk in shared memory, [components, dk].
+  llvm::DenseMap<mlir::Value, mlir::Value> wholeValues;
   /// Bytes that views are aligned to, by the kernel's argument.
   std::map<unsigned, int64_t> alignments;
   llvm::DenseMap<int64_t, mlir::Value> constants;

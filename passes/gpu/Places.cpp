@@ -57,12 +57,22 @@ bool GpuKernel::isPartial(const Place &place, int64_t c) const {
   return (c + 1) * place.lanes * place.width > place.size;
 }
 
+Value GpuKernel::laneOf(const Place &place) {
+  if (place.lanes == 32)
+    return warpLane;
+  if (place.lanes == lanes)
+    return lane;
+  return arith::RemUIOp::create(b, thread, constantIndex(place.lanes));
+}
+
 Value GpuKernel::chunkStart(const Place &place, int64_t c) {
-  Value mine = place.lanes == 32 ? warpLane : lane;
+  Value mine = laneOf(place);
   Value first =
       place.width == 1
           ? mine
           : Value(arith::MulIOp::create(b, mine, constantIndex(place.width)));
+  if (place.start)
+    return arith::AddIOp::create(b, place.start, first);
   first = add(first, c * place.lanes * place.width);
   if (!isPartial(place, c))
     return first;

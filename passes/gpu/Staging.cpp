@@ -33,16 +33,21 @@ bool GpuKernel::isStaged(FieldAttr field) const {
 /// stride, of `each` elements that lie so far apart.
 memref::DmaStartOp GpuKernel::startCopy(Value from, ArrayRef<Value> at,
                                         Value to, Value toRow, Value count,
-                                        int64_t stride, int64_t each) {
+                                        Value counter, int64_t stride,
+                                        int64_t each) {
   Value zero = constantIndex(0);
   Value farther, few;
   if (stride != each) {
     farther = constantIndex(stride);
     few = constantIndex(each);
   }
-  return memref::DmaStartOp::create(b, from, at, to, ValueRange{toRow, zero},
-                                    count, copies, ValueRange{zero}, farther,
-                                    few);
+  auto copy = memref::DmaStartOp::create(
+      b, from, at, to, ValueRange{toRow, zero}, count, counter,
+      ValueRange{zero}, farther, few);
+  // Threads that start copies take turns: one needs a while for each.
+  if (int64_t warp = copyCount++ % (schedule.threads / 32))
+    copy->setAttr("ladle.warp", b.getI32IntegerAttr(warp));
+  return copy;
 }
 
 /// Calls `copy` for every element of `count` rows of `each`, with the row and
@@ -73,8 +78,9 @@ void GpuKernel::stageStates() {
                (step.getArgumentName(argument) + "_tile").str(), element);
     int64_t size = schedule.tileRows * keySize;
     if (copiesInBulk && size * bytesOf(element) % kCopyBytes == 0) {
-      auto copy = startCopy(pool, {readSlot, head, tileStart, constantIndex(0)},
-                            tile, constantIndex(0), constantIndex(size), 0, 0);
+      auto copy =
+          startCopy(pool, {readSlot, head, tileStart, constantIndex(0)}, tile,
+                    constantIndex(0), constantIndex(size), copies, 0, 0);
       // A state is read once a step.
       copy->setAttr("nontemporal", b.getUnitAttr());
       continue;
@@ -129,7 +135,7 @@ void GpuKernel::stageField(Value buffer, size_t index) {
           arith::MulIOp::create(b, entries, constantIndex(each * ranks));
       Value target = arith::MulIOp::create(b, row, constantIndex(ranks));
       startCopy(from, indices(entry, zero, first), to, target, count,
-                isTiled ? size : 0, isTiled ? each : 0);
+                entryCopies, isTiled ? size : 0, isTiled ? each : 0);
     };
     copy(base, zero, before);
     copy(zero, before, after);
@@ -203,13 +209,23 @@ void GpuKernel::stageEntries() {
     stageField(step.getBody().getArgument(argument), index);
 }
 
-void GpuKernel::waitForCopies() {
+static void waitFor(ImplicitLocOpBuilder &b, Value counter, Value zero) {
+  if (!counter.use_empty())
+    memref::DmaWaitOp::create(b, counter, ValueRange{zero}, zero);
+}
+
+/// Waits for entries, and for what threads copy themselves.
+void GpuKernel::waitForEntries() {
   for (const std::function<void()> &copy : lateCopies)
     copy();
   if (!lateCopies.empty())
     barrier();
   lateCopies.clear();
+  if (entryCopies)
+    waitFor(b, entryCopies, constantIndex(0));
+}
+
+void GpuKernel::waitForStates() {
   if (copies)
-    memref::DmaWaitOp::create(b, copies, ValueRange{constantIndex(0)},
-                              constantIndex(0));
+    waitFor(b, copies, constantIndex(0));
 }

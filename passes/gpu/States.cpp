@@ -95,11 +95,15 @@ GpuKernel::emitRows(Value state, const Sheet &sheet, int64_t first) {
   FailureOr<Components> keys = get(write.getKey(), place);
   if (failed(written) || failed(keys))
     return failure();
+  auto prepared = sheet.prepared.find(op);
   for (auto [r, value] : llvm::enumerate(*written)) {
     ArrayRef<Value> key = ArrayRef(*keys).slice(
         static_cast<int64_t>(r) * place.chunks, place.chunks);
     for (int64_t i = 0; i < sheet.atOnce; ++i) {
-      Value mine = splat(valueOfRow(value, sheet, first + i), place.width);
+      Value ofRow = prepared == sheet.prepared.end()
+                        ? valueOfRow(value, sheet, first + i)
+                        : prepared->second[r * sheet.atOnce + i];
+      Value mine = splat(ofRow, place.width);
       for (int64_t c = 0; c < place.chunks; ++c) {
         Value &part = result[i * place.chunks + c];
         part = vector::FMAOp::create(b, key[c], mine, part);
@@ -107,6 +111,19 @@ GpuKernel::emitRows(Value state, const Sheet &sheet, int64_t first) {
     }
   }
   return result;
+}
+
+/// The i-th row of a thread, counted from the first of its warp.
+Value GpuKernel::rowInWarp(const Sheet &sheet, int64_t i) {
+  Value at = constantIndex(i * sheet.step);
+  if (sheet.offset)
+    at = add(arith::MulIOp::create(b, sheet.offset, constantIndex(sheet.step)),
+             i * sheet.step);
+  if (sheet.first == warpRow)
+    return at;
+  return arith::AddIOp::create(
+      b, at,
+      arith::DivUIOp::create(b, warpLane, constantIndex(sheet.place.lanes)));
 }
 
 /// What the owner of the i-th row has: lane k of group g owns row k·groups + g
@@ -121,6 +138,7 @@ Value GpuKernel::valueOfRow(Value value, const Sheet &sheet, int64_t i) {
     at = add(sheet.offset, i);
   int64_t among = lanes;
   if (!isGroup) {
+    at = rowInWarp(sheet, i);
     Value ofGroup = arith::RemUIOp::create(b, at, constantIndex(inWarp));
     Value ofLane = arith::DivUIOp::create(b, at, constantIndex(inWarp));
     at = arith::AddIOp::create(
@@ -166,6 +184,8 @@ LogicalResult GpuKernel::emitReads(ReadOp wanted) {
     if (!values.count(key))
       reads.push_back(read);
   }
+  if (multipliesReads)
+    return multiplyReads(reads);
   SmallVector<int64_t> counts;
   for (ReadOp read : reads) {
     FailureOr<Components> query = get(read.getQuery(), place);
@@ -204,6 +224,14 @@ LogicalResult GpuKernel::storeRows(StoreStateOp op, const Sheet &sheet,
   FailureOr<Components> rows = stateRows(op.getState(), sheet, first);
   if (failed(rows))
     return failure();
+  if (storesInPlace(op)) {
+    Value tile = stagedStates[cast<BlockArgument>(op.getPool()).getArgNumber()];
+    for (int64_t i = 0; i < sheet.atOnce; ++i)
+      vector::StoreOp::create(
+          b, convertTo((*rows)[i], element), tile,
+          ValueRange{rowOf(sheet, first + i), chunkStart(place, 0)});
+    return success();
+  }
   for (int64_t i = 0; i < sheet.atOnce; ++i) {
     Value local = rowOf(sheet, first + i), inside;
     // Threads without a row of their own have repeated the last one.
@@ -223,6 +251,8 @@ LogicalResult GpuKernel::storeRows(StoreStateOp op, const Sheet &sheet,
 }
 
 LogicalResult GpuKernel::emitStore(StoreStateOp op) {
+  if (multipliesFolds)
+    return storeTiles(op);
   Sheet sheet = storeSheet();
   if (sheet.atOnce == sheet.rows)
     return storeRows(op, sheet, 0);

@@ -30,6 +30,14 @@ FailureOr<GpuKernel::Components> GpuKernel::get(Value value,
     value = same->second;
   bool isNumber = cast<RankedTensorType>(value.getType()).getRank() == 1;
   Place place = isNumber ? Place() : wanted;
+  if (place.start) {
+    Value memory = wholeValues.at(value);
+    Components result;
+    for (int64_t i = 0;
+         i < componentCount(cast<RankedTensorType>(value.getType())); ++i)
+      llvm::append_range(result, loadVector(memory, {constantIndex(i)}, place));
+    return result;
+  }
   ValueKey key{value.getAsOpaquePointer(), place.key()};
   if (auto found = values.find(key); found != values.end())
     return found->second;

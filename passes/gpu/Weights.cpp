@@ -20,7 +20,7 @@ using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kWarp = 32;
-static constexpr int64_t kDecaysAtOnce = 8;
+static constexpr int64_t kDecaysAtOnce = 16;
 
 GpuKernel::Components GpuKernel::numbersOf(Value buffer, StringRef name) {
   unsigned argument = cast<BlockArgument>(buffer).getArgNumber();

@@ -222,9 +222,13 @@ bool BlockRunner::passBlock() {
     return false;
   }
   if (one->point == Point::Copies) {
-    for (int i = 0; i < copyCount; ++i)
-      std::memcpy(copies[i].to, copies[i].from, copies[i].bytes);
-    copyCount = 0;
+    ladle::emulation::Copy *end =
+        std::partition(copies, copies + copyCount, [&](const auto &copy) {
+          return copy.counter != waitedCopies;
+        });
+    for (auto *copy = end; copy != copies + copyCount; ++copy)
+      std::memcpy(copy->to, copy->from, copy->bytes);
+    copyCount = static_cast<int>(end - copies);
   } else {
     lastBarrier = one->line;
     ++blockEpoch;

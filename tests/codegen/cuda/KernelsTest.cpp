@@ -76,3 +76,22 @@ TEST_CASE("kernels agree with the oracle on every example", "[cuda]") {
     request.capacity = 8;
   CHECK(decode(request, threshold, tokens, emulator) <= 1);
 }
+
+// What is tiny, tensor cores take no part in, nor bulk copies.
+TEST_CASE("kernels that multiply tiles agree with the oracle", "[cuda]") {
+  auto model =
+      GENERATE(as<std::string>(), "retnet", "mamba2", "gla", "gated_delta_net",
+               "kda", "gdn2", "rwkv6", "rwkv7", "mamba3", "mamba3_mimo");
+  auto route = GENERATE(as<std::string>(), "inner", "adjoint");
+  CAPTURE(model, route);
+  Emulator emulator;
+  GpuRequest request;
+  request.path = examplePath(model);
+  request.preset = "tiny";
+  request.route = route;
+  bool isMamba = model.starts_with("mamba");
+  request.sizes = {{isMamba ? "N" : "Dk", 64}, {isMamba ? "P" : "Dv", 32}};
+  // More entries than one product takes, if there are several a token.
+  request.capacity = 6;
+  CHECK(decode(request, 5, 11, emulator) <= 1);
+}

@@ -9,14 +9,14 @@ gpu.module @m {
     %two = arith.constant dense<2.0> : vector<4xf32>
     // CHECK:      const Vec<bf16, 4> p = load_vector<4>(a);
     %p = vector.load %a[%c0] : memref<64xbf16>, vector<4xbf16> loc("p")
-    // CHECK-NEXT: Vec<bf16, 4> out;
+    // CHECK-NEXT: Vec<float, 4> [[H:v[0-9]+]];
     // CHECK-NEXT: #pragma unroll
     // CHECK-NEXT: for (int e = 0; e < 4; ++e) {
     // CHECK-NEXT:   const float f = to_float(p[e]);
     // CHECK-NEXT:   const float [[G:v[0-9]+]] = f * x;
-    // CHECK-NEXT:   const float [[H:v[0-9]+]] = [[G]] + 2.0f;
-    // CHECK-NEXT:   out[e] = from_float<bf16>([[H]]);
+    // CHECK-NEXT:   [[H]][e] = [[G]] + 2.0f;
     // CHECK-NEXT: }
+    // CHECK-NEXT: const Vec<bf16, 4> out = from_floats<bf16>([[H]]);
     %f = arith.extf %p : vector<4xbf16> to vector<4xf32> loc("f")
     %xs = vector.broadcast %x : f32 to vector<4xf32>
     %g = arith.mulf %f, %xs : vector<4xf32>

@@ -113,6 +113,24 @@ TEST_CASE("sizes, groups of heads, types and long rings") {
       {"kda", "route=adjoint,size.H=1,size.Dk=64,size.Dv=64,L=4,m=3,tokens=8"},
       {"mamba2", "route=inner,size.H=4,size.G=2,size.N=64,size.P=32,L=6,m=4,"
                  "tokens=11"},
+      // Tiles that tensor cores multiply: reads of bf16, folds of all.
+      {"gated_delta_net", "route=inner,state=bf16,entries=bf16,size.Hk=1,"
+                          "size.Hv=2,size.Dk=128,size.Dv=64,L=20,m=18,"
+                          "tokens=40"},
+      {"gated_delta_net", "route=inner,state=bf16,entries=bf16,size.Hk=1,"
+                          "size.Hv=2,size.Dk=96,size.Dv=40,L=4,m=3,tokens=9"},
+      {"mamba2", "route=inner,state=bf16,entries=bf16,size.H=2,size.G=1,"
+                 "size.N=128,size.P=64,L=6,m=4,tokens=11"},
+      {"kda", "route=inner,state=bf16,entries=bf16,size.H=1,size.Dk=128,"
+              "size.Dv=64,L=6,m=4,tokens=11"},
+      {"gla", "route=inner,state=bf16,entries=f32,size.H=1,size.Dk=64,"
+              "size.Dv=64,L=6,m=4,tokens=11"},
+      {"rwkv7", "route=inner,state=bf16,entries=bf16,size.H=1,size.Dk=64,"
+                "size.Dv=64,L=6,m=4,tokens=11"},
+      {"mamba3_mimo", "route=inner,state=bf16,entries=bf16,size.H=2,size.G=1,"
+                      "size.N=64,size.P=32,L=6,m=6,tokens=15"},
+      {"gated_delta_rule", "route=inner,state=f16,entries=f16,size.Hk=1,"
+                           "size.Hv=2,size.Dk=64,size.Dv=48,L=4,m=3,tokens=9"},
       {"rwkv7", "route=inner,size.H=1,size.Dk=64,size.Dv=64,L=4,m=3,tokens=8"},
       {"gla",
        "route=kv_only,size.H=2,size.Dk=64,size.Dv=32,L=16,m=16,tokens=9"},

@@ -1,0 +1,303 @@
+//===- TileFolds.cpp - folds by tensor cores in a GPU kernel --------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// A warp stores 16 rows at a time, and of each 64 bytes at a time: what it has
+// in registers are the values of entries for these rows, as parts. Tiles.cpp
+// says where elements are.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/Kernel.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static constexpr int64_t kTileLanes = 4;
+/// Entries that one product takes.
+static constexpr int64_t kTileEntries = 16;
+/// Tiles of entries whose values a thread has registers for.
+static constexpr int64_t kMostTiles = 4;
+
+static int64_t tilesOfEntries(FoldBufferOp op) {
+  BufferType type = op.getBuffer().getType();
+  int64_t ranks = componentCount(type.getField(op.getKey()));
+  return llvm::divideCeil(type.getCapacity() * ranks, kTileEntries);
+}
+
+bool GpuKernel::mayMultiplyFolds() {
+  bool hasFolds = false;
+  bool may = !readsMaterialisedState() && width == 128 / stateBits &&
+             keySize % (kTileLanes * width) == 0;
+  for (StepOp form : forms())
+    form.walk([&](Operation *op) {
+      may &= !isa<ReplayOp>(op);
+      if (auto each = dyn_cast<FoldBufferOp>(op)) {
+        hasFolds = true;
+        BufferType type = each.getBuffer().getType();
+        may &= tilesOfEntries(each) <= kMostTiles;
+        // Keys that decay by elements would be split anew in every warp.
+        if (std::optional<StringRef> decay = each.getDecay())
+          may &= type.getField(*decay).getShape().size() == 1;
+        for (StringRef name : {each.getKey(), each.getValue()})
+          may &= type.getField(name).getShape().size() > 1;
+      }
+    });
+  return may && hasFolds;
+}
+
+/// How many bf16 add up to a value of this type; a state of 16 bits has no use
+/// for more than two.
+int64_t GpuKernel::partCount(Type type) const {
+  if (type.isBF16())
+    return 1;
+  return type.isF16() || stateBits == 16 ? 2 : 3;
+}
+
+GpuKernel::Sheet GpuKernel::tileSheet() {
+  Value inTile = arith::DivUIOp::create(b, warpLane, constantIndex(kTileLanes));
+  int64_t rows = rowsPerThread * (32 / lanes) / 8;
+  return {{false, keySize, kTileLanes, width, 1},
+          arith::AddIOp::create(b, warpRow, inTile),
+          {},
+          8,
+          rows,
+          2};
+}
+
+/// Puts what rows meet along dk into shared memory. A barrier is the caller's.
+LogicalResult GpuKernel::putRowOperands(Value state) {
+  Operation *op = state.getDefiningOp();
+  auto put = [&](Value value) -> LogicalResult {
+    if (auto same = sameValues.find(value); same != sameValues.end())
+      value = same->second;
+    if (cast<RankedTensorType>(value.getType()).getRank() == 1)
+      return LogicalResult(get(value, Place()));
+    if (wholeValues.contains(value))
+      return success();
+    FailureOr<Value> memory = putWhole(value, valuePlace(keySize));
+    if (succeeded(memory))
+      wholeValues[value] = *memory;
+    return LogicalResult(memory);
+  };
+  if (auto decay = dyn_cast_if_present<DecayOp>(op))
+    return success(succeeded(put(decay.getFactor())) &&
+                   succeeded(putRowOperands(decay.getState())));
+  if (auto write = dyn_cast_if_present<WriteOp>(op))
+    return success(succeeded(put(write.getKey())) &&
+                   succeeded(get(write.getValue(), rowPlace())) &&
+                   succeeded(putRowOperands(write.getState())));
+  if (auto each = dyn_cast_if_present<FoldBufferOp>(op))
+    return putRowOperands(each.getState());
+  return success();
+}
+
+/// What a thread has of a tile of rows before it goes through their chunks.
+LogicalResult GpuKernel::prepareTile(Value state, Sheet &sheet) {
+  Operation *op = state.getDefiningOp();
+  if (auto decay = dyn_cast_if_present<DecayOp>(op))
+    return prepareTile(decay.getState(), sheet);
+  if (auto each = dyn_cast_if_present<FoldBufferOp>(op)) {
+    sheet.prepared[op] = weightedTiles(each, sheet);
+    return prepareTile(each.getState(), sheet);
+  }
+  auto write = dyn_cast_if_present<WriteOp>(op);
+  if (!write)
+    return success();
+  FailureOr<Components> written = get(write.getValue(), rowPlace());
+  if (failed(written))
+    return failure();
+  Components &ofRows = sheet.prepared[op];
+  for (Value value : *written)
+    for (int64_t i = 0; i < sheet.atOnce; ++i)
+      ofRows.push_back(valueOfRow(value, sheet, i));
+  return prepareTile(write.getState(), sheet);
+}
+
+/// True if rows are stored where they were copied to, and leave in one piece.
+bool GpuKernel::storesInPlace(StoreStateOp op) {
+  Type element = cast<PoolType>(op.getPool().getType()).getElementType();
+  int64_t bytes =
+      schedule.tileRows * keySize * element.getIntOrFloatBitWidth() / 8;
+  return multipliesFolds && copiesInBulk && !hasSpareRows() &&
+         bytes % 16 == 0 &&
+         stagedStates.contains(
+             cast<BlockArgument>(op.getPool()).getArgNumber());
+}
+
+LogicalResult GpuKernel::storeTiles(StoreStateOp op) {
+  Sheet sheet = tileSheet();
+  if (failed(putRowOperands(op.getState())))
+    return failure();
+  // Shuffles of weights are for all of a warp.
+  for (Operation &each : op->getBlock()->getOperations())
+    if (auto fold = dyn_cast<FoldBufferOp>(each)) {
+      weightsOf(fold.getBuffer(), fold.getDecay(),
+                {fold.getKeyScale(), fold.getValueScale()});
+    }
+  barrier();
+  if (failed(emitTileRows(op, sheet)))
+    return failure();
+  if (!storesInPlace(op))
+    return success();
+  // A tile goes back as it came.
+  unsigned argument = cast<BlockArgument>(op.getPool()).getArgNumber();
+  memref::DmaStartOp::create(
+      b, stagedStates[argument], ValueRange{constantIndex(0), constantIndex(0)},
+      memory[argument],
+      ValueRange{writeSlot, head, tileStart, constantIndex(0)},
+      constantIndex(schedule.tileRows * keySize), copies,
+      ValueRange{constantIndex(0)});
+  return success();
+}
+
+LogicalResult GpuKernel::emitTileRows(StoreStateOp op, const Sheet &all) {
+  Sheet sheet = all;
+  auto tiles = scf::ForOp::create(b, constantIndex(0),
+                                  constantIndex(sheet.rows), constantIndex(2));
+  tiles->setAttr("ladle.rolled", b.getUnitAttr());
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(tiles.getBody());
+  sheet.offset = tiles.getInductionVar();
+  if (failed(prepareTile(op.getState(), sheet)))
+    return failure();
+  auto chunks =
+      scf::ForOp::create(b, constantIndex(0), constantIndex(keySize),
+                         constantIndex(kTileLanes * sheet.place.width));
+  b.setInsertionPointToStart(chunks.getBody());
+  sheet.place.start = chunks.getInductionVar();
+  return storeRows(op, sheet, 0);
+}
+
+/// The i-th of the four entries of a tile whose products a thread has, counted
+/// with all ranks.
+Value GpuKernel::entryOfTile(int64_t tile, int64_t i) {
+  Value lane = arith::RemUIOp::create(b, warpLane, constantIndex(kTileLanes));
+  Value first = arith::MulIOp::create(b, lane, constantIndex(2));
+  return add(first, tile * kTileEntries + i / 2 * 8 + i % 2);
+}
+
+/// The values of entries for the rows of a thread times their weights, tile
+/// after tile of entries, each as parts.
+GpuKernel::Components GpuKernel::weightedTiles(FoldBufferOp op,
+                                               const Sheet &sheet) {
+  Value buffer = op.getBuffer();
+  FieldAttr field = op.getBuffer().getType().getField(op.getValue());
+  int64_t ranks = componentCount(field);
+  Components weights =
+      weightsOf(buffer, op.getDecay(), {op.getKeyScale(), op.getValueScale()});
+  Value memory = entryMemory(buffer, field, 0, constantIndex(0)).first;
+  Value count = arith::MulIOp::create(b, length, constantIndex(ranks));
+  Value last = add(arith::MulIOp::create(b, lastEntry(), constantIndex(ranks)),
+                   ranks - 1);
+  Value zero = constantFloat(0);
+  int64_t parts = partCount(weights.empty() ? field.getElementType()
+                                            : Type(b.getF32Type()));
+  Components result;
+  for (int64_t tile = 0; tile < tilesOfEntries(op); ++tile) {
+    // Elements 4 (i / 2) + 2 row + i % 2.
+    SmallVector<Value> elements(8);
+    for (int64_t i = 0; i < 4; ++i) {
+      Value entry = entryOfTile(tile, i);
+      Value valid =
+          arith::CmpIOp::create(b, arith::CmpIPredicate::slt, entry, count);
+      Value clamped = arith::MinSIOp::create(b, entry, last);
+      Value weight;
+      if (!weights.empty())
+        weight = numberAt(
+            weights, arith::DivUIOp::create(b, clamped, constantIndex(ranks)));
+      for (int64_t row = 0; row < 2; ++row) {
+        Value value =
+            loadElement(memory, {clamped, clampedRow(rowOf(sheet, row))});
+        if (weight)
+          value = arith::MulFOp::create(b, value, weight);
+        elements[i / 2 * 4 + row * 2 + i % 2] =
+            arith::SelectOp::create(b, valid, value, zero);
+      }
+    }
+    Value all = vector::FromElementsOp::create(
+        b, VectorType::get({8}, b.getF32Type()), elements);
+    llvm::append_range(result, partsOf(all, parts));
+  }
+  return result;
+}
+
+/// What entries add to a chunk of two rows: a vector each.
+GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
+                                              const Sheet &sheet) {
+  Value buffer = op.getBuffer();
+  FieldAttr field = op.getBuffer().getType().getField(op.getKey());
+  int64_t ranks = componentCount(field), half = sheet.place.width / 2;
+  const Components &values = sheet.prepared.find(op)->second;
+  int64_t tiles = tilesOfEntries(op);
+  int64_t valueParts = static_cast<int64_t>(values.size()) / tiles;
+  int64_t keyParts = partCount(field.getElementType());
+  Value memory = entryMemory(buffer, field, 0, constantIndex(0)).first;
+  Value count = arith::MulIOp::create(b, length, constantIndex(ranks));
+  Value last = arith::SubIOp::create(b, count, constantIndex(1));
+  Value column = arith::AddIOp::create(
+      b, sheet.place.start,
+      arith::MulIOp::create(
+          b, arith::DivUIOp::create(b, warpLane, constantIndex(kTileLanes)),
+          constantIndex(half)));
+  auto load = [&](Value from, Value row) -> Value {
+    Type element = cast<MemRefType>(from.getType()).getElementType();
+    return toF32(vector::LoadOp::create(b, VectorType::get({half}, element),
+                                        from, ValueRange{row, column}));
+  };
+
+  auto accumulator = VectorType::get({4}, b.getF32Type());
+  Components sums(half,
+                  arith::ConstantOp::create(b, b.getZeroAttr(accumulator)));
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    // There may be no entry, and what is not there may be no number.
+    Value exists = arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, count,
+                                         constantIndex(tile * kTileEntries));
+    SmallVector<Type> types(half, accumulator);
+    auto branch = scf::IfOp::create(b, types, exists, /*withElseRegion=*/true);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.elseBlock());
+    scf::YieldOp::create(b, sums);
+    b.setInsertionPointToStart(branch.thenBlock());
+    SmallVector<Components> keys; // by entry, parts of `half` elements
+    for (int64_t i = 0; i < 4; ++i) {
+      Value entry = arith::MinSIOp::create(b, entryOfTile(tile, i), last);
+      keys.push_back(partsOf(load(memory, entry), keyParts));
+    }
+    Components next(sums);
+    for (int64_t part = 0; part < keyParts; ++part)
+      for (int64_t e = 0; e < half; ++e) {
+        SmallVector<Value> elements;
+        for (int64_t i = 0; i < 4; ++i)
+          elements.push_back(vector::ExtractOp::create(b, keys[i][part], e));
+        Value factor = vector::FromElementsOp::create(
+            b, VectorType::get({4}, b.getBF16Type()), elements);
+        // What is beyond the last part of either is beyond that of the product.
+        int64_t most = std::max(valueParts, keyParts);
+        for (int64_t other = 0; other < valueParts; ++other)
+          if (part + other < most)
+            next[e] = multiplyTiles(values[tile * valueParts + other], factor,
+                                    next[e]);
+      }
+    scf::YieldOp::create(b, next);
+    sums.assign(branch.result_begin(), branch.result_end());
+  }
+  Components result;
+  for (int64_t row = 0; row < 2; ++row) {
+    SmallVector<Value> elements;
+    for (int64_t side = 0; side < 2; ++side)
+      for (int64_t e = 0; e < half; ++e)
+        elements.push_back(
+            vector::ExtractOp::create(b, sums[e], row * 2 + side));
+    result.push_back(vector::FromElementsOp::create(
+        b, VectorType::get({sheet.place.width}, b.getF32Type()), elements));
+  }
+  return result;
+}
