@@ -133,11 +133,15 @@ const std::string &GpuBench::kernelsOf(const BenchFigure &figure) {
   return found->second;
 }
 
-/// A figure of other kernels is none of these.
+/// A figure of other kernels is none of these, nor is one of cursors that move
+/// at other times.
 const Json *GpuBench::findKnown(const BenchFigure &figure) {
   const Json *known = store->find(figure.key);
-  return known && known->value("kernels", "") == kernelsOf(figure) ? known
-                                                                   : nullptr;
+  if (!known || known->value("kernels", "") != kernelsOf(figure))
+    return nullptr;
+  bool isSame = figure.key.route == "recurrent" ||
+                known->value("model_layers", int64_t(0)) == options.modelLayers;
+  return isSame ? known : nullptr;
 }
 
 Result<const Checked *> GpuBench::load(const BenchFigure &figure) {
@@ -259,10 +263,10 @@ Status GpuBench::measureFigure(const BenchFigure &figure) {
   figures["kernels"] = kernelsOf(figure);
   // Outside of a graph.
   figures["host_launch_ns"] = std::round(1e9 * kernels.host.launch);
-  if (kernels.host.advance > 0) {
+  if (kernels.host.advance > 0)
     figures["host_advance_ns"] = std::round(1e9 * kernels.host.advance);
+  if (figure.key.route != "recurrent")
     figures["model_layers"] = options.modelLayers;
-  }
   if (kernels.verdict) {
     figures["error"] = kernels.verdict->error;
     figures["error_bound"] = kernels.verdict->bound;
