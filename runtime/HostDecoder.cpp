@@ -40,7 +40,6 @@ private:
   Status checkConflicts(const StepArguments &arguments);
   Status planRow(int64_t row, int32_t readSlot, int32_t writeSlot);
   void zeroOutputs(int64_t row);
-  void moveCursor(const RowTask &task);
 
   Program program;
   HostPool &pool;
@@ -86,6 +85,7 @@ Status HostDecoder::checkConflicts(const StepArguments &arguments) {
   std::span<const int32_t> writes =
       arguments.writeSlots.empty() ? reads : arguments.writeSlots;
   std::vector<HostPool::Writer> &writers = pool.writers;
+  writers.resize(static_cast<size_t>(pool.slots));
   int64_t step = ++pool.steps;
   for (int64_t row = 0; row < arguments.rows; ++row) {
     if (pool.isPadding(writes[row]))
@@ -115,7 +115,7 @@ Status HostDecoder::checkConflicts(const StepArguments &arguments) {
 //===----------------------------------------------------------------------===//
 
 Status HostDecoder::planRow(int64_t row, int32_t readSlot, int32_t writeSlot) {
-  const Cursor &cursor = pool.cursors[readSlot];
+  const Cursor &cursor = pool.positions()[readSlot];
   const ProgramImpl &impl = program.getImpl();
   const RouteKernels *kernels = impl.find(program.route());
   // Once there is a state, kv_only would ignore it.
@@ -129,10 +129,9 @@ Status HostDecoder::planRow(int64_t row, int32_t readSlot, int32_t writeSlot) {
         "readSlots[{}]: slot {} holds {} entries, which route '{}' does not "
         "read; flush the slot first",
         row, readSlot, cursor.length, toString(kernels->route)));
-  if (kernels->usesBuffer &&
-      (readSlot != writeSlot || cursor.length + 1 >= pool.threshold))
+  if (kernels->usesBuffer && (readSlot != writeSlot ||
+                              cursor.length + 1 >= pool.positions().threshold))
     task.kernel = kernels->decodeFold;
-  task.folds = task.kernel != kernels->decode || !kernels->usesBuffer;
   tasks.push_back(task);
   return Status();
 }
@@ -162,16 +161,6 @@ void HostDecoder::zeroOutputs(int64_t row) {
   }
 }
 
-void HostDecoder::moveCursor(const RowTask &task) {
-  Cursor &cursor = pool.cursors[task.writeSlot];
-  if (!task.folds) {
-    cursor.committed = ++cursor.length;
-    return;
-  }
-  int64_t next = pool.capacity ? (task.base + task.length) % pool.capacity : 0;
-  cursor = {task.readSlot == task.writeSlot ? next : 0, 0, 0, cursor.epoch + 1};
-}
-
 Status HostDecoder::step(const StepArguments &arguments, void *) {
   if (Status status = checkSlots(arguments); !status)
     return status;
@@ -198,11 +187,19 @@ Status HostDecoder::step(const StepArguments &arguments, void *) {
              !status)
       return status;
   }
+  HostCursors &cursors = pool.positions();
+  const RouteKernels &route = *program.getImpl().find(program.route());
+  if (cursors.isShared)
+    if (Status status = cursors.takeStep(route); !status)
+      return status;
   caller.run(threadPool, tasks, heads);
   for (int64_t row : paddedRows)
     zeroOutputs(row);
-  for (const RowTask &task : tasks)
-    moveCursor(task);
+  if (!cursors.isShared)
+    for (const RowTask &task : tasks)
+      cursors.moveRow(CursorMove::kindOf(route),
+                      static_cast<int32_t>(task.readSlot),
+                      static_cast<int32_t>(task.writeSlot));
   return Status();
 }
 

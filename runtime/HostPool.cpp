@@ -25,21 +25,6 @@ Result<std::shared_ptr<void>> HostPool::allocate(int64_t bytes) {
 
 Status HostPool::checkArray(const Array &) const { return Status(); }
 
-Status HostPool::begin(const Cursor &initial) {
-  cursors.resize(static_cast<size_t>(slots), initial);
-  writers.resize(static_cast<size_t>(slots));
-  return Status();
-}
-
-Result<Cursor> HostPool::readCursor(int32_t slot) const {
-  return cursors[slot];
-}
-
-Status HostPool::writeCursor(int32_t slot, const Cursor &cursor, void *) {
-  cursors[slot] = cursor;
-  return Status();
-}
-
 Status HostPool::clear(const Array &array, int32_t slot, void *) {
   std::memset(array.slot(slot), 0, static_cast<size_t>(array.slotBytes()));
   return Status();
@@ -81,36 +66,32 @@ static const RouteKernels *findFold(const Program &program,
   return nullptr;
 }
 
-Status HostPool::flush(const Program &program, std::span<const int32_t> flushed,
-                       void *) {
-  std::vector<RowTask> tasks;
-  int64_t step = ++steps;
-  for (int32_t slot : flushed) {
-    if (isPadding(slot))
-      continue;
-    const Cursor &cursor = cursors[slot];
-    bool isRepeated = writers[slot].step == step;
-    if (cursor.length == 0 || isRepeated)
-      continue;
-    writers[slot] = {step, 0};
-    const RouteKernels *kernels = findFold(program, cursor);
-    if (!kernels || program.getImpl().fields != fieldSpecs ||
-        program.capacity() != capacity)
+Result<bool> HostPool::canFold(const Program &program,
+                               std::span<const int32_t> list) const {
+  for (int32_t slot : list) {
+    const Cursor &cursor = positions()[slot];
+    if (cursor.length > 0 &&
+        (!findFold(program, cursor) || program.getImpl().fields != fieldSpecs ||
+         program.capacity() != capacity))
       return Status(
           ErrorCode::InvalidArgument,
           fmt::format("slot {} holds {} entries, which no route of '{}' folds",
                       slot, cursor.length, program.signature().name));
-    tasks.push_back(
-        {kernels->fold, true, 0, slot, slot, cursor.base, cursor.length});
   }
+  return true;
+}
+
+Status HostPool::fold(const Program &program, std::span<const int32_t> list,
+                      void *) {
+  std::vector<RowTask> tasks;
+  for (int32_t slot : list)
+    if (const Cursor &cursor = positions()[slot]; cursor.length > 0)
+      tasks.push_back({findFold(program, cursor)->fold, true, 0, slot, slot,
+                       cursor.base, cursor.length});
   if (tasks.empty())
     return Status();
   ThreadPool &threads = ThreadPool::shared();
   KernelCaller(program, *this, threads.size())
       .run(threads, tasks, {0, program.signature().heads});
-  for (const RowTask &task : tasks) {
-    Cursor &cursor = cursors[task.readSlot];
-    cursor = {(task.base + task.length) % capacity, 0, 0, cursor.epoch + 1};
-  }
   return Status();
 }

@@ -8,13 +8,12 @@
 #ifndef LADLE_RUNTIME_HOSTPOOL_H
 #define LADLE_RUNTIME_HOSTPOOL_H
 
+#include "runtime/HostCursors.h"
 #include "runtime/PoolImpl.h"
 
 namespace ladle {
 
 struct HostPool final : Pool::Impl {
-  std::vector<Cursor> cursors;
-
   /// Which row of which step wrote a slot last, to find rows that collide
   /// without clearing or sorting anything.
   struct Writer {
@@ -25,17 +24,19 @@ struct HostPool final : Pool::Impl {
 
   Result<std::shared_ptr<void>> allocate(int64_t bytes) override;
   Status checkArray(const Array &array) const override;
-  Status begin(const Cursor &initial) override;
-  Result<Cursor> readCursor(int32_t slot) const override;
-  Status writeCursor(int32_t slot, const Cursor &cursor, void *) override;
-  Status moveThreshold(void *) override { return Status(); }
   Status clear(const Array &array, int32_t slot, void *) override;
-  Status flush(const Program &program, std::span<const int32_t> slots,
-               void *) override;
+  Result<bool> canFold(const Program &program,
+                       std::span<const int32_t> slots) const override;
+  Status fold(const Program &program, std::span<const int32_t> slots,
+              void *) override;
   Status read(const Array &array, int32_t slot, void *to,
               void *) const override;
   Status write(const Array &array, int32_t slot, const void *from,
                void *) override;
+
+  HostCursors &positions() const {
+    return static_cast<HostCursors &>(shared());
+  }
 };
 
 } // namespace ladle

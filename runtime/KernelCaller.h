@@ -21,8 +21,6 @@ struct RowTask {
   KernelFunction kernel = nullptr;
   bool usesBuffer = false;
   int64_t row = 0, readSlot = 0, writeSlot = 0, base = 0, length = 0;
-  /// Whether the state of the write slot is new afterwards and its ring empty.
-  bool folds = false;
 };
 
 struct HeadRange {

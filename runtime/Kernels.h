@@ -72,6 +72,9 @@ struct ProgramImpl {
   /// The device and what its routes share; null for the CPU.
   std::shared_ptr<const GpuCode> gpu;
   std::string manifest; ///< JSON
+  /// A command that runs the kernels of a GPU alone, for who reports a failure.
+  /// Empty if there is none.
+  std::string reproducer;
 
   const RouteKernels *find(RouteKind route) const {
     for (const RouteKernels &kernels : routes)

@@ -18,7 +18,10 @@ Pool::Pool(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
 Pool::Pool(Pool &&) noexcept = default;
 Pool &Pool::operator=(Pool &&) noexcept = default;
 Pool::~Pool() = default;
-Pool::Impl::~Impl() = default;
+Pool::Impl::~Impl() {
+  if (cursors)
+    std::erase(shared().pools, this);
+}
 
 //===----------------------------------------------------------------------===//
 // Creation
@@ -87,12 +90,6 @@ static TensorSpec slotSpec(const StateSpec &state) {
 
 static Status checkOptions(const PoolOptions &options,
                            const Signature &signature) {
-  if (options.slots < 1 || options.slots > INT32_MAX)
-    return invalid(
-        fmt::format("slots is {}, wanted 1 to {}", options.slots, INT32_MAX));
-  if (options.padSlot > 0)
-    return invalid(fmt::format("padSlot is {}, wanted a negative number or 0",
-                               options.padSlot));
   size_t states = signature.states.size();
   if (options.slotStrides.size() > states ||
       options.stateMemory.size() > states)
@@ -104,10 +101,61 @@ static Status checkOptions(const PoolOptions &options,
   return Status();
 }
 
+/// Cursors of the pool's own, or those of the options, if they go with it.
+static Result<Cursors> takeCursors(const Program &program,
+                                   const PoolOptions &options) {
+  if (!options.cursors) {
+    Result<std::shared_ptr<Cursors::Impl>> own = Cursors::Impl::make(
+        program, {options.slots, options.padSlot, options.foldThreshold});
+    if (!own)
+      return own.status();
+    return Cursors(std::move(*own));
+  }
+  const Cursors::Impl &shared = options.cursors->getImpl();
+  const std::string &name = program.signature().name;
+  if (!shared.isShared)
+    return invalid(fmt::format("the cursors for '{}' are another pool's own; "
+                               "Cursors::create makes some that are shared",
+                               name));
+  if (shared.device != program.device())
+    return invalid(fmt::format("'{}' runs on {}, the cursors that its pool "
+                               "would share are in memory of {}",
+                               name, toString(program.device()),
+                               toString(shared.device)));
+  auto check = [&](const char *what, int64_t got, int64_t wanted) {
+    return got == wanted
+               ? Status()
+               : invalid(fmt::format("the pool of '{}' has {} {}, the cursors "
+                                     "that it would share have {}",
+                                     name, what, got, wanted));
+  };
+  if (Status status =
+          check("the capacity", program.capacity(), shared.capacity);
+      !status)
+    return status;
+  if (Status status = check(
+          "slots", options.slots ? options.slots : shared.slots, shared.slots);
+      !status)
+    return status;
+  if (Status status = check("padSlot", options.padSlot, shared.padSlot);
+      !status)
+    return status;
+  if (Status status = check("foldThreshold",
+                            options.foldThreshold ? options.foldThreshold
+                                                  : shared.threshold,
+                            shared.threshold);
+      !status)
+    return status;
+  return *options.cursors;
+}
+
 Result<Pool> Pool::create(const Program &program, const PoolOptions &options) {
   const Signature &signature = program.signature();
   if (Status status = checkOptions(options, signature); !status)
     return status;
+  Result<Cursors> cursors = takeCursors(program, options);
+  if (!cursors)
+    return cursors.status();
   DeviceId device = program.device();
   Pool pool(device.kind == DeviceKind::Cpu
                 ? std::unique_ptr<Impl>(std::make_unique<HostPool>())
@@ -117,18 +165,17 @@ Result<Pool> Pool::create(const Program &program, const PoolOptions &options) {
   impl.signature = signature;
   impl.fieldSpecs.assign(program.fields().begin(), program.fields().end());
   impl.capacity = program.capacity();
-  impl.slots = options.slots;
-  impl.padSlot = options.padSlot;
+  impl.slots = cursors->slots();
+  impl.program = program;
 
-  Cursor initial;
+  bool hasHistories = false;
   for (size_t i = 0; i < signature.states.size(); ++i) {
     int64_t stride =
         i < options.slotStrides.size() ? options.slotStrides[i] : 0;
     void *memory =
         i < options.stateMemory.size() ? options.stateMemory[i] : nullptr;
     // The caller's states count as histories that have begun.
-    if (memory)
-      initial.epoch = 1;
+    hasHistories |= memory != nullptr;
     if (Status status = addArray(impl, impl.states,
                                  slotSpec(signature.states[i]), stride, memory);
         !status)
@@ -142,12 +189,15 @@ Result<Pool> Pool::create(const Program &program, const PoolOptions &options) {
     if (Status status = addArray(impl, impl.fields, spec); !status)
       return status;
   }
-  if (Status status = impl.begin(initial); !status)
-    return status;
-  if (Status status = pool.setFoldThreshold(
-          options.foldThreshold ? options.foldThreshold : impl.capacity);
-      !status)
-    return status;
+  if (!options.cursors)
+    if (Status status = cursors->getImpl().start(options.foldThreshold);
+        !status)
+      return status;
+  if (hasHistories)
+    if (Status status = cursors->getImpl().markWritten(); !status)
+      return status;
+  impl.cursors = std::move(*cursors);
+  impl.shared().pools.push_back(&impl);
   return pool;
 }
 
@@ -197,23 +247,6 @@ Result<TensorView> Pool::carry(std::string_view name) const {
 // Slots
 //===----------------------------------------------------------------------===//
 
-Status Pool::Impl::checkSlot(int32_t slot) const {
-  if (isUsable(slot))
-    return Status();
-  if (isPadding(slot))
-    return invalid(fmt::format("slot {} marks padding", slot));
-  return invalid(
-      fmt::format("slot {} is outside of the pool, which has {}", slot, slots));
-}
-
-Status Pool::Impl::checkSlots(std::span<const int32_t> list) const {
-  for (int32_t slot : list)
-    if (!isPadding(slot))
-      if (Status status = checkSlot(slot); !status)
-        return status;
-  return Status();
-}
-
 Status Pool::Impl::checkProgram(const Program &program) const {
   const Signature &other = program.signature();
   if (program.device() != device)
@@ -243,45 +276,45 @@ DeviceId Pool::device() const { return impl->device; }
 
 bool Pool::isPadding(int32_t slot) const { return impl->isPadding(slot); }
 
+Cursors Pool::cursors() const { return *impl->cursors; }
+
 Result<Cursor> Pool::cursor(int32_t slot) const {
-  if (Status status = impl->checkSlot(slot); !status)
-    return status;
-  return impl->readCursor(slot);
+  return impl->cursors->cursor(slot);
 }
 
-int64_t Pool::foldThreshold() const { return impl->threshold; }
+int64_t Pool::foldThreshold() const { return impl->shared().threshold; }
 
 Status Pool::setFoldThreshold(int64_t m, void *stream) {
-  // Without a buffer nothing ever folds.
-  int64_t least = std::min<int64_t>(1, impl->capacity);
-  if (m < least || m > impl->capacity)
-    return invalid(fmt::format("foldThreshold is {}, wanted {} to {}", m, least,
-                               impl->capacity));
-  impl->threshold = m;
-  return impl->moveThreshold(stream);
+  return impl->shared().setThreshold(m, stream);
 }
 
 Status Pool::reset(std::span<const int32_t> slots, void *stream) {
-  if (Status status = impl->checkSlots(slots); !status)
-    return status;
-  for (int32_t slot : slots) {
-    if (impl->isPadding(slot))
-      continue;
-    for (const auto *arrays : {&impl->states, &impl->carries})
-      for (const Impl::Array &array : *arrays)
-        if (Status status = impl->clear(array, slot, stream); !status)
-          return status;
-    if (Status status = impl->writeCursor(slot, Cursor(), stream); !status)
-      return status;
-  }
-  return Status();
+  return impl->shared().reset(slots, stream);
 }
 
 Status Pool::flush(const Program &program, std::span<const int32_t> slots,
                    void *stream) {
   if (Status status = impl->checkProgram(program); !status)
     return status;
-  if (Status status = impl->checkSlots(slots); !status)
+  return impl->shared().flush(slots, impl.get(), &program, stream);
+}
+
+Status Pool::flushRows(const Program &program, std::span<const int32_t> slots,
+                       void *stream) {
+  if (Status status = impl->checkProgram(program); !status)
     return status;
-  return impl->flush(program, slots, stream);
+  // On the CPU they can be looked at.
+  if (impl->device.kind == DeviceKind::Cpu)
+    return impl->shared().flush(slots, impl.get(), &program, stream);
+  if (slots.empty() || impl->capacity == 0)
+    return Status();
+  if (Status status = impl->shared().takeFault(); !status)
+    return status;
+  Result<bool> folds = impl->canFold(program, {});
+  if (!folds)
+    return folds.status();
+  if (!*folds)
+    return invalid(fmt::format("no route of '{}' folds the entries of the pool",
+                               program.signature().name));
+  return impl->shared().flushRows(slots, impl.get(), &program, stream);
 }

@@ -81,6 +81,17 @@ Status Pool::importSlot(int32_t slot, const SlotContents &contents,
   if (Status status = checkItems(contents.carries, impl->carries, "carries");
       !status)
     return status;
+  // The others keep what they hold of it.
+  if (impl->shared().isShared) {
+    Result<Cursor> before = impl->shared().read(slot);
+    if (!before)
+      return before.status();
+    if (before->length > 0)
+      if (Status status = impl->shared().flush(std::span(&slot, 1), nullptr,
+                                               nullptr, stream);
+          !status)
+        return status;
+  }
   auto write = [&](const auto &items, const auto &arrays) {
     for (size_t i = 0; i < items.size(); ++i) {
       const TensorSpec &spec = arrays[i].spec;
@@ -100,5 +111,5 @@ Status Pool::importSlot(int32_t slot, const SlotContents &contents,
   if (Status status = write(contents.carries, impl->carries); !status)
     return status;
   // What the slot holds is the state now, so kv_only must not ignore it.
-  return impl->writeCursor(slot, Cursor{0, 0, 0, 1}, stream);
+  return impl->shared().write(slot, Cursor{0, 0, 0, 1}, stream);
 }

@@ -9,7 +9,7 @@
 #define LADLE_RUNTIME_POOLIMPL_H
 
 #include "ladle/pool.h"
-#include "runtime/Kernels.h"
+#include "runtime/CursorsImpl.h"
 
 namespace ladle {
 
@@ -37,42 +37,37 @@ struct Pool::Impl {
   std::vector<TensorSpec> fieldSpecs; ///< as in the program, without L
   int64_t capacity = 0;
   int64_t slots = 0;
-  int32_t padSlot = -1;
-  int64_t threshold = 0;
   std::vector<Array> states, carries, fields;
+  /// That the pool was made for: it folds what other pools ask for.
+  std::optional<Program> program;
+  /// Know all pools that share them.
+  std::optional<Cursors> cursors;
 
   virtual ~Impl();
   /// Zeroed memory; ResourceExhausted if there is not so much.
   virtual Result<std::shared_ptr<void>> allocate(int64_t bytes) = 0;
   /// What memory of the caller and slot strides have to be besides.
   virtual Status checkArray(const Array &array) const = 0;
-  /// Called once, with all arrays there.
-  virtual Status begin(const Cursor &initial) = 0;
-  virtual Result<Cursor> readCursor(int32_t slot) const = 0;
-  virtual Status writeCursor(int32_t slot, const Cursor &cursor,
-                             void *stream) = 0;
-  /// `threshold` has changed.
-  virtual Status moveThreshold(void *stream) = 0;
   virtual Status clear(const Array &array, int32_t slot, void *stream) = 0;
-  virtual Status flush(const Program &program, std::span<const int32_t> slots,
-                       void *stream) = 0;
+  /// Whether `program` folds the entries of these slots, named once each.
+  /// False if it cannot and there are none, InvalidArgument if there are.
+  virtual Result<bool> canFold(const Program &program,
+                               std::span<const int32_t> slots) const = 0;
+  /// Folds entries, of slots in memory of the device, and leaves the cursors.
+  virtual Status fold(const Program &program, std::span<const int32_t> slots,
+                      void *stream) = 0;
   /// The bytes of one slot of an array, from and to the host.
   virtual Status read(const Array &array, int32_t slot, void *to,
                       void *stream) const = 0;
   virtual Status write(const Array &array, int32_t slot, const void *from,
                        void *stream) = 0;
 
-  bool isPadding(int32_t slot) const {
-    return padSlot < 0 ? slot < 0 : slot == 0;
+  Cursors::Impl &shared() const { return cursors->getImpl(); }
+  bool isPadding(int32_t slot) const { return shared().isPadding(slot); }
+  Status checkSlot(int32_t slot) const { return shared().checkSlot(slot); }
+  Status checkSlots(std::span<const int32_t> list) const {
+    return shared().checkSlots(list);
   }
-  /// A slot that is in range and no padding.
-  bool isUsable(int32_t slot) const {
-    return slot >= 0 && slot < slots && !isPadding(slot);
-  }
-  /// InvalidArgument unless `slot` is usable.
-  Status checkSlot(int32_t slot) const;
-  /// InvalidArgument unless all are usable or padding.
-  Status checkSlots(std::span<const int32_t> slots) const;
   /// InvalidArgument unless `program` has the states, carries and, if it has a
   /// buffer, the entries of this pool.
   Status checkProgram(const Program &program) const;

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The lit suite: IR in, IR or diagnostics out."""
 
+import importlib.util
 import os
 import sys
 
@@ -41,6 +42,10 @@ config.substitutions.append(
 )
 if os.path.exists(emulated):
     config.available_features.add("emulated-gpu")
+
+# For scripts that fit.
+if importlib.util.find_spec("numpy"):
+    config.available_features.add("numpy")
 
 # Tests of tools that this build has not made are reported as unsupported.
 for tool in os.listdir(config.ladle_tools_dir):

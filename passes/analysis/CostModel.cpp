@@ -7,7 +7,6 @@
 
 #include "passes/analysis/CostModel.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "llvm/ADT/StringSwitch.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include <cmath>
 #include <limits>
@@ -203,23 +202,6 @@ StepCost Counter::run() {
 StepCost StepCost::of(StepOp step) { return Counter(step).run(); }
 
 //===----------------------------------------------------------------------===//
-// Machines
-//===----------------------------------------------------------------------===//
-
-Machine Machine::h200() { return {"h200", 4549e9, 4224e9, 60e12, 2.2e-6}; }
-
-Machine Machine::cpu(unsigned cores) {
-  return {"cpu", 20e9 * cores, 20e9 * cores, 50e9 * cores, 5e-6};
-}
-
-std::optional<Machine> Machine::named(StringRef name) {
-  return llvm::StringSwitch<std::optional<Machine>>(name)
-      .Case("h200", h200())
-      .Case("cpu", cpu(2))
-      .Default(std::nullopt);
-}
-
-//===----------------------------------------------------------------------===//
 // Cycles
 //===----------------------------------------------------------------------===//
 
@@ -261,37 +243,48 @@ double RouteCost::verifyFlops(double drafts, double h) const {
          decode.flopsPerEntry * drafts * (drafts - 1) / 2;
 }
 
-/// Seconds of one row: memory and arithmetic overlap within a step.
-static double stepSeconds(const StepCost &cost, double h,
-                          const Machine &machine) {
-  // In-place updates stream slower than reads; split the bytes by kind.
-  double updated =
-      cost.stateWritten > 0 ? cost.stateRead + cost.stateWritten : 0;
-  double memory = updated / machine.updateBandwidth +
-                  (cost.bytes(h) - updated) / machine.readBandwidth;
-  return std::max(memory, cost.flopsAt(h) / machine.flopRate);
+double StepCost::seconds(const Machine &machine, double batch, double h) const {
+  double states = stateRead + stateWritten, entries = entryRead * h;
+  double scattered =
+      entries + entryWritten + inputRead + outputWritten + carryMoved;
+  // What is updated in place streams slower than what is read alone.
+  double memory = states / (stateWritten > 0 ? machine.updateBandwidth
+                                             : machine.readBandwidth) +
+                  scattered / machine.scatteredBandwidth;
+  // Memory and arithmetic overlap within a step.
+  return machine.launch + (entries > 0 ? machine.entryLatency : 0) +
+         batch * std::max(memory, flopsAt(h) / machine.flopRate);
 }
 
 double RouteCost::seconds(const Machine &machine, double batch,
-                          double m) const {
-  double row = 0;
+                          int64_t m) const {
   if (!decodeFold)
-    row = stepSeconds(decode, 0, machine);
-  else if (route == Route::KvOnly)
-    row = stepSeconds(decode, m - 1, machine);
-  else
-    row = ((m - 1) * stepSeconds(decode, std::max(0.0, m - 2) / 2, machine) +
-           stepSeconds(*decodeFold, m - 1, machine)) /
-          m;
-  return machine.launch + batch * row;
+    return decode.seconds(machine, batch, 0);
+  if (route == Route::KvOnly)
+    return decode.seconds(machine, batch, double(m - 1));
+  double cycle = decodeFold->seconds(machine, batch, double(m - 1));
+  for (int64_t fill = 0; fill + 1 < m; ++fill)
+    cycle += decode.seconds(machine, batch, double(fill));
+  return cycle / double(m);
 }
 
 int64_t RouteCost::bestThreshold(const Machine &machine, double batch,
                                  int64_t limit) const {
   int64_t best = 1;
-  for (int64_t m = 2; m <= limit; ++m)
-    if (seconds(machine, batch, m) < seconds(machine, batch, best))
+  double least = seconds(machine, batch, best);
+  if (!decodeFold || route == Route::KvOnly)
+    return best;
+  double withoutFold = 0; // of fills 0 to m - 2
+  for (int64_t m = 2; m <= limit; ++m) {
+    withoutFold += decode.seconds(machine, batch, double(m - 2));
+    double mean =
+        (withoutFold + decodeFold->seconds(machine, batch, double(m - 1))) /
+        double(m);
+    if (mean < least) {
+      least = mean;
       best = m;
+    }
+  }
   return best;
 }
 

@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-// Bytes over bandwidth, flops over rate, and a floor for the launch. The bytes
-// are exact: they are counted on the step that is lowered.
+// Bytes over rates or flops over a rate, whichever takes longer, and what a
+// launch and trips to memory take. The bytes are exact: they are counted on the
+// step that is lowered.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,6 +15,7 @@
 #define LADLE_PASSES_ANALYSIS_COSTMODEL_H
 
 #include "dialect/LadleOps.h"
+#include "passes/analysis/Machine.h"
 
 namespace ladle {
 
@@ -36,22 +38,8 @@ struct StepCost {
            carryMoved + entryRead * h;
   }
   double flopsAt(double h) const { return flops + flopsPerEntry * h; }
-};
-
-/// What the cost of a token is predicted from.
-struct Machine {
-  std::string name;
-  double readBandwidth;   ///< bytes a second, reading only
-  double updateBandwidth; ///< bytes a second in place, read and write counted
-  double flopRate;        ///< f32 flops a second
-  double launch;          ///< seconds a step at least
-
-  /// NVIDIA H200, as measured with streaming kernels.
-  static Machine h200();
-  /// A processor core count of an ordinary server; `ladle run` replaces the
-  /// bandwidths by what it measures.
-  static Machine cpu(unsigned cores);
-  static std::optional<Machine> named(llvm::StringRef name);
+  /// Seconds of a step of `batch` rows with h entries each.
+  double seconds(const Machine &machine, double batch, double h) const;
 };
 
 /// The steps of one route of a recurrence.
@@ -73,7 +61,7 @@ struct RouteCost {
   double verifyFlops(double drafts, double h) const;
   /// Seconds a step of `batch` rows on `machine`, amortised over the cycle.
   /// For kv_only, m is the length of the context.
-  double seconds(const Machine &machine, double batch, double m) const;
+  double seconds(const Machine &machine, double batch, int64_t m) const;
   /// The threshold m in 1..limit with the least time (or bytes).
   int64_t bestThreshold(const Machine &machine, double batch,
                         int64_t limit) const;

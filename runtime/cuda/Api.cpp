@@ -53,6 +53,8 @@ static const char *bindAll(Api &api, void *library) {
   bind(api.memGetInfo, "cuMemGetInfo_v2");
   bind(api.memAlloc, "cuMemAlloc_v2");
   bind(api.memFree, "cuMemFree_v2");
+  bind(api.hostAlloc, "cuMemHostAlloc");
+  bind(api.hostFree, "cuMemFreeHost");
   bind(api.copyToDevice, "cuMemcpyHtoDAsync_v2");
   bind(api.copyToHost, "cuMemcpyDtoHAsync_v2");
   bind(api.fill8, "cuMemsetD8Async");
@@ -68,6 +70,7 @@ static const char *bindAll(Api &api, void *library) {
   bind(api.streamDestroy, "cuStreamDestroy_v2");
   bind(api.beginCapture, "cuStreamBeginCapture_v2");
   bind(api.endCapture, "cuStreamEndCapture");
+  bind(api.isCapturing, "cuStreamIsCapturing");
   bind(api.graphInstantiate, "cuGraphInstantiateWithFlags");
   bind(api.graphDestroy, "cuGraphDestroy");
   bind(api.graphExecDestroy, "cuGraphExecDestroy");

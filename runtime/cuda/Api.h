@@ -63,6 +63,9 @@ struct Api {
   int (*memGetInfo)(size_t *, size_t *);
   int (*memAlloc)(uint64_t *, size_t);
   int (*memFree)(uint64_t);
+  /// Of the host, which kernels reach at the same address.
+  int (*hostAlloc)(void **, size_t, unsigned);
+  int (*hostFree)(void *);
   int (*copyToDevice)(uint64_t, const void *, size_t, Handle stream);
   int (*copyToHost)(void *, uint64_t, size_t, Handle stream);
   int (*fill8)(uint64_t, unsigned char, size_t, Handle stream);
@@ -80,6 +83,7 @@ struct Api {
   int (*streamDestroy)(Handle);
   int (*beginCapture)(Handle, int);
   int (*endCapture)(Handle, Handle *);
+  int (*isCapturing)(Handle, int *);
   int (*graphInstantiate)(Handle *, Handle, unsigned long long);
   int (*graphDestroy)(Handle);
   int (*graphExecDestroy)(Handle);

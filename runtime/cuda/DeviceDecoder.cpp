@@ -13,6 +13,7 @@
 #include "runtime/Text.h"
 #include "runtime/cuda/DeviceMemory.h"
 #include "runtime/cuda/KernelArguments.h"
+#include "runtime/cuda/Range.h"
 
 using namespace ladle;
 
@@ -20,14 +21,24 @@ static Status invalid(std::string message) {
   return Status(ErrorCode::InvalidArgument, std::move(message));
 }
 
+static Status withReproducer(const Status &failure, const Program &program) {
+  const std::string &command = program.getImpl().reproducer;
+  return command.empty()
+             ? failure
+             : Status(failure.code(), fmt::format("{}\nnote: repeat with: {}",
+                                                  failure.message(), command));
+}
+
 namespace {
 
 class DeviceStep final : public BoundStep::Impl {
 public:
-  DeviceStep(const Program &program, DevicePool &pool)
+  DeviceStep(const Program &program, DevicePool &pool, HeadRange heads)
       : program(program), pool(pool),
         route(*this->program.getImpl().find(program.route())),
-        kernels(route, this->program.signature(), pool) {}
+        name(fmt::format("ladle {} {}", program.signature().name,
+                         toString(route.route))),
+        kernels(route, this->program.signature(), pool, heads) {}
 
   /// Takes over arguments, of 1 row at least.
   Status fill(const StepArguments &arguments);
@@ -37,8 +48,20 @@ public:
   Status launch(int64_t count, void *stream) override {
     if (count == 0)
       return Status();
+    DeviceCursors &cursors = pool.positions();
+    if (Status status = cursors.takeFault(); !status)
+      return status;
+    if (cursors.isShared)
+      if (Status status = cursors.takeStep(route); !status)
+        return status;
     cuda::CurrentContext current(*pool.code->device.context());
-    return kernels.launch(route.gpu->step, route.usesBuffer, count, stream);
+    cuda::Range range(name.c_str());
+    if (Status status = kernels.launch(route.gpu->step, count, stream); !status)
+      return withReproducer(status, program);
+    if (cursors.isShared)
+      return Status();
+    return cursors.move({CursorMove::kindOf(route), count, reads, writes},
+                        stream);
   }
   Status setMemory(std::string_view name, void *data) override;
   Status setSlots(const int32_t *readSlots, const int32_t *writeSlots) override;
@@ -47,18 +70,20 @@ private:
   Program program;
   DevicePool &pool;
   const RouteKernels &route;
+  std::string name; ///< in a profiler
   KernelArguments kernels;
   const int32_t *reads = nullptr, *writes = nullptr;
 };
 
 class DeviceDecoder final : public Decoder::Impl {
 public:
-  DeviceDecoder(const Program &program, DevicePool &pool)
-      : program(program), pool(pool), unbound(program, pool) {}
+  DeviceDecoder(const Program &program, DevicePool &pool, HeadRange heads)
+      : program(program), pool(pool), heads(heads),
+        unbound(program, pool, heads) {}
 
   int threads() const override { return 0; }
   Status step(const StepArguments &arguments, void *stream) override {
-    if (Status status = checkSlotCounts(arguments, maxGpuRows); !status)
+    if (Status status = checkSlotCounts(arguments, INT32_MAX); !status)
       return status;
     if (arguments.rows == 0)
       return Status();
@@ -67,11 +92,11 @@ public:
     return unbound.launch(arguments.rows, stream);
   }
   Result<BoundStep> bind(const StepArguments &arguments) override {
-    if (Status status = checkSlotCounts(arguments, maxGpuRows); !status)
+    if (Status status = checkSlotCounts(arguments, INT32_MAX); !status)
       return status;
     if (arguments.rows == 0)
       return invalid("rows is 0, wanted 1 at least to bind a step");
-    auto step = std::make_unique<DeviceStep>(program, pool);
+    auto step = std::make_unique<DeviceStep>(program, pool, heads);
     if (Status status = step->fill(arguments); !status)
       return status;
     if (Status status = step->checkMemory(); !status)
@@ -82,6 +107,7 @@ public:
 private:
   Program program;
   DevicePool &pool;
+  HeadRange heads;
   DeviceStep unbound;
 };
 
@@ -149,14 +175,9 @@ Status DeviceStep::setMemory(std::string_view name, void *data) {
 Result<std::unique_ptr<Decoder::Impl>>
 ladle::makeDeviceDecoder(const Program &program, DevicePool &pool,
                          const DecoderOptions &options) {
-  int64_t all = program.signature().heads;
-  if (options.headBegin != 0 ||
-      (options.headEnd >= 0 && options.headEnd != all))
-    return Status(ErrorCode::Unsupported,
-                  fmt::format("heads {} to {}, wanted all {}: kernels for {} "
-                              "compute all heads; compile a program of fewer",
-                              options.headBegin, options.headEnd, all,
-                              toString(pool.device)));
+  HeadRange heads{options.headBegin, options.headEnd < 0
+                                         ? program.signature().heads
+                                         : options.headEnd};
   return std::unique_ptr<Decoder::Impl>(
-      std::make_unique<DeviceDecoder>(program, pool));
+      std::make_unique<DeviceDecoder>(program, pool, heads));
 }

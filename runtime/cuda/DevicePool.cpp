@@ -9,12 +9,11 @@
 #include "runtime/Text.h"
 #include "runtime/cuda/DeviceMemory.h"
 #include "runtime/cuda/KernelArguments.h"
+#include "runtime/cuda/Range.h"
 
 #include <algorithm>
 
 using namespace ladle;
-
-static constexpr int64_t cursorBytes = 2 * sizeof(int32_t);
 
 //===----------------------------------------------------------------------===//
 // Memory
@@ -47,47 +46,6 @@ Status DevicePool::checkArray(const Array &array) const {
                   fmt::format("memory of '{}' at {} is not memory of {}",
                               array.spec.name, array.data, toString(device)));
   return Status();
-}
-
-Status DevicePool::begin(const Cursor &) {
-  struct {
-    cuda::Memory &memory;
-    int64_t bytes;
-  } wanted[] = {{cursors, slots * cursorBytes},
-                {thresholds, sizeof(int32_t)},
-                {flushed, slots * static_cast<int64_t>(sizeof(int32_t))}};
-  for (auto &[memory, bytes] : wanted) {
-    Result<cuda::Memory> made = cuda::Memory::allocate(code->device, bytes);
-    if (!made)
-      return made.status();
-    memory = std::move(*made);
-    if (Status status = memory.fill(0); !status)
-      return status;
-  }
-  return Status();
-}
-
-Result<Cursor> DevicePool::readCursor(int32_t slot) const {
-  if (Status status = code->device.synchronize(); !status)
-    return status;
-  int32_t numbers[2];
-  if (Status status = cursors.read(numbers, cursorBytes, slot * cursorBytes);
-      !status)
-    return status;
-  return Cursor{numbers[0], numbers[1], numbers[1], 0};
-}
-
-Status DevicePool::writeCursor(int32_t slot, const Cursor &cursor,
-                               void *stream) {
-  assert(cursor.base == 0 && cursor.length == 0 && "only empty rings are set");
-  (void)cursor;
-  return code->device.fillInt(cursors.address() + slot * cursorBytes, 0, 2,
-                              stream);
-}
-
-Status DevicePool::moveThreshold(void *stream) {
-  return code->device.fillInt(thresholds.address(),
-                              static_cast<int32_t>(threshold), 1, stream);
 }
 
 Status DevicePool::clear(const Array &array, int32_t slot, void *stream) {
@@ -131,10 +89,13 @@ static const RouteKernels *findFold(const Program &program) {
   return found;
 }
 
-Status DevicePool::refuseEntries(const Program &program,
+Result<bool> DevicePool::canFold(const Program &program,
                                  std::span<const int32_t> list) const {
+  if (findFold(program) && program.getImpl().fields == fieldSpecs &&
+      program.capacity() == capacity)
+    return true;
   for (int32_t slot : list) {
-    Result<Cursor> cursor = readCursor(slot);
+    Result<Cursor> cursor = positions().read(slot);
     if (!cursor)
       return cursor.status();
     if (cursor->length > 0)
@@ -143,41 +104,19 @@ Status DevicePool::refuseEntries(const Program &program,
           fmt::format("slot {} holds {} entries, which no route of '{}' folds",
                       slot, cursor->length, program.signature().name));
   }
-  return Status();
+  return false;
 }
 
-Status DevicePool::flush(const Program &program,
-                         std::span<const int32_t> wanted, void *stream) {
-  if (capacity == 0)
-    return Status();
-  std::vector<int32_t> list;
-  std::copy_if(wanted.begin(), wanted.end(), std::back_inserter(list),
-               [&](int32_t slot) { return !isPadding(slot); });
-  std::sort(list.begin(), list.end());
-  list.erase(std::unique(list.begin(), list.end()), list.end());
-  if (list.empty())
-    return Status();
+Status DevicePool::fold(const Program &program, std::span<const int32_t> list,
+                        void *stream) {
   const RouteKernels *route = findFold(program);
-  if (!route || program.getImpl().fields != fieldSpecs ||
-      program.capacity() != capacity)
-    return refuseEntries(program, list);
-
-  if (Status status = code->device.upload(
-          flushed.address(), list.data(),
-          static_cast<int64_t>(list.size() * sizeof(int32_t)), stream);
-      !status)
-    return status;
   cuda::CurrentContext current(*code->device.context());
-  KernelArguments arguments(*route, program.signature(), *this);
-  for (size_t i = 0; i < list.size(); i += maxGpuRows) {
-    uint64_t part = flushed.address() + i * sizeof(int32_t);
-    arguments.setSlots(part, part);
-    auto rows =
-        std::min<int64_t>(maxGpuRows, static_cast<int64_t>(list.size() - i));
-    if (Status status = arguments.launch(std::span(&*route->gpu->fold, 1),
-                                         /*appends=*/false, rows, stream);
-        !status)
-      return status;
-  }
-  return Status();
+  cuda::Range range(fmt::format("ladle {} {} flush", program.signature().name,
+                                toString(route->route))
+                        .c_str());
+  KernelArguments arguments(*route, program.signature(), *this,
+                            {0, program.signature().heads});
+  arguments.setSlots(addressOf(list.data()), addressOf(list.data()));
+  return arguments.launch(std::span(&*route->gpu->fold, 1),
+                          static_cast<int64_t>(list.size()), stream);
 }

@@ -9,7 +9,7 @@
 #define LADLE_RUNTIME_CUDA_DEVICEPOOL_H
 
 #include "runtime/PoolImpl.h"
-#include "runtime/cuda/GpuCode.h"
+#include "runtime/cuda/DeviceCursors.h"
 
 namespace ladle {
 
@@ -18,26 +18,22 @@ struct DevicePool final : Pool::Impl {
       : code(std::move(code)) {}
 
   std::shared_ptr<const GpuCode> code;
-  /// int32: [slots, 2] base and length, [1], and [slots] for a flush.
-  cuda::Memory cursors, thresholds, flushed;
 
   Result<std::shared_ptr<void>> allocate(int64_t bytes) override;
   Status checkArray(const Array &array) const override;
-  Status begin(const Cursor &initial) override;
-  Result<Cursor> readCursor(int32_t slot) const override;
-  Status writeCursor(int32_t slot, const Cursor &cursor, void *stream) override;
-  Status moveThreshold(void *stream) override;
   Status clear(const Array &array, int32_t slot, void *stream) override;
-  Status flush(const Program &program, std::span<const int32_t> slots,
-               void *stream) override;
+  Result<bool> canFold(const Program &program,
+                       std::span<const int32_t> slots) const override;
+  Status fold(const Program &program, std::span<const int32_t> slots,
+              void *stream) override;
   Status read(const Array &array, int32_t slot, void *to,
               void *stream) const override;
   Status write(const Array &array, int32_t slot, const void *from,
                void *stream) override;
 
-private:
-  Status refuseEntries(const Program &program,
-                       std::span<const int32_t> slots) const;
+  DeviceCursors &positions() const {
+    return static_cast<DeviceCursors &>(shared());
+  }
 };
 
 } // namespace ladle

@@ -58,6 +58,12 @@ Result<Device> Device::open(int ordinal) {
   api->deviceGetAttribute(&device.major, attributeMajor, handle);
   api->deviceGetAttribute(&device.minor, attributeMinor, handle);
   api->deviceGetAttribute(&device.processors, attributeProcessors, handle);
+  constexpr int attributeMemoryClock = 36, attributeBusWidth = 37;
+  int kilohertz = 0, bits = 0;
+  // Twice a clock.
+  if (api->deviceGetAttribute(&kilohertz, attributeMemoryClock, handle) == 0 &&
+      api->deviceGetAttribute(&bits, attributeBusWidth, handle) == 0)
+    device.bandwidth = 2e3 * kilohertz * (bits / 8.0);
   api->deviceTotalMem(&memory, handle);
   device.deviceName = name;
   device.level2 = bytes;
@@ -159,6 +165,16 @@ Status Device::fillInt(uint64_t at, int32_t value, int64_t count,
                      "cuMemsetD32Async");
 }
 
+Result<bool> Device::isCapturing(void *stream) const {
+  CurrentContext current(*held);
+  int isActive = 0;
+  if (Status status = held->check(held->api->isCapturing(stream, &isActive),
+                                  "cuStreamIsCapturing");
+      !status)
+    return status;
+  return isActive != 0;
+}
+
 bool Device::isReachable(const void *address) const {
   CurrentContext current(*held);
   int ordinal = -1;
@@ -234,4 +250,45 @@ Status cuda::Memory::fill(uint8_t byte) {
       !status)
     return status;
   return context->check(api.streamSynchronize(nullptr), "cuMemsetD8");
+}
+
+//===----------------------------------------------------------------------===//
+// Words of the host
+//===----------------------------------------------------------------------===//
+
+cuda::HostWord &cuda::HostWord::operator=(HostWord &&other) noexcept {
+  std::swap(context, other.context);
+  std::swap(word, other.word);
+  return *this;
+}
+
+cuda::HostWord::~HostWord() {
+  if (!word)
+    return;
+  CurrentContext current(*context);
+  context->api->hostFree(const_cast<int32_t *>(word));
+}
+
+Result<cuda::HostWord> cuda::HostWord::allocate(const Device &device) {
+  // CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
+  constexpr unsigned mapped = 1 | 2;
+  HostWord result;
+  result.context = device.context();
+  CurrentContext current(*result.context);
+  void *memory = nullptr;
+  if (Status status = result.context->check(
+          result.context->api->hostAlloc(&memory, sizeof(int32_t), mapped),
+          "cuMemHostAlloc");
+      !status)
+    return status;
+  result.word = static_cast<int32_t *>(memory);
+  *result.word = 0;
+  return result;
+}
+
+int32_t cuda::HostWord::take() {
+  int32_t value = *word;
+  if (value != 0)
+    *word = 0;
+  return value;
 }

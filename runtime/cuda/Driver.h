@@ -77,6 +77,9 @@ public:
   /// What can still be allocated; 0 if the driver does not say.
   int64_t freeBytes() const;
   int multiprocessors() const { return processors; }
+  /// Bytes a second, of the clock and the width of the memory; 0 if the driver
+  /// does not say.
+  double memoryBandwidth() const { return bandwidth; }
   /// Whether kernels may start before the one ahead has ended, in graphs too.
   bool isProgrammatic() const {
     constexpr int sinceVersion = 12030;
@@ -97,6 +100,8 @@ public:
   Status download(void *to, uint64_t from, int64_t bytes, void *stream) const;
   Status fill(uint64_t at, uint8_t byte, int64_t bytes, void *stream) const;
   Status fillInt(uint64_t at, int32_t value, int64_t count, void *stream) const;
+  /// Whether what is put on the stream is recorded into a graph.
+  Result<bool> isCapturing(void *stream) const;
   /// Whether the driver knows this address as memory that the device reaches.
   bool isReachable(const void *address) const;
 
@@ -110,7 +115,7 @@ private:
   std::string deviceName;
   int major = 0, minor = 0, version = 0, processors = 0;
   int64_t level2 = 0, memory = 0;
-  double seconds = 0;
+  double seconds = 0, bandwidth = 0;
 };
 
 /// Memory of the device.
@@ -137,6 +142,27 @@ private:
   int64_t size = 0;
 };
 
+/// A number of the host that kernels reach at the same address: what they write
+/// there is seen without waiting for anything.
+class HostWord {
+public:
+  HostWord() = default;
+  HostWord(HostWord &&other) noexcept { *this = std::move(other); }
+  HostWord &operator=(HostWord &&other) noexcept;
+  ~HostWord();
+
+  /// 0 at first.
+  static Result<HostWord> allocate(const Device &device);
+
+  uint64_t address() const { return reinterpret_cast<uint64_t>(word); }
+  /// Its value; it becomes 0.
+  int32_t take();
+
+private:
+  std::shared_ptr<const Context> context;
+  volatile int32_t *word = nullptr;
+};
+
 /// A kernel of a loaded module, which it keeps.
 class Kernel {
 public:
@@ -152,10 +178,13 @@ public:
   Status launch(Extent grid, Extent block, void *const *arguments) const {
     return launch(grid, block, arguments, context->stream);
   }
-  /// The grid and block of its description, for so many rows.
-  Status launchRows(int64_t rows, void *const *arguments, void *stream) const {
-    return launch({about.gridBlocks, static_cast<unsigned>(rows), 1},
-                  {about.threads, 1, 1}, arguments, stream);
+  /// The grid and block of its description, for so many rows, or for `blocks`
+  /// blocks of each.
+  Status launchRows(int64_t rows, void *const *arguments, void *stream,
+                    unsigned blocks = 0) const {
+    return launch(
+        {blocks ? blocks : about.gridBlocks, static_cast<unsigned>(rows), 1},
+        {about.threads, 1, 1}, arguments, stream);
   }
 
 private:

@@ -28,8 +28,7 @@ struct GpuRoute {
 /// What the routes of a program share.
 struct GpuCode {
   cuda::Device device;
-  /// Takes read_slots, write_slots, cursors, fold_threshold, pad_slot, and the
-  /// ints rows, capacity and whether rows append; one thread a row.
+  /// Of runtime/jit/Cursors.cuh; one thread a row.
   cuda::Kernel advanceCursors;
 };
 

@@ -19,27 +19,35 @@ static size_t toldStrides(const TensorSpec &spec) {
 
 KernelArguments::KernelArguments(const RouteKernels &route,
                                  const Signature &signature,
-                                 const DevicePool &pool)
-    : pool(pool), paramCount(signature.params.size()),
-      tokenCount(signature.tokens.size()) {
+                                 const DevicePool &pool, HeadRange heads)
+    : heads(heads), allHeads(signature.heads),
+      paramCount(signature.params.size()), tokenCount(signature.tokens.size()) {
   descriptors.resize(paramCount + tokenCount + signature.outputs.size());
   add(0);
   add(0);
-  add(pool.cursors.address());
-  add(pool.thresholds.address());
-  add(static_cast<uint32_t>(pool.padSlot));
+  const DeviceCursors &cursors = pool.positions();
+  add(cursors.positions.address());
+  add(cursors.thresholds.address());
+  add(static_cast<uint32_t>(cursors.padSlot));
+  /// The first head of the range, of a tensor that has fewer.
+  auto firstOf = [&](int64_t count) {
+    return heads.begin / (allHeads / count);
+  };
   auto addTensor = [&](const cuda::Argument &argument, const TensorSpec &spec,
                        size_t descriptor, bool hasRows) {
     size_t strides = toldStrides(spec) + (hasRows ? 1 : 0);
-    described.push_back({&spec,
-                         std::max(argument.alignment, sizeInBytes(spec.dtype)),
-                         add(0), spec.shape.size() + (hasRows ? 1 : 0), strides,
-                         &descriptors[descriptor]});
+    described.push_back(
+        {&spec, std::max(argument.alignment, sizeInBytes(spec.dtype)), add(0),
+         spec.shape.size() + (hasRows ? 1 : 0), strides, hasRows,
+         firstOf(spec.shape[0]), /*offset=*/0, &descriptors[descriptor]});
     for (size_t i = 0; i < strides; ++i)
       add(0);
   };
   auto addArray = [&](const Pool::Impl::Array &array) {
-    add(addressOf(array.data));
+    // Heads of a slot lie one after the other.
+    int64_t count = array.spec.shape[0];
+    add(addressOf(array.data) +
+        static_cast<uint64_t>(firstOf(count) * (array.slotBytes() / count)));
     add(static_cast<uint64_t>(array.stride));
   };
   for (const cuda::Argument &argument : route.gpu->arguments) {
@@ -68,10 +76,6 @@ KernelArguments::KernelArguments(const RouteKernels &route,
   }
   for (uint64_t &value : values)
     addresses.push_back(&value);
-  cursorAddresses.assign(addresses.begin(), addresses.begin() + 5);
-  for (int32_t &integer : cursorIntegers)
-    cursorAddresses.push_back(&integer);
-  cursorIntegers[1] = static_cast<int32_t>(pool.capacity);
 }
 
 size_t KernelArguments::add(uint64_t value) {
@@ -85,18 +89,20 @@ Status KernelArguments::setMemory(const Tensor &tensor, const void *data) {
                   fmt::format("argument '{}' is at {}, which is not a multiple "
                               "of {} bytes",
                               tensor.spec->name, data, tensor.alignment));
-  values[tensor.value] = addressOf(data);
+  values[tensor.value] = addressOf(data) + tensor.offset;
   return Status();
 }
 
 Status KernelArguments::takeDescriptors() {
-  for (const Tensor &tensor : described) {
+  for (Tensor &tensor : described) {
     const MemoryDescriptor &memory = *tensor.descriptor;
-    if (Status status = setMemory(tensor, memory.aligned); !status)
-      return status;
     const int64_t *sizes = memory.sizesAndStrides;
     const int64_t *strides = sizes + tensor.rank;
     int64_t element = sizeInBytes(tensor.spec->dtype);
+    tensor.offset = static_cast<uint64_t>(
+        tensor.firstHead * strides[tensor.hasRows ? 1 : 0] * element);
+    if (Status status = setMemory(tensor, memory.aligned); !status)
+      return status;
     for (size_t i = 0; i < tensor.strides; ++i) {
       if (sizes[i] > 1 && strides[i] * element % tensor.alignment)
         return Status(ErrorCode::InvalidArgument,
@@ -110,20 +116,40 @@ Status KernelArguments::takeDescriptors() {
   return Status();
 }
 
+/// Lets row 0 be what row `count` is, or back if it is negative.
+void KernelArguments::skipRows(int64_t count) {
+  for (size_t slots : {0, 1})
+    values[slots] += static_cast<uint64_t>(count) * sizeof(int32_t);
+  for (const Tensor &tensor : described)
+    if (tensor.hasRows)
+      values[tensor.value] += static_cast<uint64_t>(count) *
+                              values[tensor.value + 1] *
+                              sizeInBytes(tensor.spec->dtype);
+}
+
+/// Of a row, for the heads of the range.
+unsigned KernelArguments::blocksOf(const cuda::KernelInfo &info) const {
+  int64_t count = heads.end - heads.begin;
+  return static_cast<unsigned>(info.gridBlocks * count / allHeads);
+}
+
 Status KernelArguments::launch(std::span<const cuda::Kernel> kernels,
-                               bool appends, int64_t rows, void *stream) {
-  for (const cuda::Kernel &kernel : kernels)
-    if (Status status = kernel.launchRows(rows, addresses.data(), stream);
-        !status)
-      return status;
-  // Without a buffer all cursors stay at nothing.
-  if (pool.capacity == 0)
-    return Status();
-  cursorIntegers[0] = static_cast<int32_t>(rows);
-  cursorIntegers[2] = appends ? 1 : 0;
-  const cuda::Kernel &advance = pool.code->advanceCursors;
-  unsigned threads = advance.info().threads;
-  return advance.launch(
-      {(static_cast<unsigned>(rows) + threads - 1) / threads, 1, 1},
-      {threads, 1, 1}, cursorAddresses.data(), stream);
+                               int64_t rows, void *stream) {
+  Status status;
+  int64_t done = 0;
+  while (status && done < rows) {
+    int64_t part = std::min(rows - done, maxGpuRows);
+    for (const cuda::Kernel &kernel : kernels)
+      if (status)
+        status = kernel.launchRows(part, addresses.data(), stream,
+                                   blocksOf(kernel.info()));
+    done += part;
+    if (done < rows)
+      skipRows(part);
+  }
+  // Back to the first row: all parts but the last have been skipped.
+  if (int64_t skipped = (std::max<int64_t>(done, 1) - 1) / maxGpuRows;
+      skipped > 0)
+    skipRows(-skipped * maxGpuRows);
+  return status;
 }

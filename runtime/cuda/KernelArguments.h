@@ -11,6 +11,7 @@
 #ifndef LADLE_RUNTIME_CUDA_KERNELARGUMENTS_H
 #define LADLE_RUNTIME_CUDA_KERNELARGUMENTS_H
 
+#include "runtime/KernelCaller.h"
 #include "runtime/cuda/DevicePool.h"
 
 namespace ladle {
@@ -18,9 +19,9 @@ namespace ladle {
 class KernelArguments {
 public:
   /// Parameters, tokens and outputs are null until they are described. `pool`
-  /// must outlive this.
+  /// must outlive this. Launches compute the heads of a range.
   KernelArguments(const RouteKernels &route, const Signature &signature,
-                  const DevicePool &pool);
+                  const DevicePool &pool, HeadRange heads);
   KernelArguments(const KernelArguments &) = delete;
 
   /// A parameter, token or output.
@@ -30,6 +31,9 @@ public:
     size_t value;      ///< of the address; the strides follow it
     size_t rank;       ///< of the descriptor, with the rows
     size_t strides;    ///< that kernels are told
+    bool hasRows;      ///< the first of the strides is theirs
+    int64_t firstHead; ///< of the range, counted in those that it has
+    uint64_t offset;   ///< bytes to that
     const MemoryDescriptor *descriptor; ///< the caller's
   };
   std::span<MemoryDescriptor> params() {
@@ -52,21 +56,23 @@ public:
     values[1] = writeSlots;
   }
 
-  /// The kernels of a step, or the fold, and the move of the cursors. The
-  /// context is current.
-  Status launch(std::span<const cuda::Kernel> kernels, bool appends,
-                int64_t rows, void *stream);
+  /// The kernels of a step, or the fold, for the first `rows` rows: more than a
+  /// grid has by several launches. The context is current.
+  Status launch(std::span<const cuda::Kernel> kernels, int64_t rows,
+                void *stream);
 
 private:
   size_t add(uint64_t value);
+  void skipRows(int64_t count);
+  unsigned blocksOf(const cuda::KernelInfo &info) const;
 
-  const DevicePool &pool;
+  HeadRange heads;
+  int64_t allHeads;
   size_t paramCount, tokenCount;
   std::vector<MemoryDescriptor> descriptors;
   std::vector<Tensor> described;
   std::vector<uint64_t> values;
-  std::vector<void *> addresses, cursorAddresses;
-  int32_t cursorIntegers[3] = {}; ///< rows, capacity, whether rows append
+  std::vector<void *> addresses;
 };
 
 } // namespace ladle

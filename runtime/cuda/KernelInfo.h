@@ -16,6 +16,11 @@
 //
 // It leaves the cursors as they are; they move in a kernel of the runtime.
 //
+// Blocks of a row take heads in their order, each as many. If the program
+// allows ranges of heads, a block touches nothing of other heads, padded rows
+// included: a launch of fewer blocks with the addresses of later heads computes
+// those.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef LADLE_RUNTIME_CUDA_KERNELINFO_H

@@ -10,9 +10,13 @@
 
 #include "passes/Passes.h"
 #include "passes/Pipelines.h"
+#include "runtime/jit/GpuLayout.h"
 #include "runtime/jit/GpuProgram.h"
 
 namespace ladle::jit {
+
+/// The layout for the pass that lowers; its names have been checked.
+ConvertLadleToGPUOptions optionsOf(const GpuLayout &layout);
 
 /// Lowers an elaborated module as far as CUDA C++. Emits what is wrong.
 llvm::LogicalResult buildGpuProgram(mlir::ModuleOp module,

@@ -15,6 +15,7 @@
 #include "llvm/Config/llvm-config.h"
 #include "llvm/Support/MemoryBuffer.h"
 
+#include <numeric>
 #include <thread>
 
 using namespace ladle;
@@ -56,12 +57,13 @@ public:
                            const jit::Plan *plan) const;
 
 private:
+  std::string makeReproducer(RouteKind route, const Signature &signature) const;
   std::string makeKey(llvm::ArrayRef<llvm::StringRef> more) const;
   std::string kernelKey(RouteKind route) const {
-    jit::GpuLayout layout = layoutOf(route);
-    return makeKey({"kernels", toString(route), std::to_string(layout.threads),
-                    std::to_string(layout.tileRows),
-                    std::to_string(layout.batch)});
+    std::string layout;
+    for (const auto &[name, value] : layoutOf(route))
+      layout += name + "=" + std::to_string(value) + " ";
+    return makeKey({"kernels", toString(route), layout});
   }
   jit::GpuLayout layoutOf(RouteKind route) const;
   std::optional<LoadedRoute> lookup(RouteKind route) const;
@@ -183,12 +185,13 @@ Result<jit::Plan> Compilation::plan() {
   std::string key = makeKey(
       {"plan", std::to_string(options.batch), std::to_string(options.context),
        exactText(options.readBandwidth), exactText(options.updateBandwidth),
+       target.deviceName(),
        std::to_string(std::thread::hardware_concurrency())});
   if (std::optional<DiskCache::Entry> entry = cache.lookup(key))
     if (entry->parts.size() == 1)
       if (std::optional<jit::Plan> plan = jit::parsePlan(entry->parts[0]))
         return std::move(*plan);
-  Result<jit::Plan> plan = getCompiler().plan(target.isGpu());
+  Result<jit::Plan> plan = getCompiler().plan(target.card());
   if (plan)
     store(key, {jit::serialize(*plan)});
   return plan;
@@ -213,15 +216,14 @@ jit::GpuLayout Compilation::layoutOf(RouteKind route) const {
     return layout;
   // From so many rows on, blocks fill a GPU however they are laid out.
   constexpr int64_t manyRows = 256;
-  layout.batch = std::min(options.batch, manyRows);
+  layout["batch"] = std::min(options.batch, manyRows);
   if (!tuned || tuned->candidate.route != toString(route))
     return layout;
-  auto get = [&](const char *name) {
-    auto found = tuned->candidate.schedule.find(name);
-    return found == tuned->candidate.schedule.end() ? 0 : found->second;
-  };
-  layout.threads = get("threads");
-  layout.tileRows = get("tile_rows");
+  // Older tables may name what there is no more.
+  for (const jit::GpuParameter &parameter : jit::gpuParameters())
+    if (auto found = tuned->candidate.schedule.find(parameter.name);
+        found != tuned->candidate.schedule.end() && found->second != 0)
+      layout[parameter.name] = found->second;
   return layout;
 }
 
@@ -309,6 +311,31 @@ std::string Compilation::makeManifest(RouteKind route,
   return text;
 }
 
+/// What `ladle bench` compares with the interpreter and times.
+std::string Compilation::makeReproducer(RouteKind route,
+                                        const Signature &signature) const {
+  if (!target.isGpu() || !options.recurrence.empty() ||
+      !options.options.empty() || !options.tokenTypes.empty())
+    return "";
+  std::string text = "ladle bench '" + std::string(name) + "' --device gpu";
+  if (!options.preset.empty())
+    text += " --preset '" + options.preset + "'";
+  for (const auto &[size, value] : options.sizes)
+    text += " --set " + size + "=" + std::to_string(value);
+  if (!signature.states.empty())
+    text += " --states " + std::string(toString(signature.states[0].dtype));
+  text += " --routes " + std::string(toString(route)) + " --entries " +
+          options.entryType + " --m " + std::to_string(options.capacity) +
+          " --batch " + std::to_string(std::min<int64_t>(options.batch, 65535));
+  jit::GpuLayout layout = layoutOf(route);
+  layout.erase("batch"); // the same that the batch stands for
+  std::string schedule;
+  for (const auto &[parameter, value] : layout)
+    schedule += (schedule.empty() ? " --schedule " : ",") + parameter + "=" +
+                std::to_string(value);
+  return text + schedule;
+}
+
 Result<Program> Compilation::link(RouteKind route,
                                   std::vector<LoadedRoute> routes,
                                   const jit::Plan *plan) const {
@@ -316,6 +343,7 @@ Result<Program> Compilation::link(RouteKind route,
   impl.signature = routes.front().object.signature;
   impl.route = route;
   impl.manifest = makeManifest(route, routes, plan);
+  impl.reproducer = makeReproducer(route, impl.signature);
   auto code = std::make_shared<std::vector<std::shared_ptr<void>>>();
   for (const LoadedRoute &loaded : routes) {
     const jit::RouteObject &object = loaded.object;
@@ -328,7 +356,7 @@ Result<Program> Compilation::link(RouteKind route,
       impl.fields = object.fields;
       impl.capacity = options.capacity;
     }
-    impl.headGroup = std::max(impl.headGroup, object.headGroup);
+    impl.headGroup = std::lcm(impl.headGroup, object.headGroup);
     auto function = [&](size_t index) {
       return reinterpret_cast<KernelFunction>(loaded.code.addresses[index]);
     };

@@ -117,7 +117,28 @@ jit::Compiler::Compiler(std::string_view text, std::string_view name,
     : impl(std::make_unique<Impl>(text, name, options)) {}
 jit::Compiler::~Compiler() = default;
 
-Result<Plan> jit::Compiler::plan(bool isGpu) {
+/// Bandwidths of the caller's go before what is known of the machine.
+static Machine machineOf(const CompileOptions &options,
+                         const Machine::Card *gpu) {
+  constexpr double giga = 1e9;
+  if (gpu) {
+    Machine::Card card = *gpu;
+    if (options.readBandwidth > 0)
+      card.read = options.readBandwidth * giga;
+    if (options.updateBandwidth > 0)
+      card.update = options.updateBandwidth * giga;
+    return Machine::gpu(card);
+  }
+  Machine machine = Machine::cpu(std::thread::hardware_concurrency());
+  if (options.readBandwidth > 0)
+    machine.readBandwidth = machine.scatteredBandwidth =
+        options.readBandwidth * giga;
+  if (options.updateBandwidth > 0)
+    machine.updateBandwidth = options.updateBandwidth * giga;
+  return machine;
+}
+
+Result<Plan> jit::Compiler::plan(const Machine::Card *gpu) {
   const CompileOptions &options = impl->options;
   if (Status status = impl->elaborate(); !status)
     return status;
@@ -133,12 +154,7 @@ Result<Plan> jit::Compiler::plan(bool isGpu) {
   auto recurrence = *module->getOps<RecurrenceOp>().begin();
   llvm::SmallVector<RouteCost> costs =
       collectCosts(*module, recurrence.getSymName());
-  Machine machine = isGpu ? Machine::h200()
-                          : Machine::cpu(std::thread::hardware_concurrency());
-  if (options.readBandwidth > 0)
-    machine.readBandwidth = options.readBandwidth * 1e9;
-  if (options.updateBandwidth > 0)
-    machine.updateBandwidth = options.updateBandwidth * 1e9;
+  Machine machine = machineOf(options, gpu);
   std::optional<RouteChoice> choice = chooseRoute(
       costs, machine, options.batch, options.context, options.capacity);
   if (!choice)
@@ -159,8 +175,7 @@ Result<Plan> jit::Compiler::plan(bool isGpu) {
             : 1;
     plan.routes.push_back(
         {toRouteKind(cost.route), m,
-         cost.seconds(machine, static_cast<double>(options.batch),
-                      static_cast<double>(m)),
+         cost.seconds(machine, static_cast<double>(options.batch), m),
          cost.cycleBytes(static_cast<double>(m)),
          cost.cycleFlops(static_cast<double>(m))});
   }
@@ -231,22 +246,17 @@ Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind,
     return status;
   mlir::OwningOpRef<mlir::ModuleOp> module = impl->spec->clone();
   GpuProgram program;
-  ConvertLadleToGPUOptions lowering;
-  lowering.threads = layout.threads;
-  lowering.tileRows = layout.tileRows;
-  lowering.batch = layout.batch;
   if (failed(buildGpuProgram(*module, impl->pipelineOptions(toRoute(kind)),
-                             lowering, program)))
+                             optionsOf(layout), program)))
     return impl->failure();
   RouteObject result;
   result.route = kind;
+  result.headGroup = program.headGroup();
   result.gpuStep = {program.decode};
   result.gpuFold = program.fold;
   result.gpuArguments = std::move(program.arguments);
   result.signature = std::move(program.signature);
   result.fields = std::move(program.fields);
-  // A row of a launch is a whole row of the batch.
-  result.headGroup = result.signature.heads;
   result.object = std::move(program.text);
   result.warnings = impl->diagnostics;
   return result;

@@ -12,7 +12,9 @@
 #define LADLE_RUNTIME_JIT_COMPILER_H
 
 #include "ladle/compile.h"
+#include "passes/analysis/Machine.h"
 #include "runtime/cuda/KernelInfo.h"
+#include "runtime/jit/GpuLayout.h"
 
 namespace ladle::jit {
 
@@ -50,11 +52,6 @@ struct RouteObject {
   bool usesBuffer() const { return !fields.empty(); }
 };
 
-/// How kernels of a GPU are laid out; 0 leaves it to the kernel generator.
-struct GpuLayout {
-  int64_t threads = 0, tileRows = 0, batch = 0;
-};
-
 /// A hash of the compiler's sources: what another compiler made is not used.
 const char *compilerFingerprint();
 
@@ -67,8 +64,8 @@ public:
            const CompileOptions &options);
   ~Compiler();
 
-  /// By the costs of a GPU or of this processor.
-  Result<Plan> plan(bool isGpu);
+  /// By the costs of a GPU, or, if it is null, of this processor.
+  Result<Plan> plan(const Machine::Card *gpu);
   Result<RouteObject> compile(RouteKind route);
   /// As far as CUDA C++, which is what `object` holds.
   Result<RouteObject> compileForGpu(RouteKind route, const GpuLayout &layout);

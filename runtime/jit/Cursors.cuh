@@ -10,15 +10,19 @@
 
 #include "ladle_prelude.cuh"
 
+// What rows have done, as CursorMove::Kind has it.
+enum { kAppend, kIgnore, kRewrite, kFoldOnly };
+
 // A thread takes a row. `cursors` [slots, 2] holds base and length of each
-// slot's ring of `capacity` entries. A row that folds leaves an empty ring,
-// which begins where the last one ended, or at 0 in another slot than it read.
-// Where no row `appends`, all fold. No two rows write one slot, but any number
-// may be padding.
+// slot's ring of `capacity` entries, `epochs` [slots] how often its state was
+// written. A row that folds leaves an empty ring, which begins where the last
+// one ended, or at 0 in another slot than it read. Where rows do not append,
+// all fold. No two rows write one slot, but any number may be padding.
+// `fault` is told of a slot with a state that the route has ignored.
 extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
     const int *__restrict__ read_slots, const int *__restrict__ write_slots,
-    int *cursors, const int *__restrict__ fold_threshold, int pad_slot,
-    int rows, int capacity, int appends) {
+    int *cursors, int *epochs, const int *__restrict__ fold_threshold,
+    int *fault, int pad_slot, int rows, int capacity, int kind) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   // It may have started before the kernels of the step have ended, and the
   // next may start now, which wait in turn.
@@ -34,9 +38,14 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
   const int write_slot = write_slots[row];
   Vec<int, 2> cursor = load_vector<2>(cursors + read_slot * 2LL);
   const bool moves = read_slot != write_slot;
+  const bool appends = kind == kAppend || kind == kIgnore;
+  if (kind == kIgnore && epochs[read_slot] > 0)
+    fault[0] = read_slot + 1;
   if (appends && !moves && cursor[1] + 1 < fold_threshold[0]) {
     cursor[1] += 1;
   } else {
+    if (kind != kFoldOnly || cursor[1] > 0)
+      epochs[write_slot] += 1;
     cursor[0] = moves ? 0 : (cursor[0] + cursor[1]) % capacity;
     cursor[1] = 0;
   }

@@ -8,12 +8,18 @@
 #ifndef LADLE_RUNTIME_JIT_CURSORS_H
 #define LADLE_RUNTIME_JIT_CURSORS_H
 
+#include "runtime/cuda/KernelInfo.h"
 #include "llvm/ADT/StringRef.h"
 
 namespace ladle::jit {
 
 /// The text of Cursors.cuh, for NVRTC.
 llvm::StringRef cursorsText();
+/// Its kernel, a thread a row.
+inline cuda::KernelInfo cursorsKernelInfo() {
+  return {"ladle_advance_cursors", /*gridBlocks=*/1, /*threads=*/128,
+          /*sharedBytes=*/0, /*programmatic=*/true};
+}
 
 } // namespace ladle::jit
 

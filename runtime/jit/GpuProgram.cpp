@@ -16,6 +16,8 @@
 #include "runtime/jit/Interface.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace ladle;
 using namespace ladle::jit;
@@ -59,6 +61,28 @@ static GpuKernelInfo describe(gpu::GPUFuncOp kernel) {
           static_cast<unsigned>((*kernel.getKnownBlockSize())[0]),
           static_cast<unsigned>(dynamicSharedBytes(kernel)),
           /*programmatic=*/false};
+}
+
+int64_t GpuProgram::headGroup() const {
+  // Blocks of padded rows write zeros to more than their own heads, unless a
+  // head is a block.
+  if (decode.gridBlocks != signature.heads)
+    return signature.heads;
+  int64_t group = 1;
+  auto add = [&](int64_t heads, bool isWritten) {
+    // What all heads share and none writes is where it is.
+    if (heads > 1 || isWritten)
+      group = std::lcm(group, signature.heads / heads);
+  };
+  for (const auto *specs : {&signature.params, &signature.tokens})
+    for (const TensorSpec &spec : *specs)
+      add(spec.shape[0], false);
+  for (const auto *specs : {&signature.carries, &signature.outputs, &fields})
+    for (const TensorSpec &spec : *specs)
+      add(spec.shape[0], true);
+  for (const StateSpec &spec : signature.states)
+    add(spec.heads, true);
+  return group;
 }
 
 LogicalResult jit::buildGpuProgram(ModuleOp module,
@@ -113,6 +137,9 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
 
 std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
                                              std::string &messages) {
+  messages = checkLayout(request.layout);
+  if (!messages.empty())
+    return std::nullopt;
   MLIRContext context(MLIRContext::Threading::DISABLED);
   context.printOpOnDiagnostic(false);
   ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
@@ -141,12 +168,9 @@ std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
     options.routes.push_back(*symbolizeRoute(request.route));
   options.capacity = request.capacity;
   options.entryType = request.entryType;
-  ConvertLadleToGPUOptions lowering;
-  lowering.threads = request.threads;
-  lowering.tileRows = request.tileRows;
-  lowering.batch = request.batch;
   GpuProgram program;
-  if (!module || failed(buildGpuProgram(*module, options, lowering, program)))
+  if (!module || failed(buildGpuProgram(*module, options,
+                                        optionsOf(request.layout), program)))
     return std::nullopt;
   return program;
 }

@@ -10,6 +10,7 @@
 
 #include "ladle/types.h"
 #include "runtime/cuda/KernelInfo.h"
+#include "runtime/jit/GpuLayout.h"
 
 #include <map>
 #include <optional>
@@ -24,9 +25,7 @@ struct GpuRequest {
   std::map<std::string, int64_t> sizes;
   std::string stateType, entryType = "f32";
   int64_t capacity = 4;
-  /// Of a block; 0 leaves them to the lowering, which knows the batch.
-  int64_t threads = 0, tileRows = 0;
-  int64_t batch = 0;
+  GpuLayout layout;
 };
 
 using GpuArgument = cuda::Argument;
@@ -41,6 +40,10 @@ struct GpuProgram {
   bool folds = false;
   std::optional<GpuKernelInfo> fold;
   std::string text;
+
+  /// Ranges of heads that can be computed alone are multiples of it; all heads
+  /// if none can.
+  int64_t headGroup() const;
 };
 
 /// Compiles as far as CUDA C++. Nothing, and the diagnostics in `messages`, on

@@ -46,6 +46,8 @@ Result<Target> Target::choose(const CompileOptions &options) {
   }
   if (target.isGpu()) {
     auto [major, minor] = target.nvrtc->version();
+    target.about = {target.device->name(), target.device->memoryBandwidth(),
+                    /*read=*/0, /*update=*/0, target.device->multiprocessors()};
     target.parts = {"cuda", target.device->arch(),
                     llvm::formatv("{0}.{1}", major, minor)};
     return target;
@@ -156,8 +158,7 @@ Target::shared(const DiskCache &cache) const {
   Result<cuda::Module> module = cuda::Module::load(*device, image);
   if (!module)
     return module.status();
-  Result<cuda::Kernel> advance = module->kernel(
-      {"ladle_advance_cursors", 1, /*threads=*/128, 0, /*programmatic=*/true});
+  Result<cuda::Kernel> advance = module->kernel(cursorsKernelInfo());
   if (!advance)
     return advance.status();
   return std::make_shared<const GpuCode>(GpuCode{*device, std::move(*advance)});

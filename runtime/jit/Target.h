@@ -45,6 +45,8 @@ public:
   /// Not for several threads with one compiler.
   Result<RouteObject> compile(RouteKind route, Compiler &compiler,
                               const GpuLayout &layout) const;
+  /// What the model knows of the device; null on the host.
+  const Machine::Card *card() const { return isGpu() ? &about : nullptr; }
   /// Of the device; empty on the host.
   std::string deviceName() const { return device ? device->name() : ""; }
   Result<LoadedRoute> load(RouteObject object) const;
@@ -62,6 +64,7 @@ private:
   std::string reason;
   std::vector<std::string> parts;
   std::optional<cuda::Device> device;
+  Machine::Card about;
   std::optional<Nvrtc> nvrtc;
 };
 

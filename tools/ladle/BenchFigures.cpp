@@ -35,7 +35,7 @@ findPlanned(const BenchOptions &options, const std::string &device,
   if (auto tuned = tune::lookupTuned(device, program->signature,
                                      source.entryType, batch))
     return tuned->candidate;
-  auto chosen = chooseByModel(plans, source, candidates, batch);
+  auto chosen = chooseByModel(plans, device, source, candidates, batch);
   if (!chosen)
     return Status(ErrorCode::InvalidArgument, "none of the routes is legal");
   return std::move(*chosen);

@@ -23,15 +23,13 @@ using Json = nlohmann::ordered_json;
 
 /// Memory for the ceilings: as much as the states of a large batch.
 static constexpr int64_t kCeilingBytes = int64_t(2) << 30;
-/// f32 flops a second that a card is taken to do. The kernels here stream, so
-/// that little depends on it.
-static constexpr double kFlops = 60e12;
 
 namespace {
 
 struct Checked {
   GpuSubject subject;
   std::optional<measure::GpuVerdict> verdict;
+  measure::HostCosts host;
 };
 
 class GpuBench {
@@ -45,6 +43,7 @@ private:
   Status beginRun();
   Json describeRun() const;
   Status measureFigure(const BenchFigure &figure);
+  Status profileFigure(const BenchFigure &figure);
   Result<Json> timeFigure(const BenchFigure &figure, const RoutePlan &plan,
                           const GpuSubject &subject);
   Result<const Checked *> load(const BenchFigure &figure);
@@ -71,10 +70,10 @@ private:
 //===----------------------------------------------------------------------===//
 
 Rates GpuBench::rates() const {
-  return {
+  return Rates::gpu(
+      gpu.device().name(),
       {ceilings->read().bytesPerSecond(), ceilings->update().bytesPerSecond()},
-      kFlops,
-      ceilings->launchSeconds()};
+      gpu.device().multiprocessors());
 }
 
 static std::vector<double> rounded(std::vector<double> values, double unit) {
@@ -113,6 +112,12 @@ Status GpuBench::beginRun() {
       ceilings->read().bytesPerSecond() / 1e9, ceilings->read().variant,
       ceilings->update().bytesPerSecond() / 1e9, ceilings->update().variant,
       ceilings->launchSeconds() * 1e6);
+  if (options.modelLayers > 0)
+    fmt::print("cursors move once in {} steps of a layer, as the layers of a "
+               "model share them (--layers)\n",
+               options.modelLayers);
+  fmt::print(
+      "host: what a call takes it to launch a step outside of a graph\n");
   return Status();
 }
 
@@ -128,11 +133,15 @@ const std::string &GpuBench::kernelsOf(const BenchFigure &figure) {
   return found->second;
 }
 
-/// A figure of other kernels is none of these.
+/// A figure of other kernels is none of these, nor is one of cursors that move
+/// at other times.
 const Json *GpuBench::findKnown(const BenchFigure &figure) {
   const Json *known = store->find(figure.key);
-  return known && known->value("kernels", "") == kernelsOf(figure) ? known
-                                                                   : nullptr;
+  if (!known || known->value("kernels", "") != kernelsOf(figure))
+    return nullptr;
+  bool isSame = figure.key.route == "recurrent" ||
+                known->value("model_layers", int64_t(0)) == options.modelLayers;
+  return isSame ? known : nullptr;
 }
 
 Result<const Checked *> GpuBench::load(const BenchFigure &figure) {
@@ -142,13 +151,17 @@ Result<const Checked *> GpuBench::load(const BenchFigure &figure) {
   Result<GpuSubject> subject = programs.load(figure.spec);
   if (!subject)
     return subject.status();
-  Checked checked{std::move(*subject), {}};
+  Checked checked{std::move(*subject), {}, {}};
   if (!options.skipCheck) {
     Result<measure::GpuVerdict> verdict = programs.check(checked.subject);
     if (!verdict)
       return verdict.status();
     checked.verdict = *verdict;
   }
+  Result<measure::HostCosts> host = programs.measureHost(checked.subject);
+  if (!host)
+    return host.status();
+  checked.host = *host;
   return &loaded.emplace(figure.spec.str(), std::move(checked)).first->second;
 }
 
@@ -156,7 +169,7 @@ Result<Json> GpuBench::timeFigure(const BenchFigure &figure,
                                   const RoutePlan &plan,
                                   const GpuSubject &subject) {
   auto cycle = programs.record(subject, plan, rates(), figure.key.batch,
-                               /*replaySeconds=*/2e-3);
+                               /*replaySeconds=*/2e-3, options.modelLayers);
   if (!cycle)
     return cycle.status();
   std::vector<std::vector<double>> samples;
@@ -191,6 +204,35 @@ Result<Json> GpuBench::timeFigure(const BenchFigure &figure,
               {"samples_us_by_fill", raw}};
 }
 
+/// One line a fill: what a profiler should find.
+Status GpuBench::profileFigure(const BenchFigure &figure) {
+  Rates expected = Rates::gpu(gpu.device().name());
+  std::optional<RoutePlan> plan =
+      plans.plan(figure.spec, expected, figure.key.batch);
+  if (!plan || !plan->isLegal())
+    return Status(ErrorCode::InvalidArgument,
+                  plan ? plan->obstacle : "the file cannot be planned");
+  Result<GpuSubject> subject = programs.load(figure.spec);
+  if (!subject)
+    return subject.status();
+  auto cycle = programs.prepare(*subject, *plan, expected, figure.key.batch);
+  if (!cycle)
+    return cycle.status();
+  for (size_t fill = 0; fill < plan->bytesByFill.size(); ++fill) {
+    if (Status status = (*cycle)->launchOnce(static_cast<int64_t>(fill));
+        !status)
+      return status;
+    Json line = figure.key.json();
+    line["fill"] = fill;
+    line["kernel"] = subject->program.decode.name;
+    line["launches"] = (*cycle)->layerCount();
+    line["bytes_a_launch"] =
+        plan->bytesByFill[fill] * static_cast<double>(figure.key.batch);
+    fmt::print("{}\n", line.dump());
+  }
+  return Status();
+}
+
 Status GpuBench::measureFigure(const BenchFigure &figure) {
   std::optional<RoutePlan> plan =
       plans.plan(figure.spec, rates(), figure.key.batch);
@@ -208,9 +250,10 @@ Status GpuBench::measureFigure(const BenchFigure &figure) {
   if (kernels.verdict && !kernels.verdict->passed()) {
     isWrong = true;
     fmt::print("{}: wrong by {:.2g} of the largest answer, allowed is "
-               "{:.2g}: not timed\n",
+               "{:.2g}: not timed\nrepeat with: {}\n",
                figure.spec.str(), kernels.verdict->error,
-               kernels.verdict->bound);
+               kernels.verdict->bound,
+               reproducerOf(figure.spec, figure.key.batch));
     return Status();
   }
   Result<Json> timed = timeFigure(figure, *plan, kernels.subject);
@@ -218,6 +261,12 @@ Status GpuBench::measureFigure(const BenchFigure &figure) {
     return timed.status();
   Json figures = std::move(*timed);
   figures["kernels"] = kernelsOf(figure);
+  // Outside of a graph.
+  figures["host_launch_ns"] = std::round(1e9 * kernels.host.launch);
+  if (kernels.host.advance > 0)
+    figures["host_advance_ns"] = std::round(1e9 * kernels.host.advance);
+  if (figure.key.route != "recurrent")
+    figures["model_layers"] = options.modelLayers;
   if (kernels.verdict) {
     figures["error"] = kernels.verdict->error;
     figures["error_bound"] = kernels.verdict->bound;
@@ -237,9 +286,9 @@ Status GpuBench::measureFigure(const BenchFigure &figure) {
 void GpuBench::print(const Json &figures) {
   if (!hasHeadings)
     fmt::print("\n{:>9} {:>6} {:>7} {:>3} {:>6} {:>11} {:>11} {:>11} {:>11} "
-               "{:>11} {:>8} {:>11}\n",
+               "{:>11} {:>8} {:>11} {:>11}\n",
                "route", "states", "entries", "m", "batch", "empty", "half",
-               "last", "a step", "limit", "of limit", "predicted");
+               "last", "a step", "limit", "of limit", "predicted", "host");
   hasHeadings = true;
   auto time = [](double microseconds) {
     return formatTime(microseconds * 1e-6);
@@ -247,13 +296,14 @@ void GpuBench::print(const Json &figures) {
   auto byFill = figures["us_by_fill"].get<std::vector<double>>();
   fmt::print(
       "{:>9} {:>6} {:>7} {:>3} {:>6} {:>11} {:>11} {:>11} {:>11} {:>11} "
-      "{:>6.1f} % {:>11}\n",
+      "{:>6.1f} % {:>11} {:>11}\n",
       figures["route"].get<std::string>(), figures["state"].get<std::string>(),
       figures["entry"].get<std::string>(), figures["m"].get<int64_t>(),
       figures["batch"].get<int64_t>(), time(byFill.front()),
       time(byFill[byFill.size() / 2]), time(byFill.back()),
       time(figures["us_a_step"]), time(figures["limit_us"]),
-      100 * figures["of_limit"].get<double>(), time(figures["predicted_us"]));
+      100 * figures["of_limit"].get<double>(), time(figures["predicted_us"]),
+      time(1e-3 * figures.value("host_launch_ns", 0.0)));
   std::fflush(stdout);
 }
 
@@ -279,6 +329,11 @@ Status GpuBench::run() {
   double longest = 0;
   for (size_t i = 0; i < figures.size(); ++i) {
     const BenchFigure &figure = figures[i];
+    if (options.profile) {
+      if (Status status = profileFigure(figure); !status)
+        return status;
+      continue;
+    }
     if (const Json *known = findKnown(figure)) {
       print(*known);
       continue;
@@ -300,9 +355,8 @@ Status GpuBench::run() {
     progress.clear();
     if (!status)
       return Status(status.code(),
-                    fmt::format("{}\nnote: this was {}, batch {}",
-                                status.message(), figure.spec.str(),
-                                figure.key.batch));
+                    fmt::format("{}\nnote: repeat with: {}", status.message(),
+                                reproducerOf(figure.spec, figure.key.batch)));
     longest = std::max(longest, elapsed() - before);
     if (const Json *measured = findKnown(figure))
       print(*measured);

@@ -29,24 +29,23 @@ std::string GpuSpec::str() const {
   return text;
 }
 
-/// Sets the schedule of a request; 0 stands for the default of the kernel
-/// generator. Returns what is wrong with it.
-static std::string applySchedule(const std::map<std::string, int64_t> &schedule,
-                                 jit::GpuRequest &request) {
-  const std::map<std::string, int64_t *> fields{
-      {"threads", &request.threads},
-      {"tile_rows", &request.tileRows},
-      {"batch", &request.batch}};
-  for (const auto &[name, value] : schedule) {
-    auto field = fields.find(name);
-    if (field != fields.end() && value != 0)
-      *field->second = value;
-    if (field == fields.end())
-      return fmt::format("kernels have no parameter '{}'\n"
-                         "note: they have threads and tile_rows",
-                         name);
-  }
-  return "";
+std::string tool::reproducerOf(const GpuSpec &spec, int64_t batch) {
+  std::string text =
+      fmt::format("ladle bench '{}' --device gpu", spec.source.file);
+  if (!spec.source.preset.empty())
+    text += fmt::format(" --preset '{}'", spec.source.preset);
+  for (const auto &[name, value] : spec.source.sizes)
+    text += fmt::format(" --set {}={}", name, value);
+  if (!spec.source.stateType.empty())
+    text += " --states " + spec.source.stateType;
+  text += fmt::format(" --routes {} --entries {} --m {} --batch {}", spec.route,
+                      spec.source.entryType, spec.source.capacity, batch);
+  std::string schedule;
+  for (const auto &[name, value] : spec.schedule)
+    if (name != "batch" && value != 0)
+      schedule += fmt::format(
+          "{}{}={}", schedule.empty() ? " --schedule " : ",", name, value);
+  return text + schedule;
 }
 
 GpuSpec tool::specOf(const SourceOptions &source,
@@ -61,16 +60,15 @@ GpuSpec tool::specOf(const SourceOptions &source,
   return spec;
 }
 
-std::optional<tune::Candidate>
-tool::chooseByModel(GpuPlans &plans, const SourceOptions &source,
-                    const std::vector<tune::Candidate> &candidates,
-                    int64_t batch) {
+std::optional<tune::Candidate> tool::chooseByModel(
+    GpuPlans &plans, const std::string &card, const SourceOptions &source,
+    const std::vector<tune::Candidate> &candidates, int64_t batch) {
   constexpr double tie = 1.01;
   std::optional<tune::Candidate> best;
   double least = 0;
   for (const tune::Candidate &candidate : candidates) {
     std::optional<RoutePlan> plan =
-        plans.plan(specOf(source, candidate), nominalRates, batch);
+        plans.plan(specOf(source, candidate), Rates::gpu(card), batch);
     if (!plan)
       return std::nullopt;
     if (!plan->isLegal() || (best && plan->seconds >= least / tie))
@@ -94,7 +92,8 @@ Result<jit::GpuProgram> tool::compileSpec(const GpuSpec &spec) {
   request.stateType = spec.source.stateType;
   request.entryType = spec.source.entryType;
   request.capacity = spec.source.capacity;
-  if (std::string wrong = applySchedule(spec.schedule, request); !wrong.empty())
+  request.layout = spec.schedule;
+  if (std::string wrong = jit::checkLayout(spec.schedule); !wrong.empty())
     return Status(ErrorCode::InvalidArgument, wrong);
   std::string messages;
   std::optional<jit::GpuProgram> program =
@@ -163,9 +162,27 @@ Result<measure::GpuVerdict> GpuPrograms::check(const GpuSubject &subject) {
 
 Result<std::unique_ptr<measure::GpuCycle>>
 GpuPrograms::record(const GpuSubject &subject, const RoutePlan &plan,
-                    const Rates &rates, int64_t batch, double replaySeconds) {
+                    const Rates &rates, int64_t batch, double replaySeconds,
+                    int64_t modelLayers) {
   measure::CycleShape shape;
   shape.rows = batch;
+  shape.replaySeconds = replaySeconds;
+  shape.modelLayers = modelLayers;
+  return makeCycle(subject, plan, rates, shape);
+}
+
+Result<std::unique_ptr<measure::GpuCycle>>
+GpuPrograms::prepare(const GpuSubject &subject, const RoutePlan &plan,
+                     const Rates &rates, int64_t batch) {
+  measure::CycleShape shape;
+  shape.rows = batch;
+  shape.isEager = true;
+  return makeCycle(subject, plan, rates, shape);
+}
+
+Result<std::unique_ptr<measure::GpuCycle>>
+GpuPrograms::makeCycle(const GpuSubject &subject, const RoutePlan &plan,
+                       const Rates &rates, measure::CycleShape shape) {
   shape.threshold = subject.spec.threshold();
   shape.grows = subject.spec.route == "kv_only";
   shape.fills = static_cast<int64_t>(plan.bytesByFill.size());
@@ -175,10 +192,10 @@ GpuPrograms::record(const GpuSubject &subject, const RoutePlan &plan,
   if (shape.grows)
     shape.rowBytes = plan.bytes;
   shape.leastSeconds =
-      plan.leastSeconds(rates.bandwidth) * static_cast<double>(batch);
-  shape.replaySeconds = replaySeconds;
+      plan.leastSeconds(rates.bandwidth) * static_cast<double>(shape.rows);
 
-  std::string key = fmt::format("{}, batch {}", subject.spec.layout(), batch);
+  std::string key =
+      fmt::format("{}, batch {}", subject.spec.layout(), shape.rows);
   std::shared_ptr<measure::GpuLayers> memory = layers[key].lock();
   if (!memory) {
     Result<measure::GpuReference *> inputs = reference(subject.spec.source);
@@ -191,6 +208,17 @@ GpuPrograms::record(const GpuSubject &subject, const RoutePlan &plan,
     memory = std::move(*made);
     layers[key] = memory;
   }
-  return measure::GpuCycle::create(gpu, subject.program, subject.kernels, shape,
+  return measure::GpuCycle::create(gpu, subject.program, subject.kernels,
+                                   subject.spec.route, shape,
                                    std::move(memory));
+}
+
+Result<measure::HostCosts>
+GpuPrograms::measureHost(const GpuSubject &subject) const {
+  Result<Program> program =
+      measure::makeRuntimeProgram(gpu, subject.program, subject.kernels,
+                                  subject.spec.route, subject.spec.threshold());
+  if (!program)
+    return program.status();
+  return measure::measureHost(gpu, *program);
 }

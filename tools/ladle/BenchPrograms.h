@@ -36,6 +36,9 @@ struct GpuSpec {
 GpuSpec specOf(const SourceOptions &source, const tune::Candidate &candidate,
                int64_t batch = 0);
 
+/// The command that checks and times one figure.
+std::string reproducerOf(const GpuSpec &spec, int64_t batch);
+
 /// CUDA text. An error holds the compiler's messages.
 Result<jit::GpuProgram> compileSpec(const GpuSpec &spec);
 
@@ -57,14 +60,12 @@ private:
   std::map<std::string, Planner> planners;
 };
 
-/// A card of which nothing has been measured: what the model chooses must not
-/// depend on a run.
-inline constexpr Rates nominalRates{{4.5e12, 4.2e12}, 60e12, 2.2e-6};
-
 /// The candidate that the model predicts to be the fastest, and of those within
-/// a hundredth the first. None if none is legal.
+/// a hundredth the first. None if none is legal. What it chooses on a card does
+/// not depend on what a run measures there.
 std::optional<tune::Candidate>
-chooseByModel(GpuPlans &plans, const SourceOptions &source,
+chooseByModel(GpuPlans &plans, const std::string &card,
+              const SourceOptions &source,
               const std::vector<tune::Candidate> &candidates, int64_t batch);
 
 /// Compiles, checks and times kernels, and keeps what several of them share.
@@ -74,12 +75,23 @@ public:
 
   Result<GpuSubject> load(const GpuSpec &spec) const;
   Result<measure::GpuVerdict> check(const GpuSubject &subject);
-  /// Graphs of the steps of `plan`, each of about `replaySeconds`.
+  /// Graphs of the steps of `plan`, each of about `replaySeconds`. Cursors move
+  /// once every `modelLayers` steps of a layer, 0: never.
   Result<std::unique_ptr<measure::GpuCycle>>
   record(const GpuSubject &subject, const RoutePlan &plan, const Rates &rates,
-         int64_t batch, double replaySeconds);
+         int64_t batch, double replaySeconds, int64_t modelLayers = 0);
+  /// The same without graphs, for a profiler.
+  Result<std::unique_ptr<measure::GpuCycle>> prepare(const GpuSubject &subject,
+                                                     const RoutePlan &plan,
+                                                     const Rates &rates,
+                                                     int64_t batch);
+  /// What the host takes to launch a step.
+  Result<measure::HostCosts> measureHost(const GpuSubject &subject) const;
 
 private:
+  Result<std::unique_ptr<measure::GpuCycle>>
+  makeCycle(const GpuSubject &subject, const RoutePlan &plan,
+            const Rates &rates, measure::CycleShape shape);
   Result<measure::GpuReference *> reference(const SourceOptions &source);
 
   const measure::Gpu &gpu;

@@ -48,7 +48,7 @@ struct EmitOptions {
   std::string target = "cpu";  ///< of the kernel stage: cpu or cuda
   std::string arch = "sm_90a"; ///< of ptx and cubin
   /// How kernels of a GPU are laid out; 0 as they are by default.
-  int64_t threads = 0, tileRows = 0, batch = 0;
+  std::map<std::string, int64_t> layout;
   std::vector<std::string> routes;
 };
 /// Prints the IR of a stage, or the text and code that follow it.
@@ -92,9 +92,13 @@ struct BenchOptions {
   /// How kernels are laid out: threads, tile_rows.
   std::map<std::string, int64_t> schedule;
   int64_t samples = 9; ///< of each fill; on a CPU the rounds
-  double budget = 0;   ///< seconds; 0: as long as it takes
-  std::string json;    ///< figures that it holds are not measured again
+  /// Of a model, which share cursors: on a GPU these move once in so many
+  /// steps.
+  int64_t modelLayers = 32;
+  double budget = 0; ///< seconds; 0: as long as it takes
+  std::string json;  ///< figures that it holds are not measured again
   bool skipCheck = false;
+  bool profile = false; ///< launches every step once, and times nothing
   std::optional<int64_t> threads; ///< of a CPU; none: all
   /// On a CPU; 0: until the states exceed the cache 4 times.
   int64_t hostRows = 0;

@@ -8,6 +8,7 @@
 #include "codegen/cuda/CudaPrinter.h"
 #include "codegen/cuda/Nvrtc.h"
 #include "passes/Pipelines.h"
+#include "runtime/jit/BuildGpuProgram.h"
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/Source.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -80,11 +81,7 @@ int ladle::tool::emit(const EmitOptions &options) {
   } else if (options.stage == "kernel" && options.target == "cpu") {
     buildCPUPipeline(manager, pipeline);
   } else if (options.stage == "kernel" || isCuda) {
-    ConvertLadleToGPUOptions lowering;
-    lowering.threads = options.threads;
-    lowering.tileRows = options.tileRows;
-    lowering.batch = options.batch;
-    buildGPUPipeline(manager, pipeline, lowering);
+    buildGPUPipeline(manager, pipeline, jit::optionsOf(options.layout));
   } else if (options.stage != "spec") {
     llvm::errs() << "error: unknown stage '" << options.stage
                  << "'\nnote: stages are spec, history, step, kernel, cuda, "

@@ -256,14 +256,31 @@ void Explanation::print(raw_ostream &os) {
   printCrossings(os);
 }
 
+/// What a step of a row moves and computes, as the model has it.
+static llvm::json::Value toJSON(const StepCost &cost) {
+  return llvm::json::Object{{"state_read", cost.stateRead},
+                            {"state_written", cost.stateWritten},
+                            {"entry_read", cost.entryRead},
+                            {"entry_written", cost.entryWritten},
+                            {"input_read", cost.inputRead},
+                            {"output_written", cost.outputWritten},
+                            {"carry_moved", cost.carryMoved},
+                            {"flops", cost.flops},
+                            {"flops_per_entry", cost.flopsPerEntry}};
+}
+
 llvm::json::Object Explanation::toJSON() {
   llvm::json::Array routes;
   for (const RouteCost &cost : costs) {
     int64_t m = threshold(cost, options.batches.back());
+    llvm::json::Object steps{{"decode", ::toJSON(cost.decode)}};
+    if (cost.decodeFold)
+      steps["decode_fold"] = ::toJSON(*cost.decodeFold);
     routes.push_back(llvm::json::Object{{"route", stringifyRoute(cost.route)},
                                         {"m", m},
                                         {"bytes", cost.cycleBytes(m)},
-                                        {"flops", cost.cycleFlops(m)}});
+                                        {"flops", cost.cycleFlops(m)},
+                                        {"steps", std::move(steps)}});
   }
   llvm::json::Array choices;
   for (int64_t batch : options.batches) {

@@ -85,21 +85,23 @@ std::optional<Planner> Planner::create(const SourceOptions &options) {
 RunPlan Planner::plan(const Bandwidth &bandwidth, int threads, int64_t rows,
                       int64_t threshold) const {
   Machine machine = Machine::cpu(threads);
-  return plan(Rates{bandwidth, machine.flopRate, machine.launch}, rows,
-              threshold);
+  machine.readBandwidth = machine.scatteredBandwidth = bandwidth.read;
+  machine.updateBandwidth = bandwidth.update;
+  return plan(Rates{machine, bandwidth}, rows, threshold);
 }
 
-Rates Rates::gpu() {
-  Machine machine = Machine::h200();
-  return {{machine.readBandwidth, machine.updateBandwidth},
-          machine.flopRate,
-          machine.launch};
+Rates Rates::gpu(const std::string &card, const Bandwidth &ceilings,
+                 int multiprocessors) {
+  // What an H200 gives, where nothing else is known.
+  constexpr Bandwidth expected{4.5e12, 4.2e12};
+  return {Machine::gpu({card, /*nominal=*/0, ceilings.read, ceilings.update,
+                        multiprocessors}),
+          ceilings.read > 0 ? ceilings : expected};
 }
 
 RunPlan Planner::plan(const Rates &rates, int64_t rows,
                       int64_t threshold) const {
-  Machine machine{"", rates.bandwidth.read, rates.bandwidth.update, rates.flops,
-                  rates.launch};
+  const Machine &machine = rates.machine;
   RunPlan plan;
   for (const RouteCost &cost : impl->costs) {
     RoutePlan route;

@@ -10,6 +10,7 @@
 #ifndef LADLE_TOOLS_LADLE_PLAN_H
 #define LADLE_TOOLS_LADLE_PLAN_H
 
+#include "passes/analysis/Machine.h"
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/Host.h"
 
@@ -48,14 +49,14 @@ struct RoutePlan {
   }
 };
 
-/// What times are predicted from.
+/// What times are predicted from, and what they are compared with.
 struct Rates {
-  Bandwidth bandwidth;
-  double flops = 0;  ///< f32 flops a second
-  double launch = 0; ///< seconds a step at least
+  Machine machine;
+  Bandwidth bandwidth; ///< ceilings: what memory gives to streaming kernels
 
-  /// Of a GPU that has not been measured.
-  static Rates gpu();
+  /// A GPU by its name, with ceilings that were measured or are expected.
+  static Rates gpu(const std::string &card, const Bandwidth &ceilings = {},
+                   int multiprocessors = 0);
 };
 
 struct RunPlan {

@@ -271,8 +271,7 @@ Status RunCommand::chooseRows(const Planner &planner) {
         report.rows, formatBytes(double(report.rows) * double(rowBytes)),
         formatBytes(double(available)), most));
   }
-  // A launch on a GPU has blocks for so many.
-  int64_t most = gpu ? 65535 : int64_t(1) << 30;
+  constexpr int64_t most = int64_t(1) << 30;
   int64_t wanted = (4 * report.host.cacheBytes() + report.stateBytes - 1) /
                    report.stateBytes;
   int64_t possible = std::max<int64_t>(1, available / 2 / rowBytes);
@@ -291,19 +290,19 @@ RunPlan RunCommand::makePlan(const Planner &planner) {
     return planner.plan(report.bandwidth, report.threads, report.rows,
                         threshold);
   }
-  Rates rates = Rates::gpu();
   constexpr int64_t least = int64_t(64) << 20;
   Result<measure::Ceilings> ceilings = measure::Ceilings::measure(
       *gpu, std::max({bytes, 4 * report.host.cacheBytes(), least}));
   if (ceilings) {
     report.bandwidth = {ceilings->read().bytesPerSecond(),
                         ceilings->update().bytesPerSecond()};
-    rates.bandwidth = report.bandwidth;
-    rates.launch = ceilings->launchSeconds();
   } else {
     report.note = ceilings.message();
   }
-  return planner.plan(rates, report.rows, threshold);
+  const cuda::Device &device = gpu->device();
+  return planner.plan(
+      Rates::gpu(device.name(), report.bandwidth, device.multiprocessors()),
+      report.rows, threshold);
 }
 
 void RunCommand::applyPlan(const RunPlan &plan) {

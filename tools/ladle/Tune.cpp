@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/jit/GpuLayout.h"
 #include "runtime/tune/TrialStore.h"
 #include "runtime/tune/TunedTable.h"
 #include "tools/ladle/BenchStore.h"
@@ -13,6 +14,7 @@
 #include "tools/ladle/TuneReport.h"
 #include "tools/measure/Ceilings.h"
 
+#include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
 #include <sstream>
@@ -49,7 +51,7 @@ private:
       std::chrono::steady_clock::now();
   std::optional<measure::Gpu> gpu;
   std::string card, folder;
-  Rates rates = nominalRates;
+  Rates rates = Rates::gpu("");
   tune::Space space;
   GpuPlans plans;
 };
@@ -71,8 +73,9 @@ Result<tune::Space> Tuning::makeSpace() const {
   for (const std::string &route : request.routes)
     made.routes.push_back({route, route != "recurrent"});
   made.thresholds = request.thresholds;
-  made.parameters = {{"threads", {0, 64, 128, 256, 512}},
-                     {"tile_rows", {0, 8, 16, 32, 64, 128}}};
+  for (const jit::GpuParameter &parameter : jit::gpuParameters())
+    if (!parameter.tried.empty())
+      made.parameters.push_back({parameter.name, parameter.tried});
   for (const std::string &text : request.vary) {
     size_t equals = text.find('=');
     tune::Parameter parameter{text.substr(0, equals), {}};
@@ -94,8 +97,15 @@ Result<tune::Space> Tuning::makeSpace() const {
     auto isSame = [&](const tune::Parameter &each) {
       return each.name == parameter.name;
     };
-    std::erase_if(made.parameters, isSame);
-    made.parameters.push_back(std::move(parameter));
+    if (std::string wrong = jit::checkLayout({{parameter.name, 0}});
+        !wrong.empty())
+      return Status(ErrorCode::InvalidArgument, wrong);
+    auto known =
+        std::find_if(made.parameters.begin(), made.parameters.end(), isSame);
+    if (known != made.parameters.end())
+      *known = std::move(parameter);
+    else
+      made.parameters.push_back(std::move(parameter));
   }
   return made;
 }
@@ -124,7 +134,7 @@ std::optional<Candidate> Tuning::makeDefault(int64_t batch) {
   std::erase_if(candidates, [&](const Candidate &candidate) {
     return candidate.schedule != schedule;
   });
-  return chooseByModel(plans, request.source, candidates, batch);
+  return chooseByModel(plans, card, request.source, candidates, batch);
 }
 
 //===----------------------------------------------------------------------===//
@@ -281,10 +291,10 @@ Status Tuning::run() {
         measure::Ceilings::measure(*gpu, int64_t(2) << 30);
     if (!ceilings)
       return ceilings.status();
-    rates = {{ceilings->read().bytesPerSecond(),
-              ceilings->update().bytesPerSecond()},
-             nominalRates.flops,
-             ceilings->launchSeconds()};
+    rates = Rates::gpu(card,
+                       {ceilings->read().bytesPerSecond(),
+                        ceilings->update().bytesPerSecond()},
+                       gpu->device().multiprocessors());
   }
   for (int64_t batch : request.batches)
     if (Status status = tuneBatch(batch); !status)

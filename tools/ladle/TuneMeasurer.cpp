@@ -43,8 +43,9 @@ std::string GpuMeasurer::check(const Candidate &candidate) {
     return firstLine(verdict.message());
   if (!verdict->passed())
     return fmt::format("is wrong by {:.2g} of the largest answer, allowed is "
-                       "{:.2g}",
-                       verdict->error, verdict->bound);
+                       "{:.2g}; repeat with: {}",
+                       verdict->error, verdict->bound,
+                       reproducerOf(entries.at(candidate).subject.spec, batch));
   return "";
 }
 

@@ -6,8 +6,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "ladle/version.h"
+#include "runtime/jit/GpuLayout.h"
 #include "tools/ladle/Commands.h"
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -52,8 +54,16 @@ void addSourceOptions(CLI::App &command, SourceOptions &source,
 const std::map<std::string, double> timeUnits{
     {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}};
 
+/// "threads, tile_rows, batch"
+std::string parameterNames() {
+  std::string names;
+  for (const ladle::jit::GpuParameter &parameter : ladle::jit::gpuParameters())
+    names += (names.empty() ? "" : ", ") + parameter.name;
+  return names;
+}
+
 void addTuneOptions(CLI::App &command, TuneRequest &tune) {
-  auto addList = [&](const char *name, auto &list, const char *text) {
+  auto addList = [&](const char *name, auto &list, const std::string &text) {
     return command.add_option(name, list, text)
         ->delimiter(',')
         ->allow_extra_args(false)
@@ -76,7 +86,9 @@ void addTuneOptions(CLI::App &command, TuneRequest &tune) {
       ->check(CLI::Range(2, 1024));
   addList("--batch", tune.batches, "rows")->check(CLI::PositiveNumber);
   addList("--vary", tune.vary,
-          "values of a parameter of the kernels: threads=64:128:256");
+          "values of a parameter of the kernels: threads=64:128:256; "
+          "parameters are " +
+              parameterNames());
   command
       .add_option("--mode", tune.mode,
                   "off: the default; frozen: what was tuned before; fill: "
@@ -118,11 +130,18 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
   addList("--entries", bench.entries, "storage of values that are cached")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   addList("--batch", bench.batches, "rows, on a GPU")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 65535));
   addList("--m", bench.thresholds, "entries of a cycle")
       ->check(CLI::Range(1, 1024));
   command.add_option("--samples", bench.samples, "of each step")
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option(
+          "--layers", bench.modelLayers,
+          "of a model, which share cursors: on a GPU these move once in "
+          "so many steps of a layer; 0 leaves them out")
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command
       .add_option("--budget", bench.budget,
@@ -133,6 +152,10 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
                      "are not measured again");
   command.add_flag("--skip-check", bench.skipCheck,
                    "do not compare answers with the interpreter first");
+  command.add_flag(
+      "--profile", bench.profile,
+      "for a profiler: on a GPU, launch a step of every layer at "
+      "every fill once, print what bytes are expected, time nothing");
   command.add_option("--threads", bench.threads, "of a CPU (default: all)");
   command.add_option("--rows", bench.hostRows,
                      "rows on a CPU (default: states of four times the "
@@ -216,21 +239,16 @@ int main(int argc, char **argv) {
       ->add_option("--target", emitOptions.target,
                    "what the kernel stage is for: cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  emitCommand
-      ->add_option("--threads", emitOptions.threads,
-                   "of a block of a GPU kernel, at least (default: what its "
-                   "rows need)")
-      ->check(CLI::Range(0, 512));
-  emitCommand
-      ->add_option("--tile-rows", emitOptions.tileRows,
-                   "rows of dv in a block of a GPU kernel (default: about 32 "
-                   "KiB of state)")
-      ->check(CLI::NonNegativeNumber);
-  emitCommand
-      ->add_option("--batch", emitOptions.batch,
-                   "rows that blocks of a GPU kernel are to fill a card with "
-                   "(default: many)")
-      ->check(CLI::NonNegativeNumber);
+  for (const ladle::jit::GpuParameter &parameter :
+       ladle::jit::gpuParameters()) {
+    std::string flag = "--" + parameter.name;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    emitCommand
+        ->add_option(flag, emitOptions.layout[parameter.name],
+                     parameter.text + ", of a GPU kernel (default: left to the "
+                                      "generator)")
+        ->check(CLI::NonNegativeNumber);
+  }
   emitCommand->add_option("--arch", emitOptions.arch,
                           "what ptx and cubin are for (default: sm_90a)");
   emitCommand
@@ -287,7 +305,10 @@ int main(int argc, char **argv) {
   addFileOptions(*benchCommand, benchOptions.source, settings);
   addBenchOptions(*benchCommand, benchOptions);
   addParameters(*benchCommand, "--schedule", benchOptions.schedule,
-                "how kernels are laid out: threads=128,tile_rows=8");
+                ("how kernels are laid out, for instance "
+                 "threads=128,tile_rows=8; parameters are " +
+                 parameterNames())
+                    .c_str());
 
   TuneRequest tuneRequest;
   CLI::App *tuneCommand = app.add_subcommand(

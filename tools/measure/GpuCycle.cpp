@@ -127,24 +127,36 @@ GpuLayers::allocate(const Gpu &gpu, const jit::GpuProgram &program,
   return layers;
 }
 
-Status GpuCycle::record(const cuda::Device &device) {
-  double once =
-      static_cast<double>(layerCount()) * std::max(shape.leastSeconds, 1.5e-6);
-  turns =
-      std::clamp<int64_t>(std::llround(shape.replaySeconds / once), 1,
-                          std::max<int64_t>(1, kMostLaunches / layerCount()));
+Status GpuCycle::record() {
+  double once = std::max(shape.leastSeconds, 1.5e-6);
+  // All layers of the model, and all that take turns.
+  int64_t least = std::max<int64_t>({shape.modelLayers, layerCount(), 1});
+  steps = std::clamp<int64_t>(std::llround(shape.replaySeconds / once), least,
+                              std::max(least, kMostLaunches));
+  if (shape.modelLayers > 0)
+    steps -= steps % shape.modelLayers;
+  auto launch = [&](const cuda::Memory &at) -> Status {
+    for (int64_t i = 0; i < steps; ++i) {
+      if (Status status = step->launch(layers->all[i % layerCount()], at);
+          !status)
+        return status;
+      if (moving && (i + 1) % shape.modelLayers == 0)
+        if (Status status =
+                moving->advance(step->slotsOfRows(), {}, device.stream());
+            !status)
+          return status;
+    }
+    return Status();
+  };
   for (int64_t fill = 0; fill < shape.fills; ++fill) {
     Result<cuda::Memory> made = GpuStep::makeCursors(device, shape.rows, fill);
     if (!made)
       return made.status();
     cursors.push_back(std::move(*made));
-    Result<cuda::Graph> graph = cuda::Graph::record(device, [&]() -> Status {
-      for (int64_t turn = 0; turn < turns; ++turn)
-        for (GpuLayer &layer : layers->all)
-          if (Status status = step->launch(layer, cursors.back()); !status)
-            return status;
-      return Status();
-    });
+    if (shape.isEager)
+      continue;
+    Result<cuda::Graph> graph =
+        cuda::Graph::record(device, [&] { return launch(cursors.back()); });
     if (!graph)
       return graph.status();
     graphs.push_back(std::move(*graph));
@@ -157,9 +169,9 @@ Status GpuCycle::record(const cuda::Device &device) {
 
 Result<std::unique_ptr<GpuCycle>>
 GpuCycle::create(const Gpu &gpu, const jit::GpuProgram &program,
-                 const LoadedKernels &kernels, const CycleShape &shape,
-                 std::shared_ptr<GpuLayers> layers) {
-  std::unique_ptr<GpuCycle> cycle(new GpuCycle(shape));
+                 const LoadedKernels &kernels, const std::string &route,
+                 const CycleShape &shape, std::shared_ptr<GpuLayers> layers) {
+  std::unique_ptr<GpuCycle> cycle(new GpuCycle(gpu.device(), shape));
   cycle->layers = std::move(layers);
   Result<GpuStep> step = GpuStep::create(
       gpu.device(), program, kernels, shape.rows,
@@ -167,7 +179,17 @@ GpuCycle::create(const Gpu &gpu, const jit::GpuProgram &program,
   if (!step)
     return step.status();
   cycle->step = std::move(*step);
-  if (Status status = cycle->record(gpu.device()); !status)
+  if (shape.modelLayers > 0 && !program.fields.empty()) {
+    Result<Program> made =
+        makeRuntimeProgram(gpu, program, kernels, route, shape.threshold);
+    if (!made)
+      return made.status();
+    Result<Cursors> cursors = Cursors::create(*made, {.slots = shape.rows});
+    if (!cursors)
+      return cursors.status();
+    cycle->moving = std::move(*cursors);
+  }
+  if (Status status = cycle->record(); !status)
     return status;
   return cycle;
 }
@@ -176,7 +198,14 @@ Result<double> GpuCycle::sample(int64_t fill) const {
   Result<double> seconds = graphs[fill].time(1);
   if (!seconds)
     return seconds.status();
-  return *seconds / static_cast<double>(turns * layerCount());
+  return *seconds / static_cast<double>(steps);
+}
+
+Status GpuCycle::launchOnce(int64_t fill) {
+  for (GpuLayer &layer : layers->all)
+    if (Status status = step->launch(layer, cursors[fill]); !status)
+      return status;
+  return device.synchronize();
 }
 
 Status GpuCycle::sampleAll(std::vector<std::vector<double>> &byFill) const {

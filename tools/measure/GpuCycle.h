@@ -10,6 +10,7 @@
 
 #include "tools/measure/GpuLayer.h"
 #include "tools/measure/GpuReference.h"
+#include "tools/measure/GpuRuntime.h"
 
 #include <memory>
 
@@ -28,6 +29,11 @@ struct CycleShape {
   /// What a step takes at the least, and a replay should: how often layers take
   /// turns in a graph.
   double leastSeconds = 0, replaySeconds = 2e-3;
+  /// Layers of a model, which share cursors: these move after so many steps of
+  /// a layer. 0: they do not move, nor do they without a buffer.
+  int64_t modelLayers = 0;
+  /// Without graphs: for `launchOnce`.
+  bool isEager = false;
 };
 
 /// Layers that take turns, so that none is found in the L2 cache.
@@ -47,14 +53,14 @@ public:
 };
 
 /// Graphs of steps over layers in turn: one for each fill of the buffer, whose
-/// cursors do not move. A cycle is the mean over its fills, of which the last
-/// folds.
+/// cursors stay, while others move in their place. A cycle is the mean over its
+/// fills, of which the last folds.
 class GpuCycle {
 public:
   static Result<std::unique_ptr<GpuCycle>>
   create(const Gpu &gpu, const jit::GpuProgram &program,
-         const LoadedKernels &kernels, const CycleShape &shape,
-         std::shared_ptr<GpuLayers> layers);
+         const LoadedKernels &kernels, const std::string &route,
+         const CycleShape &shape, std::shared_ptr<GpuLayers> layers);
 
   int64_t layerCount() const {
     return static_cast<int64_t>(layers->all.size());
@@ -62,21 +68,27 @@ public:
   double rotatedBytes() const { return layers->bytes; }
   /// Seconds of a layer-step at a fill.
   Result<double> sample(int64_t fill) const;
+  /// A step of every layer at a fill, without a graph, and waits for them.
+  Status launchOnce(int64_t fill);
   /// A value for every fill, in turn.
   Status sampleAll(std::vector<std::vector<double>> &byFill) const;
   /// One value for the cycle.
   Result<double> sampleCycle() const;
 
 private:
-  explicit GpuCycle(const CycleShape &shape) : shape(shape) {}
-  Status record(const cuda::Device &device);
+  GpuCycle(cuda::Device device, const CycleShape &shape)
+      : device(std::move(device)), shape(shape) {}
+  Status record();
 
+  cuda::Device device;
   CycleShape shape;
   std::optional<GpuStep> step;
+  /// That move, so that the cost is there.
+  std::optional<Cursors> moving;
   std::shared_ptr<GpuLayers> layers;
   std::vector<cuda::Memory> cursors; ///< one a fill
   std::vector<cuda::Graph> graphs;
-  int64_t turns = 1; ///< of all layers in a graph
+  int64_t steps = 1; ///< of a layer, in a graph
 };
 
 } // namespace ladle::measure

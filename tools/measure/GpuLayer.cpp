@@ -7,6 +7,7 @@
 
 #include "tools/measure/GpuLayer.h"
 #include "runtime/Convert.h"
+#include "runtime/cuda/DeviceMemory.h"
 
 #include <numeric>
 
@@ -169,6 +170,11 @@ Result<GpuStep> GpuStep::create(const cuda::Device &device,
     *to = std::move(*memory);
   }
   return step;
+}
+
+std::span<const int32_t> GpuStep::slotsOfRows() const {
+  return {static_cast<const int32_t *>(pointerTo(slots.address())),
+          static_cast<size_t>(rows)};
 }
 
 Status GpuStep::launch(GpuLayer &layer, const cuda::Memory &cursors) const {

@@ -12,6 +12,8 @@
 #include "runtime/jit/GpuProgram.h"
 #include "tools/measure/Gpu.h"
 
+#include <span>
+
 namespace ladle::measure {
 
 /// One argument of the kernels.
@@ -54,6 +56,8 @@ public:
   /// Launches the kernels of a route, as decoding does: where there are two,
   /// each leaves the rows of the other alone.
   Status launch(GpuLayer &layer, const cuda::Memory &cursors) const;
+  /// [rows], in memory of the device.
+  std::span<const int32_t> slotsOfRows() const;
   /// Cursors that start at 0, all with `fill` entries.
   static Result<cuda::Memory> makeCursors(const cuda::Device &device,
                                           int64_t rows, int64_t fill);

@@ -27,7 +27,7 @@ namespace ladle {
 /// All memory is that of the program's device, slots included. On a GPU they
 /// are read when the step runs.
 struct StepArguments {
-  int64_t rows = 0; ///< on a GPU 65535 at most
+  int64_t rows = 0; ///< on a GPU, 65535 at a time are one launch
   /// [rows]; a padding slot makes a padded row, whose outputs become zero and
   /// which touches nothing else.
   std::span<const int32_t> readSlots;
@@ -48,8 +48,9 @@ struct DecoderOptions {
   /// 0: one for each processor that the process may use. Of the CPU only.
   int threads = 0;
   /// The heads to compute, multiples of Program::headGroup(); the end -1 is
-  /// all. The other heads of the pool and of the outputs are left alone. On a
-  /// GPU all heads are computed.
+  /// all. The other heads of the pool and of the outputs are left alone. If
+  /// several ranges of one pool decode a token together, it has to be given
+  /// Cursors, which are advanced once after all of them.
   int64_t headBegin = 0, headEnd = -1;
 };
 
@@ -106,7 +107,9 @@ public:
   ///
   /// On a GPU it returns once its kernels are on the stream. What slots hold is
   /// not looked at there: a slot out of range, a slot that two rows write, and
-  /// entries that the route does not read are the caller's to avoid.
+  /// entries that the route does not read are the caller's to avoid. A row that
+  /// kv_only decodes after it has folded is told of by the next call that comes
+  /// after the step has run.
   Status step(const StepArguments &arguments, void *stream = nullptr);
 
   /// Checks arguments like a step, and beyond that, on a GPU, that the driver

@@ -17,7 +17,7 @@
 #ifndef LADLE_POOL_H
 #define LADLE_POOL_H
 
-#include "ladle/program.h"
+#include "ladle/cursors.h"
 #include "ladle/tensor.h"
 
 #include <cstddef>
@@ -25,6 +25,7 @@
 namespace ladle {
 
 struct PoolOptions {
+  /// 0 is those of `cursors`.
   int64_t slots = 0;
   /// Elements from one slot to the next, for each state of the signature; 0 or
   /// an absent element is dense (heads × valueSize × keySize), more is padding.
@@ -34,20 +35,13 @@ struct PoolOptions {
   /// or an absent element is owned by the pool and zero. The states in it count
   /// as histories that have begun; `reset` makes them empty.
   std::vector<void *> stateMemory;
-  /// What marks a row of a batch as padding: any negative slot if this is
-  /// negative, slot 0 if this is 0 (slot 0 is then never used).
+  /// As of CursorOptions.
   int32_t padSlot = -1;
-  /// m: a row folds when its token would be the m-th entry; 0 is the capacity
-  /// of the program, 1 folds with every token.
   int64_t foldThreshold = 0;
-};
-
-/// Where a slot stands on its ring. On a GPU `epoch` is not counted.
-struct Cursor {
-  int64_t base = 0;      ///< ring index of the oldest entry
-  int64_t length = 0;    ///< entries that are not folded yet
-  int64_t committed = 0; ///< of these, those that are no drafts
-  int64_t epoch = 0;     ///< how often the states were written; 0 is never
+  /// Cursors that the pools of a model's layers share: Cursors::advance moves
+  /// them, and not the steps. Slots, padding and a threshold other than 0 have
+  /// to be theirs. Without them the pool has its own, which its steps move.
+  std::optional<Cursors> cursors;
 };
 
 /// A copy of one sequence, for another pool or another machine.
@@ -80,6 +74,10 @@ public:
   /// On a GPU it waits for all work of the device.
   Result<Cursor> cursor(int32_t slot) const;
 
+  /// The calls below are for all pools that share the cursors, because a
+  /// sequence stands alike in all of them: one call is enough. Only what is
+  /// exported and imported is of this pool alone.
+  Cursors cursors() const;
   int64_t foldThreshold() const;
   /// 1 to the capacity, from the next step on. Longer buffers fold with their
   /// next token.
@@ -90,15 +88,22 @@ public:
   Status reset(std::span<const int32_t> slots, void *stream = nullptr);
 
   /// Folds all entries of these slots, which the host names, into their states.
+  /// A graph that captures it folds the same slots in every replay.
   Status flush(const Program &program, std::span<const int32_t> slots,
                void *stream = nullptr);
+  /// The same of slots in memory of the pool's device, which are read when the
+  /// work runs: launches alone, which a graph can capture. On a GPU no slot may
+  /// be named twice, and none but padding may be out of range.
+  Status flushRows(const Program &program, std::span<const int32_t> slots,
+                   void *stream = nullptr);
 
   /// Copies a sequence to the host after folding its entries. Waits for the
   /// stream.
   Result<SlotContents> exportSlot(const Program &program, int32_t slot,
                                   void *stream = nullptr);
   /// Replaces a sequence. Names and shapes must be those of the pool; float
-  /// types are converted. Waits for the stream.
+  /// types are converted. Entries of other pools that share the cursors become
+  /// part of their states. Waits for the stream.
   Status importSlot(int32_t slot, const SlotContents &contents,
                     void *stream = nullptr);
 

@@ -38,13 +38,15 @@ public:
   ///
   /// On the CPU kv_only hands rows over to inner once they have folded. On a
   /// GPU, where the host does not know which have, the caller does it: from the
-  /// step on in which a row would fold, decode by withRoute(Inner).
+  /// step on after a row has folded, decode by withRoute(Inner). If that is
+  /// forgotten, a call after the step is an error that names the slot.
   Result<Program> withRoute(RouteKind route) const;
   /// L: entries that a slot of the buffer holds. 0 without a buffer.
   int64_t capacity() const;
   /// What an entry of the buffer holds, for each of its heads.
   std::span<const TensorSpec> fields() const;
-  /// Heads that are computed together; head ranges are multiples of it.
+  /// Heads that are computed together; head ranges are multiples of it. On a
+  /// GPU these are all heads where a head is split over blocks.
   int64_t headGroup() const;
   /// How the kernels were made, as JSON.
   const std::string &manifest() const;

@@ -99,7 +99,8 @@ TEST_CASE("slot 0 as padding is never touched, however many rows name it") {
   // No call tells of slot 0.
   int32_t cursor[2] = {-1, -1};
   need(static_cast<DevicePool &>(pool.getImpl())
-           .cursors.read(cursor, sizeof(cursor)));
+           .positions()
+           .positions.read(cursor, sizeof(cursor)));
   CHECK(cursor[0] == 0);
   CHECK(cursor[1] == 0);
 }

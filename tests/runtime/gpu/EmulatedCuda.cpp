@@ -135,6 +135,12 @@ EXPORT int cuMemGetInfo_v2(size_t *free, size_t *total) {
 EXPORT int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
   ENTER return gpu.allocate(address, bytes);
 }
+EXPORT int cuMemHostAlloc(void **memory, size_t bytes, unsigned) {
+  ENTER return gpu.allocate(reinterpret_cast<uint64_t *>(memory), bytes);
+}
+EXPORT int cuMemFreeHost(void *memory) {
+  ENTER return gpu.release(reinterpret_cast<uint64_t>(memory));
+}
 EXPORT int cuMemFree_v2(uint64_t address) { ENTER return gpu.release(address); }
 
 EXPORT int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes,
@@ -286,6 +292,11 @@ EXPORT int cuStreamEndCapture(Handle handle, Handle *graph) {
   ENTER auto *stream = static_cast<EmulatedStream *>(handle);
   stream->isCapturing = false;
   *graph = new std::vector<Work>(std::exchange(stream->captured, {}));
+  return success;
+}
+EXPORT int cuStreamIsCapturing(Handle stream, int *isActive) {
+  ENTER *isActive =
+      stream && static_cast<EmulatedStream *>(stream)->isCapturing;
   return success;
 }
 EXPORT int cuGraphInstantiateWithFlags(Handle *executable, Handle graph,

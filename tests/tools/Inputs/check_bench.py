@@ -32,4 +32,7 @@ for result in document["results"]:
     assert abs(statistics.mean(medians) - result["us_a_step"]) < 2e-3
     assert result["rotated_bytes"] > 2 * run["l2_bytes"]
     assert result["error"] <= result["error_bound"]
+    assert result["host_launch_ns"] > 0
+    if result["route"] != "recurrent":
+        assert result["host_advance_ns"] > 0 and result["model_layers"] == 8
     assert result["limit_us"] > 0 and result["predicted_us"] > 0

@@ -1,0 +1,56 @@
+//===- HostCursors.cpp - cursors in the memory of the host ----------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/HostCursors.h"
+
+#include <algorithm>
+
+using namespace ladle;
+
+Status HostCursors::begin() {
+  all.resize(static_cast<size_t>(slots));
+  return Status();
+}
+
+Status HostCursors::markWritten() {
+  for (Cursor &cursor : all)
+    cursor.epoch = std::max<int64_t>(cursor.epoch, 1);
+  return Status();
+}
+
+Status HostCursors::write(int32_t slot, const Cursor &cursor, void *) {
+  all[slot] = cursor;
+  return Status();
+}
+
+Result<const int32_t *> HostCursors::stage(std::span<const int32_t> slots,
+                                           void *) {
+  staged.assign(slots.begin(), slots.end());
+  return static_cast<const int32_t *>(staged.data());
+}
+
+void HostCursors::moveRow(CursorMove::Kind kind, int32_t readSlot,
+                          int32_t writeSlot) {
+  const Cursor from = all[readSlot];
+  Cursor &to = all[writeSlot];
+  bool appends = kind == CursorMove::Append || kind == CursorMove::Ignore;
+  if (appends && readSlot == writeSlot && from.length + 1 < threshold) {
+    to.committed = ++to.length;
+    return;
+  }
+  if (kind == CursorMove::FoldOnly && from.length == 0)
+    return;
+  int64_t next = capacity ? (from.base + from.length) % capacity : 0;
+  to = {readSlot == writeSlot ? next : 0, 0, 0, to.epoch + 1};
+}
+
+Status HostCursors::move(const CursorMove &move, void *) {
+  for (int64_t row = 0; row < move.rows; ++row)
+    if (!isPadding(move.reads[row]))
+      moveRow(move.kind, move.reads[row], move.writes[row]);
+  return Status();
+}

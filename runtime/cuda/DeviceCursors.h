@@ -1,0 +1,42 @@
+//===- DeviceCursors.h - cursors in the memory of a GPU ---------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_CUDA_DEVICECURSORS_H
+#define LADLE_RUNTIME_CUDA_DEVICECURSORS_H
+
+#include "runtime/CursorsImpl.h"
+#include "runtime/cuda/GpuCode.h"
+
+namespace ladle {
+
+struct DeviceCursors final : Cursors::Impl {
+  explicit DeviceCursors(std::shared_ptr<const GpuCode> code)
+      : code(std::move(code)) {}
+
+  std::shared_ptr<const GpuCode> code;
+  /// A slot whose state kv_only has ignored, and 1. Set by the kernel that
+  /// moves cursors, looked at by the next call. Freed last: freeing memory of
+  /// the device waits for that kernel.
+  cuda::HostWord fault;
+  /// int32: [slots, 2] base and length, [slots] how often states were written,
+  /// [1], and [slots] for a flush.
+  cuda::Memory positions, epochs, thresholds, staged;
+
+  Status begin() override;
+  Status markWritten() override;
+  Result<Cursor> read(int32_t slot) const override;
+  Status write(int32_t slot, const Cursor &cursor, void *stream) override;
+  Status moveThreshold(void *stream) override;
+  Status move(const CursorMove &move, void *stream) override;
+  Result<const int32_t *> stage(std::span<const int32_t> slots,
+                                void *stream) override;
+  Status takeFault() override;
+};
+
+} // namespace ladle
+
+#endif // LADLE_RUNTIME_CUDA_DEVICECURSORS_H

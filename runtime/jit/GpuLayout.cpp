@@ -1,0 +1,66 @@
+//===- GpuLayout.cpp - how kernels of a GPU are laid out ------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/jit/GpuLayout.h"
+#include "runtime/jit/BuildGpuProgram.h"
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace ladle;
+using namespace ladle::jit;
+
+namespace {
+struct Row {
+  GpuParameter parameter;
+  int64_t ConvertLadleToGPUOptions::*option;
+};
+} // namespace
+
+/// An option of convert-ladle-to-gpu is a row here, and no more.
+static const std::vector<Row> &rows() {
+  using Options = ConvertLadleToGPUOptions;
+  static const auto &table = *new std::vector<Row>{
+      {{"threads", "threads of a block", {0, 64, 128, 256, 512}},
+       &Options::threads},
+      {{"tile_rows", "rows of dv in a block", {0, 8, 16, 32, 64, 128}},
+       &Options::tileRows},
+      {{"batch", "rows that blocks are to fill a GPU with", {}},
+       &Options::batch},
+  };
+  return table;
+}
+
+const std::vector<GpuParameter> &jit::gpuParameters() {
+  static const auto &parameters = *[] {
+    auto *list = new std::vector<GpuParameter>;
+    for (const Row &row : rows())
+      list->push_back(row.parameter);
+    return list;
+  }();
+  return parameters;
+}
+
+std::string jit::checkLayout(const GpuLayout &layout) {
+  std::string names;
+  for (const Row &row : rows())
+    names.append(names.empty() ? "" : ", ").append(row.parameter.name);
+  for (const auto &[name, value] : layout)
+    if (llvm::none_of(rows(), [&, &wanted = name](const Row &row) {
+          return row.parameter.name == wanted;
+        }))
+      return llvm::formatv("kernels have no parameter '{0}'\n"
+                           "note: they have {1}",
+                           name, names);
+  return "";
+}
+
+ConvertLadleToGPUOptions jit::optionsOf(const GpuLayout &layout) {
+  ConvertLadleToGPUOptions options;
+  for (const Row &row : rows())
+    if (auto found = layout.find(row.parameter.name); found != layout.end())
+      options.*row.option = found->second;
+  return options;
+}

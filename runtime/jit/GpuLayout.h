@@ -1,0 +1,41 @@
+//===- GpuLayout.h - how kernels of a GPU are laid out ----------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// This header knows nothing of MLIR.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_JIT_GPULAYOUT_H
+#define LADLE_RUNTIME_JIT_GPULAYOUT_H
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ladle::jit {
+
+/// Parameters of the kernel generator by name. What is absent or 0 is left to
+/// it.
+using GpuLayout = std::map<std::string, int64_t>;
+
+struct GpuParameter {
+  std::string name;
+  std::string text;           ///< what it is, for --help
+  std::vector<int64_t> tried; ///< by the tuner, the simplest first
+};
+
+/// All that there are. Commands take them as --name and in --schedule, the
+/// tuner varies those that have values to try.
+const std::vector<GpuParameter> &gpuParameters();
+
+/// Empty, or which name is none of a parameter and which there are.
+std::string checkLayout(const GpuLayout &layout);
+
+} // namespace ladle::jit
+
+#endif // LADLE_RUNTIME_JIT_GPULAYOUT_H
