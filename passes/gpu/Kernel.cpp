@@ -75,7 +75,8 @@ void GpuKernel::createFunction() {
     outputs.push_back(entry.getArgument(next++));
   if (copiesInBulk) {
     copies = shared({1}, "copies", b.getI64Type());
-    entryCopies = shared({1}, "entry_copies", b.getI64Type());
+    if (!fields.empty())
+      entryCopies = shared({1}, "entry_copies", b.getI64Type());
   }
 }
 
@@ -169,10 +170,17 @@ void GpuKernel::emitPaddedRow() {
     int64_t count = type.getDimSize(1), inner = 1;
     for (int64_t dim = 2; dim < type.getRank(); ++dim)
       inner *= type.getDimSize(dim);
-    // The blocks of a row share its outputs; block x takes heads x, x + n, ...
-    Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
-    Value blocks = constantIndex(heads / headGroup * tiles);
-    auto loop = scf::ForOp::create(b, block, constantIndex(count), blocks);
+    // A block writes its own heads, the first of the tiles of a head; of heads
+    // that share an output, all write the same.
+    int64_t of = heads / count;
+    Value first = arith::MulIOp::create(b, head, constantIndex(headGroup));
+    Value begin = arith::DivUIOp::create(b, first, constantIndex(of));
+    Value end = add(
+        arith::DivUIOp::create(b, add(first, headGroup - 1), constantIndex(of)),
+        1);
+    if (tiles > 1)
+      end = arith::SelectOp::create(b, isFirstTile, end, begin);
+    auto loop = scf::ForOp::create(b, begin, end, constantIndex(1));
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
     auto elements = scf::ForOp::create(b, thread, constantIndex(inner),

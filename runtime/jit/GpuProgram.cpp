@@ -64,10 +64,7 @@ static GpuKernelInfo describe(gpu::GPUFuncOp kernel) {
 }
 
 int64_t GpuProgram::headGroup() const {
-  // Blocks of padded rows write zeros to more than their own heads, unless a
-  // head is a block.
-  if (decode.gridBlocks != signature.heads)
-    return signature.heads;
+  // Heads that a block takes together stay together.
   int64_t group = 1;
   auto add = [&](int64_t heads, bool isWritten) {
     // What all heads share and none writes is where it is.

@@ -43,13 +43,28 @@ ladle.step @read of @r route(recurrent) form(decode) (token %q: tensor<1x32xf32>
   ladle.yield %y : tensor<2x16xf32>
 }
 
-// Rows meet no other row, so a large state is shared out: 8 tiles of 64 rows,
-// 32 KiB each, for each of 2 heads.
+// Rows meet no other row, so a large state is shared out: 16 tiles of 32 rows,
+// 16 KiB each, for each of 2 heads. Tensor cores multiply rows of bf16 with the
+// three parts of a query, which lie in shared memory with a row of zeros.
 // CHECK-LABEL: gpu.func @tiles(
-// CHECK-SAME: memref<64x256xbf16, #gpu.address_space<workgroup>>
-// CHECK-SAME: known_block_size = array<i32: 64, 1, 1>, ladle.grid_blocks = 16 : index
-// CHECK: %[[TILE:.*]] = arith.remui %{{.*}}, %c8
-// CHECK: arith.muli %[[TILE]], %c64
+// CHECK-SAME: %[[ROWS:[^:]*]] : memref<32x256xbf16, #gpu.address_space<workgroup>>
+// CHECK-SAME: %[[PARTS:[^:]*]] : memref<4x264xbf16, #gpu.address_space<workgroup>>
+// CHECK-SAME: known_block_size = array<i32: 32, 1, 1>, ladle.grid_blocks = 32 : index
+// CHECK: %[[TILE:.*]] = arith.remui %{{.*}}, %c16
+// CHECK: arith.muli %[[TILE]], %c32
+// CHECK: %[[HIGH:.*]] = arith.truncf %[[QUERY:.*]] : vector<4xf32> to vector<4xbf16>
+// CHECK: %[[WIDE:.*]] = arith.extf %[[HIGH]]
+// CHECK: %[[REST:.*]] = arith.subf %[[QUERY]], %[[WIDE]]
+// CHECK: arith.truncf %[[REST]]
+// CHECK: vector.store %[[HIGH]], %[[PARTS]]
+// CHECK: gpu.barrier
+// CHECK: memref.dma_wait
+// CHECK: scf.for
+// CHECK: vector.load %[[PARTS]]{{.*}} vector<8xbf16>
+// CHECK-COUNT-2: vector.load %[[ROWS]]{{.*}} vector<8xbf16>
+// CHECK-COUNT-2: nvgpu.mma.sync{{.*}} {mmaShape = [16, 8, 16]}
+// CHECK-COUNT-2: vector.load %[[ROWS]]{{.*}} vector<8xbf16>
+// CHECK-COUNT-2: nvgpu.mma.sync
 ladle.step @tiles of @t route(recurrent) form(decode) (token %q: tensor<1x256xf32>,
     state %p: !ladle.pool<2x256x512xbf16>) -> (y: tensor<2x512xf32>) {
   %S = ladle.load_state %p : !ladle.pool<2x256x512xbf16> to !ladle.state<2x256x512xbf16>
@@ -60,18 +75,23 @@ ladle.step @tiles of @t route(recurrent) form(decode) (token %q: tensor<1x256xf3
 // Rows that fold and rows that do not are two branches of one kernel. Entries
 // are copied, too: the part of the ring up to its end, and the part after it.
 // The number of each entry is with a lane, before it is known where the ring
-// starts.
+// starts. Entries are waited for before states. The fold is a product of tiles;
+// rows are stored where they were read, and leave in one piece.
 // CHECK-LABEL: gpu.func @step(
+// CHECK-SAME: %[[ROWS:[^:]*]] : memref<16x32xf32, #gpu.address_space<workgroup>>
 // CHECK: %[[DECAYS:.*]] = memref.load %{{.*}}[%{{.*}}, %{{.*}}, %{{.*}}] : memref<?x2x4xf32
 // CHECK: %[[FOLDS:.*]] = arith.ori
 // CHECK-COUNT-4: memref.dma_start
 // CHECK: gpu.shuffle  idx %[[DECAYS]]
-// CHECK: memref.dma_wait
+// CHECK-COUNT-2: memref.dma_wait
 // CHECK: scf.if %[[FOLDS]] {
-// CHECK: vector.fma
-// CHECK: vector.store %{{.*}} {nontemporal = true}
+// CHECK: %[[OLD:.*]] = vector.load %[[ROWS]]
+// CHECK: nvgpu.mma.sync
+// CHECK: arith.addf %[[OLD]], %{{.*}} : vector<4xf32>
+// CHECK: vector.store %{{.*}}, %[[ROWS]]
+// CHECK: memref.dma_start %[[ROWS]]
 // CHECK: } else {
-// CHECK-NOT: nontemporal
+// CHECK-NOT: nvgpu.mma.sync
 // CHECK: gpu.return
 ladle.step @step of @s route(inner) form(decode) (token %q: tensor<2x32xf32>,
     token %k: tensor<2x32xf32>, token %v: tensor<2x16xf32>, token %a: tensor<2xf32>,
