@@ -14,12 +14,12 @@ Machine Machine::h200() {
   // bench/fit.py writes these.
   // Of 2026-11-21.
   return {"h200",
-          /*readBandwidth=*/4.242e+12,
-          /*updateBandwidth=*/3.827e+12,
-          /*scatteredBandwidth=*/2.032e+12,
-          /*flopRate=*/2.03e+13,
-          /*launch=*/2.827e-06,
-          /*entryLatency=*/2.165e-06};
+          /*readBandwidth=*/4.942e+12,
+          /*updateBandwidth=*/3.806e+12,
+          /*scatteredBandwidth=*/2.012e+12,
+          /*flopRate=*/2.185e+13,
+          /*launch=*/2.93e-06,
+          /*entryLatency=*/2.639e-06};
   // End.
   // clang-format on
 }

@@ -318,7 +318,7 @@ LogicalResult GpuKernel::chooseGeometry() {
   rowsPerThread = llvm::PowerOf2Ceil(llvm::divideCeil(rows, threads / lanes));
 
   // A warp has whole tiles of rows.
-  multipliesFolds &= rowsPerThread * (32 / lanes) % 16 == 0;
+  multipliesFolds &= headGroup == 1 && rowsPerThread * (32 / lanes) % 16 == 0;
   if (failed(chooseShared(rows)))
     return failure();
   if (multipliesFolds && !stagesEntries) {

@@ -331,7 +331,7 @@ LogicalResult GpuKernel::emitSharedReads(bool ofStates) {
     if (auto read = dyn_cast<ReadOp>(op);
         read && !isa_and_present<LoadStateOp>(read.getState().getDefiningOp()))
       continue;
-    bool isShared = !fold;
+    bool isShared = false;
     for (auto [other, mine] : sameValues)
       isShared |= mine == op.getResult(0);
     if (!isShared)
@@ -354,15 +354,18 @@ LogicalResult GpuKernel::emitPrologue() {
     return failure();
   for (StepOp form : forms())
     emitWeights(form, /*vectors=*/false);
-  if (failed(emitNumbers()))
+  // Where heads take turns, carries take the registers for what is early; where
+  // no state is waited for, nothing is gained.
+  bool isEarly = headGroup == 1 && !stagedStates.empty();
+  if (isEarly && failed(emitNumbers()))
     return failure();
   waitForEntries();
   for (StepOp form : forms())
     emitWeights(form, /*vectors=*/true);
-  if (failed(emitSharedReads(/*ofStates=*/false)))
+  if (isEarly && failed(emitSharedReads(/*ofStates=*/false)))
     return failure();
   waitForStates();
-  return emitSharedReads(/*ofStates=*/true);
+  return isEarly ? emitSharedReads(/*ofStates=*/true) : success();
 }
 
 LogicalResult GpuKernel::emitForm(StepOp form) {

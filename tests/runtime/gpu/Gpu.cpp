@@ -34,9 +34,11 @@ EmulatedGpu *test::emulatedGpu() {
 }
 
 Program test::tinyProgram(const std::string &route, const std::string &target,
-                          int64_t capacity) {
+                          int64_t capacity,
+                          const std::map<std::string, int64_t> &sizes) {
   CompileOptions options;
   options.preset = "tiny";
+  options.sizes.insert(sizes.begin(), sizes.end());
   options.target = target;
   options.route = route;
   options.capacity = capacity;

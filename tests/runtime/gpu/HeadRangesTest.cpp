@@ -30,8 +30,10 @@ TEST_CASE("ranges of heads decode what all heads do") {
   if (!hasGpu())
     return;
   const char *route = GENERATE("inner", "recurrent");
-  CAPTURE(route);
-  Program program = tinyProgram(route);
+  // A head is a block, or it is split over two.
+  int64_t rows = GENERATE(20, 1024);
+  CAPTURE(route, rows);
+  Program program = tinyProgram(route, "cuda", 4, {{"Dv", rows}});
   REQUIRE(program.headGroup() == 2); // two value heads share a key
   PoolOptions options;
   if (program.capacity() > 0)
@@ -92,20 +94,4 @@ TEST_CASE("a bound range takes other memory") {
         std::vector<float>(part(all.output(1), 0, 2).size(), 99));
   CHECK(part(stateOf(pool, 1), 0, 2) ==
         part(std::vector<float>(stateOf(pool, 1).size(), 0), 0, 2));
-}
-
-TEST_CASE("a head that is split over blocks is not computed alone") {
-  jit::GpuRequest request;
-  request.path = "examples/gated_delta_rule.ladle";
-  request.preset = "tiny"; // 4 heads of 20 values, 2 of keys
-  request.route = "inner";
-  for (auto [rows, group] : {std::pair<int64_t, int64_t>{20, 2}, {4, 4}}) {
-    CAPTURE(rows);
-    request.layout = {{"tile_rows", rows}};
-    std::string messages;
-    auto program = jit::compileForGpu(request, messages);
-    INFO(messages);
-    REQUIRE(program);
-    CHECK(program->headGroup() == group);
-  }
 }
