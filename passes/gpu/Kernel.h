@@ -94,13 +94,15 @@ private:
   mlir::Value emitTask();
   void emitPaddedRow();
   mlir::Value emitCursor();
-  mlir::LogicalResult emitPrologue();
+  mlir::LogicalResult emitForm(StepOp form);
+  mlir::LogicalResult emitRow();
+
+  //===--- Prologue.cpp ---------------------------------------------------===//
+  mlir::LogicalResult handToGroups(llvm::ArrayRef<mlir::Value> roots);
   mlir::LogicalResult emitKeyValues();
   mlir::LogicalResult emitNumbers();
   mlir::LogicalResult emitSharedReads(bool ofStates);
-  mlir::LogicalResult handToGroups(llvm::ArrayRef<mlir::Value> roots);
-  mlir::LogicalResult emitForm(StepOp form);
-  mlir::LogicalResult emitRow();
+  mlir::LogicalResult emitPrologue();
 
   //===--- Sinks.cpp ------------------------------------------------------===//
   mlir::LogicalResult storeValue(mlir::Value value, mlir::Value memory,

@@ -34,8 +34,8 @@ inline void need(const Status &status) {
   REQUIRE(status.ok());
 }
 
-/// gated_delta_rule, "tiny" but for `sizes`, with m up to `capacity` entries, on
-/// the device or on the CPU. Routes: recurrent, inner, kv_only.
+/// gated_delta_rule, "tiny" but for `sizes`, with m up to `capacity` entries,
+/// on the device or on the CPU. Routes: recurrent, inner, kv_only.
 Program tinyProgram(const std::string &route = "inner",
                     const std::string &target = "cuda", int64_t capacity = 4,
                     const std::map<std::string, int64_t> &sizes = {});
