@@ -60,7 +60,7 @@ TEST_CASE("kernels agree with the oracle on every example", "[cuda]") {
       GENERATE(as<std::string>(), "linear_attention", "retnet", "lightning",
                "mamba2", "gla", "delta_net", "gated_delta_rule",
                "gated_delta_net", "kda", "kda_lower_bound", "gdn2", "rwkv6",
-               "rwkv7", "mamba3", "mamba3_mimo", "short_conv");
+               "rwkv7", "rwkv7_core", "mamba3", "mamba3_mimo", "short_conv");
   auto route = GENERATE(as<std::string>(), "recurrent", "outer", "inner",
                         "adjoint", "kv_only");
   CAPTURE(model, route);
@@ -79,9 +79,9 @@ TEST_CASE("kernels agree with the oracle on every example", "[cuda]") {
 
 // What is tiny, tensor cores take no part in, nor bulk copies.
 TEST_CASE("kernels that multiply tiles agree with the oracle", "[cuda]") {
-  auto model =
-      GENERATE(as<std::string>(), "retnet", "mamba2", "gla", "gated_delta_net",
-               "kda", "gdn2", "rwkv6", "rwkv7", "mamba3", "mamba3_mimo");
+  auto model = GENERATE(as<std::string>(), "retnet", "mamba2", "gla",
+                        "gated_delta_net", "kda", "gdn2", "rwkv6", "rwkv7",
+                        "rwkv7_core", "mamba3", "mamba3_mimo");
   auto route = GENERATE(as<std::string>(), "inner", "adjoint");
   CAPTURE(model, route);
   Emulator emulator;

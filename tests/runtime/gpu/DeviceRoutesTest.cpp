@@ -74,7 +74,7 @@ TEST_CASE("all examples by all their routes") {
       GENERATE(as<std::string>(), "linear_attention", "retnet", "lightning",
                "mamba2", "gla", "delta_net", "gated_delta_rule",
                "gated_delta_net", "kda", "kda_lower_bound", "gdn2", "rwkv6",
-               "rwkv7", "mamba3", "mamba3_mimo", "short_conv");
+               "rwkv7", "rwkv7_core", "mamba3", "mamba3_mimo", "short_conv");
   CAPTURE(model);
   for (RouteKind route : routesOf(requestOf(model)))
     checkOn(model,
