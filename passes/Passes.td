@@ -127,6 +127,11 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
     %sum = vector.reduction <add>, %product : vector<4xf32> into f32
     %other, %valid = gpu.shuffle xor %sum, %c1_i32, %c32_i32 : f32
     ```
+    Rows of bf16 that are read, and folds whose decays are numbers, are products
+    of tiles, of factors that are split into parts of bf16:
+    ```mlir
+    nvgpu.mma.sync(%rows, %parts, %sums) {mmaShape = [16, 8, 16]} : ...
+    ```
     A head of the state that one block must hold and cannot is an error.
   }];
   let dependentDialects = [
@@ -138,7 +143,7 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
     Option<"threads", "threads", "int64_t", "0",
            "threads of a block at least; 0 stands for what its rows need">,
     Option<"tileRows", "tile-rows", "int64_t", "0",
-           "rows of dv in a block; 0 stands for about 32 KiB of state, less for a "
+           "rows of dv in a block; 0 stands for 16 to 32 KiB of state, less for a "
            "small batch">,
     Option<"batch", "batch", "int64_t", "0",
            "rows of the batch that blocks are to fill a GPU with; 0 is many">,

@@ -213,7 +213,7 @@ int64_t GpuKernel::sharedBytes(int64_t rows) {
     });
   for (const auto &each : decays)
     bytes += each.second;
-  return bytes + weighted + dots;
+  return bytes + weighted + dots + queryPartBytes();
 }
 
 /// What does not fit stays in global memory, or is computed where it is used.

@@ -228,6 +228,8 @@ private:
   bool mayMultiplyFolds();
   mlir::Value multiplyTiles(mlir::Value a, mlir::Value b, mlir::Value c);
   Components partsOf(mlir::Value value, int64_t count);
+  int64_t numberQueries();
+  int64_t queryPartBytes();
   mlir::LogicalResult putQueries(llvm::ArrayRef<mlir::Value> queries);
   mlir::FailureOr<Components>
   multiplyQueries(llvm::ArrayRef<int64_t> queries, int64_t tileCount,

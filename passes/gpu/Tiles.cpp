@@ -95,6 +95,33 @@ bool GpuKernel::mayMultiplyReads() {
   return may && hasReads && !readsMaterialisedState();
 }
 
+/// Gives every query of a read a number, and returns how many there are.
+int64_t GpuKernel::numberQueries() {
+  int64_t count = 0;
+  queryNumbers.clear();
+  auto number = [&](Value query) {
+    auto same = sameValues.find(query);
+    if (queryNumbers
+            .insert({same == sameValues.end() ? query : same->second, count})
+            .second)
+      count += componentCount(cast<RankedTensorType>(query.getType()));
+  };
+  for (StepOp form : forms())
+    form.walk([&](Operation *op) {
+      if (auto read = dyn_cast<ReadOp>(op))
+        number(read.getQuery());
+      else if (auto read = dyn_cast<ReadBufferOp>(op))
+        llvm::for_each(read.getQueries(), number);
+    });
+  return count;
+}
+
+int64_t GpuKernel::queryPartBytes() {
+  if (!multipliesReads)
+    return 0;
+  return (kParts * numberQueries() + 1) * (keySize + kPadding) * 2;
+}
+
 /// Writes the parts of queries to shared memory, each by one warp. A barrier is
 /// the caller's.
 LogicalResult GpuKernel::putQueries(ArrayRef<Value> queries) {
@@ -110,21 +137,7 @@ LogicalResult GpuKernel::putQueries(ArrayRef<Value> queries) {
             body);
   };
   if (!queryParts) {
-    int64_t count = 0;
-    auto number = [&](Value query) {
-      auto same = sameValues.find(query);
-      if (queryNumbers
-              .insert({same == sameValues.end() ? query : same->second, count})
-              .second)
-        count += componentCount(cast<RankedTensorType>(query.getType()));
-    };
-    for (StepOp form : forms())
-      form.walk([&](Operation *op) {
-        if (auto read = dyn_cast<ReadOp>(op))
-          number(read.getQuery());
-        else if (auto read = dyn_cast<ReadBufferOp>(op))
-          llvm::for_each(read.getQueries(), number);
-      });
+    int64_t count = numberQueries();
     queryParts =
         shared({kParts * count + 1, columns}, "query_parts", b.getBF16Type());
     byWarp(count, [&] {
