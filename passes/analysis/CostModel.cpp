@@ -328,6 +328,9 @@ SmallVector<RouteCost> ladle::collectCosts(Operation *module,
     case Form::DecodeFold:
       found->decodeFold = cost;
       break;
+    case Form::Verify: // predicted from the decode form: verifyBytes
+    case Form::VerifyFold:
+      break;
     case Form::Fold:
       found->fold = cost;
       break;
