@@ -8,51 +8,13 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/HostDecoder.h"
 #include "runtime/Arguments.h"
-#include "runtime/DecoderImpl.h"
-#include "runtime/HostPool.h"
-#include "runtime/KernelCaller.h"
 #include "runtime/Text.h"
 
 #include <cstring>
 
 using namespace ladle;
-
-namespace {
-
-class HostDecoder final : public Decoder::Impl {
-public:
-  HostDecoder(const Program &program, HostPool &pool, HeadRange heads,
-              int threadCount)
-      : program(program), pool(pool), heads(heads),
-        ownThreads(threadCount ? std::make_unique<ThreadPool>(threadCount)
-                               : nullptr),
-        threadPool(ownThreads ? *ownThreads : ThreadPool::shared()),
-        caller(program, pool, threadPool.size()) {}
-
-  int threads() const override { return threadPool.size(); }
-  Status step(const StepArguments &arguments, void *) override;
-  Result<BoundStep> bind(const StepArguments &arguments) override;
-  const Signature &signature() const { return program.signature(); }
-
-private:
-  Status checkSlots(const StepArguments &arguments) const;
-  Status checkConflicts(const StepArguments &arguments);
-  Status planRow(int64_t row, int32_t readSlot, int32_t writeSlot);
-  void zeroOutputs(int64_t row);
-  void moveCursor(const RowTask &task);
-
-  Program program;
-  HostPool &pool;
-  HeadRange heads;
-  std::unique_ptr<ThreadPool> ownThreads;
-  ThreadPool &threadPool;
-  KernelCaller caller;
-  std::vector<RowTask> tasks; // of the rows that are no padding
-  std::vector<int64_t> paddedRows;
-};
-
-} // namespace
 
 //===----------------------------------------------------------------------===//
 // Checks
@@ -74,6 +36,10 @@ Status HostDecoder::checkSlots(const StepArguments &arguments) const {
     if (Status status = pool.checkSlot(read); !status)
       return invalid(fmt::format("readSlots[{}]: {}", row, status.message()));
     if (Status status = pool.checkSlot(write); !status)
+      return invalid(fmt::format("writeSlots[{}]: {}", row, status.message()));
+    if (Status status = pool.checkCommitted(read); !status)
+      return invalid(fmt::format("readSlots[{}]: {}", row, status.message()));
+    if (Status status = pool.checkCommitted(write); !status)
       return invalid(fmt::format("writeSlots[{}]: {}", row, status.message()));
   }
   return Status();
@@ -122,8 +88,13 @@ Status HostDecoder::planRow(int64_t row, int32_t readSlot, int32_t writeSlot) {
   if (kernels->route == RouteKind::KvOnly && kernels->usesBuffer &&
       cursor.epoch > 0)
     kernels = impl.find(RouteKind::Inner);
-  RowTask task{kernels->decode, kernels->usesBuffer, row,          readSlot,
-               writeSlot,       cursor.base,         cursor.length};
+  RowTask task = taskOf(pool, kernels->decode, kernels->usesBuffer, readSlot);
+  task.row = row;
+  if (readSlot != writeSlot) {
+    const HostPool::Branches &into = pool.branches[writeSlot];
+    task.writeSlot = pool.stateIndex(writeSlot, into.stateVersion);
+    task.writeCarry = pool.carryIndex(writeSlot, into.carryVersion);
+  }
   if (!kernels->usesBuffer && cursor.length > 0)
     return invalid(fmt::format(
         "readSlots[{}]: slot {} holds {} entries, which route '{}' does not "
@@ -134,6 +105,7 @@ Status HostDecoder::planRow(int64_t row, int32_t readSlot, int32_t writeSlot) {
     task.kernel = kernels->decodeFold;
   task.folds = task.kernel != kernels->decode || !kernels->usesBuffer;
   tasks.push_back(task);
+  taskSlots.push_back(writeSlot);
   return Status();
 }
 
@@ -162,14 +134,14 @@ void HostDecoder::zeroOutputs(int64_t row) {
   }
 }
 
-void HostDecoder::moveCursor(const RowTask &task) {
-  Cursor &cursor = pool.cursors[task.writeSlot];
+void HostDecoder::moveCursor(const RowTask &task, int32_t writeSlot) {
+  Cursor &cursor = pool.cursors[writeSlot];
   if (!task.folds) {
     cursor.committed = ++cursor.length;
     return;
   }
   int64_t next = pool.capacity ? (task.base + task.length) % pool.capacity : 0;
-  cursor = {task.readSlot == task.writeSlot ? next : 0, 0, 0, cursor.epoch + 1};
+  cursor = {task.entrySlot == writeSlot ? next : 0, 0, 0, cursor.epoch + 1};
 }
 
 Status HostDecoder::step(const StepArguments &arguments, void *) {
@@ -186,6 +158,7 @@ Status HostDecoder::step(const StepArguments &arguments, void *) {
     return status;
 
   tasks.clear();
+  taskSlots.clear();
   paddedRows.clear();
   for (int64_t row = 0; row < arguments.rows; ++row) {
     int32_t read = arguments.readSlots[row];
@@ -201,8 +174,8 @@ Status HostDecoder::step(const StepArguments &arguments, void *) {
   caller.run(threadPool, tasks, heads);
   for (int64_t row : paddedRows)
     zeroOutputs(row);
-  for (const RowTask &task : tasks)
-    moveCursor(task);
+  for (size_t i = 0; i < tasks.size(); ++i)
+    moveCursor(tasks[i], taskSlots[i]);
   return Status();
 }
 

@@ -28,6 +28,13 @@ Status HostPool::checkArray(const Array &) const { return Status(); }
 Status HostPool::begin(const Cursor &initial) {
   cursors.resize(static_cast<size_t>(slots), initial);
   writers.resize(static_cast<size_t>(slots));
+  branches.resize(static_cast<size_t>(slots));
+  if (drafts) {
+    parents.resize(static_cast<size_t>(slots * drafts));
+    order.resize(static_cast<size_t>(slots * capacity));
+    for (size_t i = 0; i < order.size(); ++i)
+      order[i] = static_cast<int32_t>(i % capacity);
+  }
   return Status();
 }
 
@@ -37,6 +44,7 @@ Result<Cursor> HostPool::readCursor(int32_t slot) const {
 
 Status HostPool::writeCursor(int32_t slot, const Cursor &cursor, void *) {
   cursors[slot] = cursor;
+  branches[slot] = {};
   return Status();
 }
 
@@ -90,7 +98,7 @@ Status HostPool::flush(const Program &program, std::span<const int32_t> flushed,
       continue;
     const Cursor &cursor = cursors[slot];
     bool isRepeated = writers[slot].step == step;
-    if (cursor.length == 0 || isRepeated)
+    if (cursor.committed == 0 || isRepeated)
       continue;
     writers[slot] = {step, 0};
     const RouteKernels *kernels = findFold(program, cursor);
@@ -99,9 +107,8 @@ Status HostPool::flush(const Program &program, std::span<const int32_t> flushed,
       return Status(
           ErrorCode::InvalidArgument,
           fmt::format("slot {} holds {} entries, which no route of '{}' folds",
-                      slot, cursor.length, program.signature().name));
-    tasks.push_back(
-        {kernels->fold, true, 0, slot, slot, cursor.base, cursor.length});
+                      slot, cursor.committed, program.signature().name));
+    tasks.push_back(taskOf(*this, kernels->fold, /*usesBuffer=*/true, slot));
   }
   if (tasks.empty())
     return Status();
@@ -109,8 +116,9 @@ Status HostPool::flush(const Program &program, std::span<const int32_t> flushed,
   KernelCaller(program, *this, threads.size())
       .run(threads, tasks, {0, program.signature().heads});
   for (const RowTask &task : tasks) {
-    Cursor &cursor = cursors[task.readSlot];
-    cursor = {(task.base + task.length) % capacity, 0, 0, cursor.epoch + 1};
+    Cursor &cursor = cursors[task.entrySlot];
+    cursor = {(task.base + task.length) % capacity,
+              cursor.length - cursor.committed, 0, cursor.epoch + 1};
   }
   return Status();
 }

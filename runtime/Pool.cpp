@@ -44,9 +44,9 @@ static std::optional<int64_t> countElements(std::span<const int64_t> shape,
 
 /// Lays out one array of slots; `stride` 0 is dense, `memory` null is owned.
 static Status addArray(Pool::Impl &pool, std::vector<Pool::Impl::Array> &arrays,
-                       const TensorSpec &spec, int64_t stride = 0,
-                       void *memory = nullptr) {
-  int64_t slots = pool.slots;
+                       const TensorSpec &spec, int64_t versions = 1,
+                       int64_t stride = 0, void *memory = nullptr) {
+  int64_t slots = pool.slots * versions;
   std::optional<int64_t> dense =
       countElements(spec.shape, stride, slots, spec.dtype);
   if (!dense)
@@ -63,6 +63,7 @@ static Status addArray(Pool::Impl &pool, std::vector<Pool::Impl::Array> &arrays,
   Pool::Impl::Array array;
   array.spec = spec;
   array.stride = stride ? stride : *dense;
+  array.versions = versions;
   array.data = memory;
   if (Status status = pool.checkArray(array); !status)
     return status;
@@ -117,8 +118,15 @@ Result<Pool> Pool::create(const Program &program, const PoolOptions &options) {
   impl.signature = signature;
   impl.fieldSpecs.assign(program.fields().begin(), program.fields().end());
   impl.capacity = program.capacity();
+  impl.drafts = program.drafts();
   impl.slots = options.slots;
   impl.padSlot = options.padSlot;
+
+  // A draft that no entry can hold needs a state of its own.
+  int64_t versions = impl.drafts + 1, stateVersions = 1;
+  for (const RouteKernels &kernels : program.getImpl().routes)
+    if (!kernels.usesBuffer)
+      stateVersions = versions;
 
   Cursor initial;
   for (size_t i = 0; i < signature.states.size(); ++i) {
@@ -129,13 +137,19 @@ Result<Pool> Pool::create(const Program &program, const PoolOptions &options) {
     // The caller's states count as histories that have begun.
     if (memory)
       initial.epoch = 1;
-    if (Status status = addArray(impl, impl.states,
-                                 slotSpec(signature.states[i]), stride, memory);
+    if (memory && stateVersions > 1)
+      return invalid(fmt::format("stateMemory[{}] is not null, wanted null: "
+                                 "'{}' has a route without a "
+                                 "buffer, for which a slot holds {} states",
+                                 i, signature.name, stateVersions));
+    if (Status status =
+            addArray(impl, impl.states, slotSpec(signature.states[i]),
+                     stateVersions, stride, memory);
         !status)
       return status;
   }
   for (const TensorSpec &spec : signature.carries)
-    if (Status status = addArray(impl, impl.carries, spec); !status)
+    if (Status status = addArray(impl, impl.carries, spec, versions); !status)
       return status;
   for (TensorSpec spec : impl.fieldSpecs) {
     spec.shape.insert(spec.shape.begin() + 1, impl.capacity);
@@ -145,7 +159,9 @@ Result<Pool> Pool::create(const Program &program, const PoolOptions &options) {
   if (Status status = impl.begin(initial); !status)
     return status;
   if (Status status = pool.setFoldThreshold(
-          options.foldThreshold ? options.foldThreshold : impl.capacity);
+          options.foldThreshold
+              ? options.foldThreshold
+              : std::max<int64_t>(impl.capacity - impl.drafts, 0));
       !status)
     return status;
   return pool;
@@ -165,8 +181,16 @@ int64_t Pool::Impl::Array::slotBytes() const {
 TensorView Pool::Impl::Array::view(int64_t slots, DeviceId device) const {
   TensorView view = TensorView::dense(data, spec.dtype, spec.shape, device);
   view.shape.insert(view.shape.begin(), slots);
-  view.strides.insert(view.strides.begin(), stride);
+  view.strides.insert(view.strides.begin(), stride * versions);
   return view;
+}
+
+TensorView Pool::Impl::Array::versionView(int64_t slots,
+                                          DeviceId device) const {
+  TensorView all = view(slots, device);
+  all.shape[0] *= versions;
+  all.strides[0] = stride;
+  return all;
 }
 
 void ladle::describe(const TensorView &view, MemoryDescriptor &descriptor) {
@@ -179,9 +203,16 @@ void ladle::describe(const TensorView &view, MemoryDescriptor &descriptor) {
 static Result<TensorView> findArray(const Pool::Impl &pool,
                                     const std::vector<Pool::Impl::Array> &all,
                                     std::string_view name) {
-  for (const Pool::Impl::Array &array : all)
-    if (array.spec.name == name)
-      return array.view(pool.slots, pool.device);
+  for (const Pool::Impl::Array &array : all) {
+    if (array.spec.name != name)
+      continue;
+    for (int64_t slot = 0; array.versions > 1 && slot < pool.slots; ++slot)
+      if (Status status =
+              const_cast<Pool::Impl &>(pool).settle(static_cast<int32_t>(slot));
+          !status)
+        return status;
+    return array.view(pool.slots, pool.device);
+  }
   return Status(ErrorCode::NotFound, fmt::format("the pool has no '{}'", name));
 }
 
@@ -225,7 +256,17 @@ Status Pool::Impl::checkProgram(const Program &program) const {
     return invalid(fmt::format("the pool of '{}' does not have the states and "
                                "carries of '{}'",
                                signature.name, other.name));
+  if (program.drafts() != drafts)
+    return invalid(fmt::format("the pool of '{}' has room for {} drafts a row, "
+                               "the program verifies {}",
+                               signature.name, drafts, program.drafts()));
   const RouteKernels *kernels = program.getImpl().find(program.route());
+  if (!kernels->usesBuffer && drafts && !states.empty() &&
+      states.front().versions == 1)
+    return invalid(fmt::format(
+        "the pool of '{}' has one state a slot, route '{}' wants one for each "
+        "draft; make the pool by a program that has the route",
+        signature.name, toString(program.route())));
   if (kernels->usesBuffer && (program.getImpl().fields != fieldSpecs ||
                               program.capacity() != capacity))
     return invalid(fmt::format(
@@ -254,9 +295,10 @@ int64_t Pool::foldThreshold() const { return impl->threshold; }
 Status Pool::setFoldThreshold(int64_t m, void *stream) {
   // Without a buffer nothing ever folds.
   int64_t least = std::min<int64_t>(1, impl->capacity);
-  if (m < least || m > impl->capacity)
-    return invalid(fmt::format("foldThreshold is {}, wanted {} to {}", m, least,
-                               impl->capacity));
+  int64_t most = std::max<int64_t>(impl->capacity - impl->drafts, 0);
+  if (m < least || m > most)
+    return invalid(
+        fmt::format("foldThreshold is {}, wanted {} to {}", m, least, most));
   impl->threshold = m;
   return impl->moveThreshold(stream);
 }
@@ -275,6 +317,19 @@ Status Pool::reset(std::span<const int32_t> slots, void *stream) {
       return status;
   }
   return Status();
+}
+
+Status Pool::commit(std::span<const int32_t> slots,
+                    std::span<const int32_t> numAccepted,
+                    std::span<const int32_t> accepted, void *stream) {
+  if (numAccepted.size() != slots.size())
+    return invalid(
+        fmt::format("numAccepted has {} numbers, wanted one for each "
+                    "of {} slots",
+                    numAccepted.size(), slots.size()));
+  if (Status status = impl->checkSlots(slots); !status)
+    return status;
+  return impl->commit(slots, numAccepted, accepted, stream);
 }
 
 Status Pool::flush(const Program &program, std::span<const int32_t> slots,

@@ -22,6 +22,8 @@ Result<SlotContents> Pool::exportSlot(const Program &program, int32_t slot,
                                       void *stream) {
   if (Status status = impl->checkSlot(slot); !status)
     return status;
+  if (Status status = impl->settle(slot); !status)
+    return status;
   if (Status status = flush(program, std::span(&slot, 1), stream); !status)
     return status;
   SlotContents contents;

@@ -20,22 +20,29 @@ struct Pool::Impl {
   struct Array {
     TensorSpec spec; ///< of one slot; a field has L after its heads
     void *data = nullptr;
-    int64_t stride = 0; ///< elements from slot to slot
+    /// Elements from slot to slot; if slots hold several versions, from
+    /// version to version.
+    int64_t stride = 0;
+    int64_t versions = 1;
     std::shared_ptr<void> owned;
 
-    void *slot(int64_t index) const {
+    void *slot(int64_t index, int64_t version = 0) const {
       return static_cast<char *>(data) +
-             index * stride * sizeInBytes(spec.dtype);
+             (index * versions + version) * stride * sizeInBytes(spec.dtype);
     }
     /// Of one slot; what lies between slots is not Ladle's.
     int64_t slotBytes() const;
+    /// The first versions of all slots.
     TensorView view(int64_t slots, DeviceId device) const;
+    /// All versions, as kernels count them.
+    TensorView versionView(int64_t slots, DeviceId device) const;
   };
 
   DeviceId device;
   Signature signature;
   std::vector<TensorSpec> fieldSpecs; ///< as in the program, without L
   int64_t capacity = 0;
+  int64_t drafts = 0; ///< the most of a row
   int64_t slots = 0;
   int32_t padSlot = -1;
   int64_t threshold = 0;
@@ -53,6 +60,15 @@ struct Pool::Impl {
                              void *stream) = 0;
   /// `threshold` has changed.
   virtual Status moveThreshold(void *stream) = 0;
+  /// Makes the first versions of a slot those that count; an error if there are
+  /// drafts.
+  virtual Status settle(int32_t slot) {
+    (void)slot;
+    return Status();
+  }
+  virtual Status commit(std::span<const int32_t> slots,
+                        std::span<const int32_t> numAccepted,
+                        std::span<const int32_t> accepted, void *stream) = 0;
   virtual Status clear(const Array &array, int32_t slot, void *stream) = 0;
   virtual Status flush(const Program &program, std::span<const int32_t> slots,
                        void *stream) = 0;

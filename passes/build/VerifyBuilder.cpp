@@ -335,16 +335,12 @@ SmallVector<Value> VerifyBuilder::solve(ArrayRef<Value> rhs) {
 // Reads
 //===----------------------------------------------------------------------===//
 
-SmallVector<Value> VerifyBuilder::readHistory(const StateHistory &state,
-                                              ArrayRef<Value> queries,
-                                              ArrayRef<Value> scaled,
-                                              ArrayRef<Type> types) {
+SmallVector<SmallVector<Value>>
+VerifyBuilder::readHistory(const StateHistory &state, ArrayRef<Value> queries,
+                           ArrayRef<Value> scaled, ArrayRef<Type> types) {
   Location loc = locOf(state);
-  SmallVector<Value> totals(queries.size());
-  auto add = [&](size_t i, Value part) {
-    Value &total = totals[i];
-    total = total ? sum({total, part}, unstackType(typeOf(part)), loc) : part;
-  };
+  SmallVector<SmallVector<Value>> parts(queries.size());
+  auto add = [&](size_t i, Value part) { parts[i].push_back(part); };
   if (!folds && route == Route::Adjoint) {
     SmallVector<Type> originTypes(ValueRange(queries).getTypes());
     auto transport =
@@ -355,7 +351,7 @@ SmallVector<Value> VerifyBuilder::readHistory(const StateHistory &state,
       add(i, ReadOp::create(b, loc, types[i], checkpoint, origin));
       add(i, transport.getPartials()[i]);
     }
-    return totals;
+    return parts;
   }
   bool rebuilds = folds || route == Route::Outer;
   if (rebuilds || route == Route::Inner) {
@@ -366,16 +362,16 @@ SmallVector<Value> VerifyBuilder::readHistory(const StateHistory &state,
       add(i, ReadOp::create(b, loc, types[i], checkpoint, query));
   }
   if (rebuilds)
-    return totals;
+    return parts;
   for (auto [names, write] :
        llvm::zip(layouts[state.index].writes, state.writes)) {
-    auto parts = ReadBufferOp::create(
+    auto reads = ReadBufferOp::create(
         b, loc, types, buffer(state), queries, names.key, names.keyScale,
         names.value, names.valueScale, layouts[state.index].decay);
-    for (auto [i, part] : llvm::enumerate(parts.getResults()))
+    for (auto [i, part] : llvm::enumerate(reads.getResults()))
       add(i, part);
   }
-  return totals;
+  return parts;
 }
 
 void VerifyBuilder::answer() {
@@ -405,9 +401,9 @@ void VerifyBuilder::answer() {
     if (!folds && route == Route::Inner)
       if (Value gamma = decayProduct(state))
         scaled = scale(state, vectors, gamma);
-    for (auto [owner, part] :
+    for (auto [owner, list] :
          llvm::zip(owners, readHistory(state, queries, scaled, types)))
-      parts[owner].push_back(part);
+      llvm::append_range(parts[owner], list);
   }
   for (auto [root, list] : llvm::zip(all, parts))
     if (Value rest = stack(root->remainder))
@@ -492,9 +488,9 @@ void VerifyBuilder::answerAdjoint() {
     }
     if (queries.empty())
       continue;
-    for (auto [owner, part] :
+    for (auto [owner, list] :
          llvm::zip(owners, readHistory(state, queries, queries, types)))
-      parts[owner].push_back(part);
+      llvm::append_range(parts[owner], list);
   }
   for (auto [root, list] : llvm::zip(found.outputs, parts))
     answers.push_back(sum(list, typeOf(root.value), root.value.getLoc()));

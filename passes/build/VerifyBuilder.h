@@ -82,9 +82,10 @@ private:
   llvm::SmallVector<mlir::Value> scale(const StateHistory &state,
                                        llvm::ArrayRef<mlir::Value> vectors,
                                        mlir::Value gamma);
-  /// The state after the committed entries, read with `queries`, which the path
-  /// has decayed.
-  llvm::SmallVector<mlir::Value>
+  /// What the state after the committed entries answers to `queries`, which the
+  /// path has decayed, in parts to be added. `scaled` are those for the
+  /// checkpoint.
+  llvm::SmallVector<llvm::SmallVector<mlir::Value>>
   readHistory(const StateHistory &state, llvm::ArrayRef<mlir::Value> queries,
               llvm::ArrayRef<mlir::Value> scaled,
               llvm::ArrayRef<mlir::Type> types);

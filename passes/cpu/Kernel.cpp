@@ -52,8 +52,8 @@ void Kernel::createFunction() {
 
   unsigned next = 0;
   for (Value *scalar :
-       {&row, &readSlot, &writeSlot, &readCarry, &writeCarry, &entrySlot, &base,
-        &length, &draftCount, &headBegin, &headEnd})
+       {&row, &readSlot, &writeSlot, &base, &length, &headBegin, &headEnd,
+        &readCarry, &writeCarry, &entrySlot, &draftCount})
     *scalar = entry->getArgument(next++);
   for (BlockArgument argument : step.getBody().getArguments()) {
     if (isIndexed(argument) && !entryOrder)

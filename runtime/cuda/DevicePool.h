@@ -27,6 +27,11 @@ struct DevicePool final : Pool::Impl {
   Result<Cursor> readCursor(int32_t slot) const override;
   Status writeCursor(int32_t slot, const Cursor &cursor, void *stream) override;
   Status moveThreshold(void *stream) override;
+  Status commit(std::span<const int32_t>, std::span<const int32_t>,
+                std::span<const int32_t>, void *) override {
+    return Status(ErrorCode::Unsupported,
+                  "drafts are not verified on a GPU yet");
+  }
   Status clear(const Array &array, int32_t slot, void *stream) override;
   Status flush(const Program &program, std::span<const int32_t> slots,
                void *stream) override;

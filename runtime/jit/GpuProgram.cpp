@@ -37,6 +37,8 @@ static std::vector<GpuArgument> argumentsOf(StepOp step) {
     case ArgumentKind::Carry:
       add(GpuArgument::Kind::Carry);
       break;
+    case ArgumentKind::Drafts: // refused by the lowering
+      break;
     case ArgumentKind::State:
       add(GpuArgument::Kind::State);
       break;
@@ -85,6 +87,9 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
       break;
     case Form::Fold:
       fold = step.getSymName();
+      break;
+    case Form::Verify: // refused by the lowering
+    case Form::VerifyFold:
       break;
     }
   });

@@ -28,17 +28,21 @@ struct PoolOptions {
   int64_t slots = 0;
   /// Elements from one slot to the next, for each state of the signature; 0 or
   /// an absent element is dense (heads × valueSize × keySize), more is padding.
+  /// A route without a buffer that takes drafts keeps a state for each of them
+  /// so far apart.
   std::vector<int64_t> slotStrides;
   /// Memory of the caller for each state, [slots, heads, valueSize, keySize]
   /// with the stride above, aligned to 64 bytes, of the program's device; null
   /// or an absent element is owned by the pool and zero. The states in it count
-  /// as histories that have begun; `reset` makes them empty.
+  /// as histories that have begun; `reset` makes them empty. Not for a program
+  /// that takes drafts and has a route without a buffer.
   std::vector<void *> stateMemory;
   /// What marks a row of a batch as padding: any negative slot if this is
   /// negative, slot 0 if this is 0 (slot 0 is then never used).
   int32_t padSlot = -1;
-  /// m: a row folds when its token would be the m-th entry; 0 is the capacity
-  /// of the program, 1 folds with every token.
+  /// m: a row folds when its token would be the m-th entry, or when its drafts
+  /// would make it more than m; 0 is the capacity of the program without its
+  /// drafts, 1 folds with every token.
   int64_t foldThreshold = 0;
 };
 
@@ -46,7 +50,8 @@ struct PoolOptions {
 struct Cursor {
   int64_t base = 0;      ///< ring index of the oldest entry
   int64_t length = 0;    ///< entries that are not folded yet
-  int64_t committed = 0; ///< of these, those that are no drafts
+  int64_t committed = 0; ///< of these, those that are no drafts: a row's
+                         ///< drafts are the others until they are committed
   int64_t epoch = 0;     ///< how often the states were written; 0 is never
 };
 
@@ -81,20 +86,36 @@ public:
   Result<Cursor> cursor(int32_t slot) const;
 
   int64_t foldThreshold() const;
-  /// 1 to the capacity, from the next step on. Longer buffers fold with their
-  /// next token.
+  /// 1 to the capacity without the program's drafts, so that those of the next
+  /// step find room; from the next step on. Longer buffers fold with their next
+  /// token.
   Status setFoldThreshold(int64_t m, void *stream = nullptr);
 
   /// Makes sequences empty: states and carries zero, no entries. Padding is
   /// skipped, here and in flush.
   Status reset(std::span<const int32_t> slots, void *stream = nullptr);
 
-  /// Folds all entries of these slots, which the host names, into their states.
+  /// Decides on the drafts that Decoder::verify left in each of `slots`: the
+  /// first `numAccepted` of a slot's become part of its sequence, the others
+  /// are forgotten. With `accepted`, which holds numAccepted[i] drafts of
+  /// slots[i] one slot after another, these are a path of its tree: the first
+  /// without a parent, each of the others a child of the one before. Moves
+  /// cursors and indices alone. A padding slot is skipped, its number too.
+  ///
+  /// InvalidArgument, and nothing has changed, if a slot is named twice, has
+  /// not so many drafts, or the accepted ones are no path. Unsupported on a
+  /// GPU.
+  Status commit(std::span<const int32_t> slots,
+                std::span<const int32_t> numAccepted,
+                std::span<const int32_t> accepted = {}, void *stream = nullptr);
+
+  /// Folds all entries of these slots, which the host names, into their states;
+  /// drafts that are not committed stay drafts.
   Status flush(const Program &program, std::span<const int32_t> slots,
                void *stream = nullptr);
 
   /// Copies a sequence to the host after folding its entries. Waits for the
-  /// stream.
+  /// stream. InvalidArgument if it has drafts that are not committed.
   Result<SlotContents> exportSlot(const Program &program, int32_t slot,
                                   void *stream = nullptr);
   /// Replaces a sequence. Names and shapes must be those of the pool; float
@@ -103,7 +124,9 @@ public:
                     void *stream = nullptr);
 
   /// The memory of a state, [slots, heads, valueSize, keySize], or of a carry,
-  /// [slots, heads, ...]. Without the entries that are not folded yet.
+  /// [slots, heads, ...]. Without the entries that are not folded yet. In a
+  /// pool for drafts it is right until the next verify, and InvalidArgument
+  /// while a slot has drafts that are not committed.
   Result<TensorView> state(std::string_view name) const;
   Result<TensorView> carry(std::string_view name) const;
 
