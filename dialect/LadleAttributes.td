@@ -66,7 +66,8 @@ def Ladle_FormAttr : EnumAttr<Ladle_Dialect, Ladle_Form, "form"> {
     answers one token and folds the buffer and the token into the state in one
     pass; `fold` folds the buffer and answers nothing. `verify` answers the
     drafts of a row and appends them as entries that are not committed yet;
-    `verify_fold` does so after folding the committed entries in the same pass.
+    `verify_fold` folds the committed entries in the same pass, and its drafts
+    read the state as it was stored: it is a fold and a verify.
   }];
   let assemblyFormat = "`<` $value `>`";
 }

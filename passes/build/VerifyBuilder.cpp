@@ -358,6 +358,12 @@ VerifyBuilder::readHistory(const StateHistory &state, ArrayRef<Value> queries,
     Value &checkpoint = checkpoints[state.index];
     if (!checkpoint)
       checkpoint = rebuilds ? rebuild(state) : load(state);
+    // What drafts read is what the pool holds from then on.
+    if (folds && !isa<LoadStateOp>(checkpoint.getDefiningOp())) {
+      StoreStateOp::create(b, loc, checkpoint, pools[state.index]);
+      checkpoint =
+          LoadStateOp::create(b, loc, checkpoint.getType(), pools[state.index]);
+    }
     for (auto [i, query] : llvm::enumerate(scaled))
       add(i, ReadOp::create(b, loc, types[i], checkpoint, query));
   }
@@ -547,10 +553,9 @@ StepOp VerifyBuilder::build(Form form) {
   }
   if (folds)
     for (const StateHistory &state : history.getStates()) {
-      Value &checkpoint = checkpoints[state.index];
-      if (!checkpoint)
-        checkpoint = rebuild(state);
-      StoreStateOp::create(b, locOf(state), checkpoint, pools[state.index]);
+      if (!checkpoints[state.index]) // no draft reads it
+        StoreStateOp::create(b, locOf(state), rebuild(state),
+                             pools[state.index]);
       ClearOp::create(b, locOf(state), buffer(state));
     }
   buildFields();

@@ -289,8 +289,12 @@ LogicalResult VerifyKernel::emitOp(Operation *op, unsigned level) {
         return success();
       })
       .Case([&](StoreStateOp store) {
-        return passed.contains(store.getState()) ? success()
-                                                 : passOver(store.getState());
+        // With the pass that reads it, if there is one.
+        for (Operation *user : store.getPool().getUsers())
+          if (auto load = dyn_cast<LoadStateOp>(user);
+              load && store->isBeforeInBlock(load) && !load->use_empty())
+            return success();
+        return passOver(store.getState(), store);
       })
       .Case<LoadStateOp, ZeroStateOp, DecayOp, ClearOp>(
           [](Operation *) { return success(); })

@@ -74,7 +74,7 @@ private:
 
   //===--- VerifyReads.cpp: states and entries ----------------------------===//
   mlir::LogicalResult emitRead(ReadOp op);
-  mlir::LogicalResult passOver(mlir::Value state);
+  mlir::LogicalResult passOver(mlir::Value state, StoreStateOp store);
   mlir::LogicalResult emitStackedReads(ReadBufferOp op);
   mlir::LogicalResult emitStackedTransport(TransportOp op);
   mlir::Value

@@ -19,13 +19,23 @@ using namespace ladle;
 //===----------------------------------------------------------------------===//
 
 LogicalResult VerifyKernel::emitRead(ReadOp op) {
-  return passed.contains(op.getState()) ? success() : passOver(op.getState());
+  Value state = op.getState();
+  if (!passed.insert(state).second)
+    return success();
+  // A state that is stored and loaded again is passed over once.
+  if (auto load = state.getDefiningOp<LoadStateOp>())
+    for (Operation *user : load.getPool().getUsers())
+      if (auto store = dyn_cast<StoreStateOp>(user);
+          store && store->isBeforeInBlock(load))
+        return passOver(state, store);
+  return passOver(state, {});
 }
 
-/// Reads the rows of a state with all vectors that any operation reads it with,
-/// and stores them if they are stored.
-LogicalResult VerifyKernel::passOver(Value state) {
-  passed.insert(state);
+/// Reads the rows of a state with all vectors that any operation reads it with.
+/// If there is a `store`, the rows are those that it stores, rounded as the
+/// pool keeps them.
+LogicalResult VerifyKernel::passOver(Value state, StoreStateOp store) {
+  Value source = store ? store.getState() : state;
   auto type = cast<StateType>(state.getType());
   int64_t tileRows = step->getAttrOfType<IntegerAttr>(kTileRowsAttr).getInt();
   tileRows = std::min(tileRows, type.getValueSize());
@@ -35,11 +45,7 @@ LogicalResult VerifyKernel::passOver(Value state) {
     Value queries, partials, result, count;
   };
   SmallVector<Product> products;
-  StoreStateOp store;
   for (Operation &op : step.getBody().front()) {
-    if (auto each = dyn_cast<StoreStateOp>(op);
-        each && each.getState() == state)
-      store = each;
     auto read = dyn_cast<ReadOp>(op);
     if (!read || read.getState() != state)
       continue;
@@ -58,14 +64,18 @@ LogicalResult VerifyKernel::passOver(Value state) {
     tileWidth = width;
     Value zero = constantIndex(0);
     auto multiply = [&](Value local, int64_t count) -> LogicalResult {
-      FailureOr<Rows> rows = emitStateRows(state, local, count);
+      FailureOr<Rows> rows = emitStateRows(source, local, count);
       if (failed(rows))
         return failure();
-      if (store)
-        for (auto [i, each] : llvm::enumerate(*rows))
-          storeVector(each, memory[store.getPool()],
-                      {writeSlot, headIndex(type.getHeads()),
-                       rowOfTile(local, i), zero});
+      for (auto [i, each] : llvm::enumerate(*rows)) {
+        if (!store)
+          break;
+        SmallVector<Value, 4> at{writeSlot, headIndex(type.getHeads()),
+                                 rowOfTile(local, i), zero};
+        storeVector(each, memory[store.getPool()], at);
+        if (!type.getElementType().isF32())
+          each = loadVector(memory[store.getPool()], at, type.getKeySize());
+      }
       for (const Product &product : products) {
         OpBuilder::InsertionGuard guard(b);
         auto loop =
@@ -87,7 +97,7 @@ LogicalResult VerifyKernel::passOver(Value state) {
       }
       return success();
     };
-    if (failed(forRows(state, width, multiply, /*severalAtOnce=*/true)))
+    if (failed(forRows(source, width, multiply, /*severalAtOnce=*/true)))
       return failure();
     for (const Product &product : products) {
       OpBuilder::InsertionGuard guard(b);

@@ -95,7 +95,9 @@ Status Simulation::createPool() {
   options.slots = firstSlot + slotCount;
   options.padSlot = padsWithZero ? 0 : -1;
   options.foldThreshold = program.capacity() ? config.threshold : 0;
-  if (config.slotPadding) {
+  // A pool that keeps a state for each draft takes no memory of the caller.
+  bool ownsStates = config.drafts && config.route == RouteKind::Recurrent;
+  if (config.slotPadding && !ownsStates) {
     Result<PaddedStates> states =
         PaddedStates::create(program, options.slots, config.slotPadding);
     if (!states)
