@@ -63,12 +63,12 @@ struct RouteKernels {
   RouteKind route;
   /// Null for a form that the route lacks.
   KernelFunction decode = nullptr, decodeFold = nullptr, fold = nullptr;
-  /// Null if drafts are decoded one after another.
-  KernelFunction verify = nullptr, verifyFold = nullptr;
   /// Whether the kernels take the fields of the entries.
   bool usesBuffer = false;
   /// Instead of the functions, if the program is for a GPU.
   std::shared_ptr<const GpuRoute> gpu = nullptr;
+  /// Null if drafts are decoded one after another.
+  KernelFunction verify = nullptr, verifyFold = nullptr;
 };
 
 struct ProgramImpl {
