@@ -121,8 +121,8 @@ def Ladle_PathProductOp : Ladle_PathSum<"path_product"> {
                        Variadic<Ladle_Value>:$values);
   let results = (outs Ladle_Value:$result);
   let assemblyFormat = [{
-    `[` $grams `]` `of` `[` $values `]` `along` $drafts attr-dict `:`
-    type($drafts) `,` type($grams) `,` type($values) `->` type($result)
+    `[` $grams `:` type($grams) `]` `of` `[` $values `:` type($values) `]`
+    `along` $drafts attr-dict `:` type($drafts) `->` type($result)
   }];
   let hasVerifier = 1;
 }
@@ -142,8 +142,8 @@ def Ladle_PathSolveOp : Ladle_PathSum<"path_solve"> {
                        DenseI64ArrayAttr:$rows, DenseI64ArrayAttr:$columns);
   let results = (outs Variadic<Ladle_Value>:$results);
   let assemblyFormat = [{
-    `[` $rhs `]` `through` `[` $grams `]` `rows` $rows `columns` $columns
-    `along` $drafts attr-dict `:` type($drafts) `,` type($rhs) `,` type($grams)
+    `[` $rhs `:` type($rhs) `]` `through` `[` $grams `:` type($grams) `]`
+    `rows` $rows `columns` $columns `along` $drafts attr-dict `:` type($drafts)
     `->` type($results)
   }];
   let hasVerifier = 1;
