@@ -84,7 +84,7 @@ struct RouteCost {
 
 /// The costs of all routes whose steps are in `module` for `recurrence`.
 std::vector<RouteCost> collectCosts(mlir::Operation *module,
-                                          llvm::StringRef recurrence);
+                                    llvm::StringRef recurrence);
 
 /// The cheapest route, and of those within a hundredth of it the simplest:
 /// recurrent, inner, outer, adjoint, kv_only. A route that folds at every token

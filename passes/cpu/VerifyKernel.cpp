@@ -153,9 +153,14 @@ FailureOr<Components> VerifyKernel::draftOperand(EachDraftOp op, Value value,
 LogicalResult VerifyKernel::emitEachDraft(EachDraftOp op, unsigned level) {
   auto isHere = [&](Value value) { return levelOf(value.getType()) == level; };
   SmallVector<Operation *> ops;
-  for (Operation &each : op.getBody().front().without_terminator())
+  for (Operation &each : op.getBody().front().without_terminator()) {
+    if (each.getNumResults() != 1 ||
+        !isa<RankedTensorType>(each.getResult(0).getType()))
+      return each.emitError("cannot be lowered for the CPU: '")
+             << each.getName() << "' has no token value as its result";
     if (isHere(each.getResult(0)))
       ops.push_back(&each);
+  }
   OperandRange yielded = op.getYield().getValues();
   if (ops.empty() && llvm::none_of(yielded, isHere))
     return success();

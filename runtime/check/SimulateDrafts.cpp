@@ -19,7 +19,7 @@ using namespace ladle;
 using namespace ladle::check;
 
 /// Inputs of drafts are drawn at positions that no token has.
-static uint64_t positionOf(int64_t token, int64_t draft) {
+static uint64_t drawPosition(int64_t token, int64_t draft) {
   constexpr uint64_t mostDrafts = 16, firstDraft = uint64_t(1) << 32;
   return firstDraft + static_cast<uint64_t>(token) * mostDrafts +
          static_cast<uint64_t>(draft);
@@ -92,7 +92,7 @@ Status Simulation::compareDrafts(const DraftPlan &plan, int64_t row,
     Arrays exact(signature.outputs.size());
     std::vector<double> rounded = advance(
         nodes.back(), /*folds=*/!isBuffered,
-        inputs.draw(oracles.exact.getTokens(), row, positionOf(token, draft)),
+        inputs.draw(oracles.exact.getTokens(), row, drawPosition(token, draft)),
         exact);
     for (size_t i = 0; i < exact.size(); ++i)
       add(folds ? FormKind::VerifyFold : FormKind::Verify,
@@ -141,7 +141,7 @@ Status Simulation::verify(int64_t token) {
     for (int32_t i = plan.starts[row]; i < plan.starts[row + 1]; ++i)
       draftBatch.setTokens(
           i, inputs.draw(oracles.exact.getTokens(), row,
-                         positionOf(token, i - plan.starts[row])));
+                         drawPosition(token, i - plan.starts[row])));
   draftBatch.clearOutputs();
   int64_t all = plan.starts.back();
   VerifyArguments arguments;

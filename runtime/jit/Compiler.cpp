@@ -135,8 +135,7 @@ Result<Plan> jit::Compiler::plan(bool isGpu) {
     return status;
 
   auto recurrence = *module->getOps<RecurrenceOp>().begin();
-  std::vector<RouteCost> costs =
-      collectCosts(*module, recurrence.getSymName());
+  std::vector<RouteCost> costs = collectCosts(*module, recurrence.getSymName());
   Machine machine = isGpu ? Machine::h200()
                           : Machine::cpu(std::thread::hardware_concurrency());
   if (options.readBandwidth > 0)

@@ -145,8 +145,7 @@ TEST_CASE("a verify step moves what its closed form says") {
     const RouteCost &cost = model.route(each);
     REQUIRE(cost.verify);
     for (int h : {0, 7})
-      CHECK(cost.verify->bytes(h) ==
-            cost.verifyBytes(Compiled::drafts, h));
+      CHECK(cost.verify->bytes(h) == cost.verifyBytes(Compiled::drafts, h));
     // The same, and the state stored: it is read once.
     CHECK(cost.verifyFold->bytes(7) ==
           cost.verify->bytes(7) + cost.fold->stateWritten);
