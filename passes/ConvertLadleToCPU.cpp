@@ -32,7 +32,7 @@ struct ConvertLadleToCPU
     ModuleOp module = getOperation();
     OpBuilder builder(&getContext());
     for (StepOp step : llvm::make_early_inc_range(module.getOps<StepOp>())) {
-      if (failed(step.verifies() ? VerifyKernel(step, builder).build()
+      if (failed(step.verifies() ? VerifyKernel(step, builder).buildVerify()
                                  : Kernel(step, builder).build()))
         return signalPassFailure();
       step.erase();

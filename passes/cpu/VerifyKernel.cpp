@@ -328,7 +328,7 @@ LogicalResult VerifyKernel::emitLevels(unsigned level) {
   return level + 1 < levels.size() ? emitLevels(level + 1) : success();
 }
 
-FailureOr<func::FuncOp> VerifyKernel::build() {
+FailureOr<func::FuncOp> VerifyKernel::buildVerify() {
   if (failed(checkSchedule()))
     return failure();
   for (Value carry : step.getYieldedCarries())

@@ -24,7 +24,7 @@ class VerifyKernel : public Kernel {
 public:
   using Kernel::Kernel;
 
-  mlir::FailureOr<mlir::func::FuncOp> build();
+  mlir::FailureOr<mlir::func::FuncOp> buildVerify();
 
 private:
   //===--- VerifyKernel.cpp: regions, and what ends in memory -------------===//
