@@ -43,6 +43,11 @@ public:
   Result<Program> withRoute(RouteKind route) const;
   /// L: entries that a slot of the buffer holds. 0 without a buffer.
   int64_t capacity() const;
+  /// The most drafts of a row that Decoder::verify takes; 0: it takes none.
+  int64_t drafts() const;
+  /// Whether the route answers all drafts of a row at once. Otherwise they are
+  /// decoded one after another, and `recurrent` keeps a state for each.
+  bool verifiesAtOnce() const;
   /// What an entry of the buffer holds, for each of its heads.
   std::span<const TensorSpec> fields() const;
   /// Heads that are computed together; head ranges are multiples of it. On a
