@@ -50,8 +50,7 @@ public:
   bool verifiesAtOnce() const;
   /// What an entry of the buffer holds, for each of its heads.
   std::span<const TensorSpec> fields() const;
-  /// Heads that are computed together; head ranges are multiples of it. On a
-  /// GPU these are all heads where a head is split over blocks.
+  /// Heads that are computed together; head ranges are multiples of it.
   int64_t headGroup() const;
   /// How the kernels were made, as JSON.
   const std::string &manifest() const;

@@ -24,14 +24,26 @@ std::vector<float> part(const std::vector<float> &values, size_t begin,
   return {values.begin() + begin * size, values.begin() + end * size};
 }
 
+/// Heads of 32 values, which few rows of a batch split over two blocks.
+Program splitProgram(const std::string &route) {
+  CompileOptions options;
+  options.sizes = {{"Hk", 2}, {"Hv", 4}, {"Dk", 16}, {"Dv", 32}};
+  options.batch = 1;
+  options.target = "cuda";
+  options.route = route;
+  options.capacity = 4;
+  return need(compileFile("examples/gated_delta_rule.ladle", options));
+}
+
 } // namespace
 
 TEST_CASE("ranges of heads decode what all heads do") {
   if (!hasGpu())
     return;
   const char *route = GENERATE("inner", "recurrent");
-  CAPTURE(route);
-  Program program = tinyProgram(route);
+  bool isSplit = GENERATE(false, true);
+  CAPTURE(route, isSplit);
+  Program program = isSplit ? splitProgram(route) : tinyProgram(route);
   REQUIRE(program.headGroup() == 2); // two value heads share a key
   PoolOptions options;
   if (program.capacity() > 0)
@@ -94,18 +106,28 @@ TEST_CASE("a bound range takes other memory") {
         part(std::vector<float>(stateOf(pool, 1).size(), 0), 0, 2));
 }
 
-TEST_CASE("a head that is split over blocks is not computed alone") {
+TEST_CASE("a head that is split over blocks can be computed alone") {
   jit::GpuRequest request;
   request.path = "examples/gated_delta_rule.ladle";
   request.preset = "tiny"; // 4 heads of 20 values, 2 of keys
   request.route = "inner";
-  for (auto [rows, group] : {std::pair<int64_t, int64_t>{20, 2}, {4, 4}}) {
+  for (auto [rows, blocks] : {std::pair<int64_t, unsigned>{20, 4}, {4, 20}}) {
     CAPTURE(rows);
     request.layout = {{"tile_rows", rows}};
     std::string messages;
     auto program = jit::compileForGpu(request, messages);
     INFO(messages);
     REQUIRE(program);
-    CHECK(program->headGroup() == group);
+    CHECK(program->decode.gridBlocks == blocks);
+    CHECK(program->headGroup() == 2);
   }
+  // As the program above is laid out.
+  request.preset = "";
+  request.sizes = {{"Hk", 2}, {"Hv", 4}, {"Dk", 16}, {"Dv", 32}};
+  request.layout = {{"batch", 1}};
+  std::string messages;
+  auto program = jit::compileForGpu(request, messages);
+  INFO(messages);
+  REQUIRE(program);
+  CHECK(program->decode.gridBlocks == 8);
 }
