@@ -208,7 +208,8 @@ void Compilation::applyTuning(jit::Plan &plan) {
       options.readBandwidth > 0 || options.updateBandwidth > 0)
     return;
   plan.route = *route;
-  plan.foldThreshold = std::min(tuned->candidate.threshold, options.capacity);
+  plan.foldThreshold =
+      std::min(tuned->candidate.threshold, options.capacity - options.drafts);
 }
 
 jit::GpuLayout Compilation::layoutOf(RouteKind route) const {
