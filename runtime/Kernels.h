@@ -9,9 +9,8 @@
 // pointers, in this order:
 //
 // - eleven int64_t: row, read slot and write slot of the states, base and
-// length
-//   of the ring, first head, head after the last, read slot and write slot of
-//   the carries, slot of the ring, number of drafts
+//   length of the ring, first head, head after the last, read slot and write
+//   slot of the carries, slot of the ring, number of drafts
 // - a MemoryDescriptor for each parameter [heads, dims...], token
 //   [rows, heads, dims...], carry [slots, heads, dims...], state
 //   [slots, heads, dv, dk], field of the entries [slots, heads, L, dims...] and
