@@ -52,6 +52,8 @@ def Ladle_Form : I32EnumAttr<"Form", "what a step does", [
   I32EnumAttrCase<"Decode", 0, "decode">,
   I32EnumAttrCase<"DecodeFold", 1, "decode_fold">,
   I32EnumAttrCase<"Fold", 2, "fold">,
+  I32EnumAttrCase<"Verify", 3, "verify">,
+  I32EnumAttrCase<"VerifyFold", 4, "verify_fold">,
 ]> {
   let cppNamespace = "::ladle";
   let genSpecializedAttr = 0;
@@ -62,7 +64,10 @@ def Ladle_FormAttr : EnumAttr<Ladle_Dialect, Ladle_Form, "form"> {
   let description = [{
     `decode` answers one token and appends it to the buffer; `decode_fold`
     answers one token and folds the buffer and the token into the state in one
-    pass; `fold` folds the buffer and answers nothing.
+    pass; `fold` folds the buffer and answers nothing. `verify` answers the
+    drafts of a row and appends them as entries that are not committed yet;
+    `verify_fold` folds the committed entries in the same pass, and its drafts
+    read the state as it was stored: it is a fold and a verify.
   }];
   let assemblyFormat = "`<` $value `>`";
 }
@@ -77,6 +82,7 @@ def Ladle_ArgumentKind : I32EnumAttr<"ArgumentKind", "what an argument is", [
   I32EnumAttrCase<"Carry", 2, "carry">,
   I32EnumAttrCase<"State", 3, "state">,
   I32EnumAttrCase<"Buffer", 4, "buffer">,
+  I32EnumAttrCase<"Drafts", 5, "drafts">,
 ]> {
   let cppNamespace = "::ladle";
 }
@@ -113,7 +119,14 @@ def Ladle_Side : I32EnumAttr<"Side", "which axis of a state a field runs along",
 def Ladle_BufferOrder : I32EnumAttr<"BufferOrder", "how entries are laid out", [
   I32EnumAttrCase<"Ring", 0, "ring">,
   I32EnumAttrCase<"Paged", 1, "paged">,
+  I32EnumAttrCase<"Indexed", 2, "indexed">,
 ]> {
+  let description = [{
+    Where an entry of the history lies among those of its slot. In a `ring`
+    they follow one another; a buffer that is `indexed` has a permutation
+    beside it, so that the entries of an accepted path of drafts stay where
+    they are.
+  }];
   let cppNamespace = "::ladle";
 }
 

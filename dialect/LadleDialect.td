@@ -22,7 +22,7 @@ def Ladle_Dialect : Dialect {
     The dialect serves two stages. At the **spec** stage a `ladle.recurrence`
     holds one token of a recurrence as its author wrote it; a state is a pure
     value that is only decayed, written and read. At the **step** stage a
-    `ladle.step` holds one form (decode, decode with fold, fold) of one route;
+    `ladle.step` holds one form (decode, fold, verify …) of one route;
     pools and buffers are stores with effects, so that a reader sees what is
     loaded and what is stored.
 

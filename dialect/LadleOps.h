@@ -30,6 +30,11 @@ struct BufferResource : mlir::SideEffects::Resource::Base<BufferResource> {
 
 class YieldOp;
 
+/// The type of a value of all of `most` drafts, of which each has `type`.
+mlir::RankedTensorType stackType(mlir::RankedTensorType type, int64_t most);
+/// The type of one draft's value in a stack.
+mlir::RankedTensorType unstackType(mlir::RankedTensorType type);
+
 } // namespace ladle
 
 #define GET_OP_CLASSES

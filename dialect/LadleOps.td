@@ -11,5 +11,6 @@
 include "dialect/LadleSpecOps.td"
 include "dialect/LadleTokenOps.td"
 include "dialect/LadleStepOps.td"
+include "dialect/LadleVerifyOps.td"
 
 #endif // LADLE_OPS

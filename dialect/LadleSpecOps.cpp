@@ -100,10 +100,13 @@ static LogicalResult verifyHeads(Operation *op, StringRef what, int64_t heads,
                            << state.getHeads() << " of the state";
 }
 
-/// A key or a query: [heads, dk] or [heads, R, dk].
+/// A key or a query: [heads, dk] or [heads, R, dk]. Queries of drafts are
+/// stacked.
 static LogicalResult verifyKeySide(Operation *op, StringRef what,
                                    RankedTensorType type, StateType state) {
-  if (type.getRank() < 2 || type.getRank() > 3 ||
+  auto step = dyn_cast<StepOp>(op->getParentOp());
+  int64_t mostDims = step && step.verifies() && isa<ReadOp>(op) ? 4 : 3;
+  if (type.getRank() < 2 || type.getRank() > mostDims ||
       type.getShape().back() != state.getKeySize())
     return op->emitOpError()
            << what << " must be [heads, dk] or [heads, R, dk]"

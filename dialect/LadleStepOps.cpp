@@ -71,12 +71,27 @@ LogicalResult StepOp::verifyRegions() {
   if (failed(verifyTokenInterface(*this, getArgumentNames(), getArgumentKinds(),
                                   getOutputNames(), getOutputTypes())))
     return failure();
+  SmallVector<BlockArgument> drafts = getArgumentsOfKind(ArgumentKind::Drafts);
+  if (drafts.size() != (verifies() ? 1 : 0))
+    return emitOpError("of form ")
+           << stringifyForm(getForm()) << " must have "
+           << (verifies() ? "one argument of drafts, got "
+                          : "no argument of drafts, got ")
+           << drafts.size();
+  for (BlockArgument argument : drafts)
+    if (!isa<DraftsType>(argument.getType()))
+      return emitOpError("drafts argument must be a !ladle.drafts, got ")
+             << argument.getType();
   SmallVector<Type> expected;
   if (getForm() != Form::Fold) {
     llvm::append_range(expected, getOutputTypes().getAsValueRange<TypeAttr>());
     for (BlockArgument carry : getArgumentsOfKind(ArgumentKind::Carry))
       expected.push_back(carry.getType());
   }
+  if (verifies())
+    for (Type &type : expected)
+      type = stackType(cast<RankedTensorType>(type),
+                       cast<DraftsType>(drafts.front().getType()).getMost());
   for (BlockArgument pool : getArgumentsOfKind(ArgumentKind::State))
     if (!isa<PoolType>(pool.getType()))
       return emitOpError("state argument must be a !ladle.pool, got ")
@@ -85,7 +100,22 @@ LogicalResult StepOp::verifyRegions() {
     if (!isa<BufferType>(buffer.getType()))
       return emitOpError("buffer argument must be a !ladle.buffer, got ")
              << buffer.getType();
-  return verifyYieldTypes(getYield(), expected);
+  if (failed(verifyYieldTypes(getYield(), expected)))
+    return failure();
+  if (!verifies())
+    return success();
+  for (BlockArgument argument : getBody().getArguments()) {
+    ArgumentKind kind = getArgumentKind(argument.getArgNumber());
+    for (Operation *user : argument.getUsers()) {
+      bool isInside = user->getParentOp() != getOperation();
+      if (kind == ArgumentKind::Token && !isInside)
+        return user->emitOpError("uses a token outside of ladle.each_draft");
+      if (kind == ArgumentKind::Carry && !isa<EachDraftOp>(user))
+        return user->emitOpError(
+            "uses a carry that is none of ladle.each_draft");
+    }
+  }
+  return success();
 }
 
 StringRef StepOp::getArgumentName(unsigned index) {
@@ -187,7 +217,7 @@ static LogicalResult verifyQuery(Operation *op, RankedTensorType query,
                                  RankedTensorType result, int64_t keySize,
                                  int64_t valueSize) {
   ArrayRef<int64_t> from = query.getShape(), to = result.getShape();
-  if (from.size() < 2 || from.size() > 3 || from.back() != keySize)
+  if (from.size() < 2 || from.size() > 4 || from.back() != keySize)
     return op->emitOpError("query must be [heads, dk] or [heads, R, dk] with "
                            "dk = ")
            << keySize << ", got " << query;

@@ -22,6 +22,10 @@ def Ladle_StepOp : Ladle_Op<"step", [
     state, and one `buffer` for each state whose history is cached. Token,
     parameter and carry arguments are loaded by whoever schedules the step;
     the terminator yields the outputs and the next carries.
+
+    A verify step has a `drafts` argument besides. Its tokens are those of the
+    draft at hand, so that only the region of a `ladle.each_draft` uses them; it
+    yields outputs and carries stacked.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name,
                        FlatSymbolRefAttr:$recurrence,
@@ -43,6 +47,15 @@ def Ladle_StepOp : Ladle_Op<"step", [
     ::ladle::YieldOp getYield();
     ::mlir::ValueRange getYieldedOutputs();
     ::mlir::ValueRange getYieldedCarries();
+    /// Whether it answers drafts.
+    bool verifies() {
+      return getForm() == ::ladle::Form::Verify ||
+             getForm() == ::ladle::Form::VerifyFold;
+    }
+    /// The drafts of a step that verifies.
+    ::mlir::BlockArgument getDrafts() {
+      return getArgumentsOfKind(::ladle::ArgumentKind::Drafts).front();
+    }
   }];
 }
 

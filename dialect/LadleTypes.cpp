@@ -220,3 +220,14 @@ LogicalResult SummaryType::verify(function_ref<InFlightDiagnostic()> emitError,
                        << size;
   return verifyStorageType(emitError, elementType);
 }
+
+//===----------------------------------------------------------------------===//
+// DraftsType
+//===----------------------------------------------------------------------===//
+
+LogicalResult DraftsType::verify(function_ref<InFlightDiagnostic()> emitError,
+                                 int64_t most) {
+  if (most < 1 || most > 64)
+    return emitError() << "a row has 1 to 64 drafts, got " << most;
+  return success();
+}

@@ -89,4 +89,24 @@ def Ladle_SummaryType : Ladle_Type<"Summary", "summary"> {
   let genVerifyDecl = 1;
 }
 
+def Ladle_DraftsType : Ladle_Type<"Drafts", "drafts"> {
+  let summary = "the drafts of a row: a tree";
+  let description = [{
+    A row of a verify step has 1 to `most` drafts. Each has a parent among those
+    before it, or none: then it follows the committed history. A chain is the
+    tree in which every draft follows the one before it.
+
+    A value of every draft is *stacked*: what has the shape [heads, D] for one
+    draft is [heads, most, D] for all. Where a row has fewer drafts, the rest of
+    a stack is undefined.
+
+    ```mlir
+    !ladle.drafts<8>
+    ```
+  }];
+  let parameters = (ins "int64_t":$most);
+  let assemblyFormat = "`<` $most `>`";
+  let genVerifyDecl = 1;
+}
+
 #endif // LADLE_TYPES

@@ -135,7 +135,8 @@ LogicalResult ladle::verifyTokenInterface(Operation *op, ArrayAttr names,
   };
   for (auto [index, argument] : llvm::enumerate(body.getArguments())) {
     ArgumentKind kind = cast<ArgumentKindAttr>(kinds[index]).getValue();
-    if (kind == ArgumentKind::State || kind == ArgumentKind::Buffer)
+    if (kind == ArgumentKind::State || kind == ArgumentKind::Buffer ||
+        kind == ArgumentKind::Drafts)
       continue;
     if (failed(checkTensor("argument",
                            cast<StringAttr>(names[index]).getValue(),

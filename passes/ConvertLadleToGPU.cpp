@@ -52,6 +52,13 @@ struct ConvertLadleToGPU
       return StepOp();
     };
     for (StepOp step : module.getOps<StepOp>()) {
+      if (step.verifies()) {
+        step.emitError("cannot be lowered for GPUs: drafts are not verified on "
+                       "a GPU yet")
+                .attachNote()
+            << "build the steps without drafts";
+        return signalPassFailure();
+      }
       if (step.getForm() == Form::DecodeFold)
         continue;
       GpuSchedule schedule;

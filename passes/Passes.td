@@ -52,9 +52,73 @@ def BuildDecode : Pass<"ladle-build-decode", "::mlir::ModuleOp"> {
     ListOption<"routes", "routes", "std::string",
                "routes to build; none stands for every legal route">,
     Option<"capacity", "capacity", "int64_t", "16",
-           "entries that the ring of a slot holds">,
+           "entries that a slot holds">,
     Option<"entryType", "entry-type", "std::string", "\"f32\"",
            "type in which a value that depends on the state is cached">,
+    Option<"drafts", "drafts", "int64_t", "0",
+           "the most drafts of a row that the program also verifies; buffers "
+           "are indexed then">,
+  ];
+}
+
+def BuildVerify : Pass<"ladle-build-verify", "::mlir::ModuleOp"> {
+  let summary = "build the verify steps of every route";
+  let description = [{
+    From a recurrence in normal form, builds for each route a `ladle.step` that
+    answers the drafts of a row at once, and one that folds the committed
+    entries in the same pass. Drafts are a tree; a value of all drafts is a
+    stack.
+
+    1. One `ladle.each_draft` computes what does not depend on a state, and the
+       carries, parents first.
+    2. The state after the committed entries is read with a vector for each
+       written value and output of a draft, as the route reads it: `outer`
+       rebuilds it, `inner` and `kv_only` read checkpoint and entries apart.
+    3. `ladle.path_gram` multiplies those vectors with the keys of ancestors,
+       `ladle.path_solve` finds the written values (if they depend on reads),
+       `ladle.path_product` adds what they give to the outputs.
+    4. Another `ladle.each_draft` computes the outputs; the entries of the drafts
+       are appended. No state is written a draft.
+
+    `adjoint` solves for the vectors in place of the values, so that it reads
+    the state with one vector a draft and output.
+
+    ```mlir
+    %p = ladle.read %S, %k : ...
+    %u = arith.subf %v, %p : ...
+    %1 = ladle.write %S, %k, %u : ...
+    %y = ladle.read %S, %q : ...
+    ```
+    becomes, for `inner`,
+    ```mlir
+    %k, %v, %q, %x = ladle.each_draft %drafts { ... }
+    %S = ladle.load_state %pool : ...
+    %0 = ladle.read %S, %x : ...
+    %1 = ladle.read %S, %q : ...
+    %2:2 = ladle.read_buffer %S_entries[%x, %q] key "k" value "u" : ...
+    %r = ladle.each_draft %drafts stacks(%0, %2#0, %v) { ... add ... }
+    %a = ladle.path_gram %x, %k along %drafts : ...
+    %u = ladle.path_solve [%r : ...] through [%a : ...] rows [0] columns [0]
+         along %drafts : ...
+    %g = ladle.path_gram %q, %k along %drafts : ...
+    %3 = ladle.path_product [%g : ...] of [%u : ...] along %drafts : ...
+    %y = ladle.each_draft %drafts stacks(%1, %2#1, %3) { ... add ... }
+    ladle.append_drafts %S_entries, %k, %u along %drafts : ...
+    ```
+    A written value that is no sum of reads, each times one number a head, or a
+    carry that depends on a read, makes a draft wait for its parent: a remark
+    says so, and the runtime decodes such drafts one after another.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::math::MathDialect"];
+  let options = [
+    ListOption<"routes", "routes", "std::string",
+               "routes to build; none stands for every legal route">,
+    Option<"capacity", "capacity", "int64_t", "16",
+           "entries that a slot holds; twice the drafts at least">,
+    Option<"entryType", "entry-type", "std::string", "\"f32\"",
+           "type in which a value that depends on the state is cached">,
+    Option<"drafts", "drafts", "int64_t", "8", "the most drafts of a row">,
   ];
 }
 
@@ -237,7 +301,8 @@ def LadleSchedule : Pass<"ladle-schedule", "::ladle::StepOp"> {
     ```
     On the step it leaves the head counts (`ladle.levels`), the heads that one
     task must cover together (`ladle.head_group`), and the tile
-    (`ladle.tile_rows`).
+    (`ladle.tile_rows`). A verify step has no phases: its operations on stacks
+    are passes of their own.
   }];
   let options = [
     Option<"tileRows", "tile-rows", "int64_t", "16",

@@ -30,7 +30,16 @@ void ladle::buildStepPipeline(OpPassManager &pm,
     build.routes.push_back(stringifyRoute(route).str());
   build.capacity = options.capacity;
   build.entryType = options.entryType;
+  build.drafts = options.drafts;
   pm.addPass(createBuildDecode(build));
+  if (options.drafts) {
+    BuildVerifyOptions verify;
+    verify.routes = build.routes;
+    verify.capacity = options.capacity;
+    verify.entryType = options.entryType;
+    verify.drafts = options.drafts;
+    pm.addPass(createBuildVerify(verify));
+  }
   OpPassManager &step = pm.nest<StepOp>();
   step.addPass(createExpandFunctions());
   step.addPass(createCanonicalizerPass());
@@ -77,6 +86,9 @@ struct CommandLineOptions : PassPipelineOptions<CommandLineOptions> {
   Option<std::string> entryType{*this, "entry-type",
                                 llvm::cl::desc("f32, bf16 or f16"),
                                 llvm::cl::init("f32")};
+  Option<int64_t> drafts{*this, "drafts",
+                         llvm::cl::desc("the most drafts of a row"),
+                         llvm::cl::init(0)};
   Option<int64_t> tileRows{*this, "tile-rows",
                            llvm::cl::desc("rows of the state in a tile"),
                            llvm::cl::init(16)};
@@ -90,6 +102,7 @@ struct CommandLineOptions : PassPipelineOptions<CommandLineOptions> {
         llvm::errs() << "ignoring unknown route '" << name << "'\n";
     options.capacity = capacity;
     options.entryType = entryType;
+    options.drafts = drafts;
     options.tileRows = tileRows;
     return options;
   }

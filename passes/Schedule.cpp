@@ -185,9 +185,10 @@ static FailureOr<SmallVector<int64_t>> collectLevels(StepOp step) {
     if (pool)
       stateHeads = pool.getHeads();
   }
-  for (Operation &op : step.getBody().front())
-    for (Type type : op.getResultTypes())
-      add(type, op.getLoc());
+  step.walk([&](Operation *op) {
+    for (Type type : op->getResultTypes())
+      add(type, op->getLoc());
+  });
 
   SmallVector<int64_t> levels;
   for (auto &[count, loc] : counts) {
@@ -211,10 +212,11 @@ static int64_t findHeadGroup(StepOp step, int64_t heads) {
   for (Value value : step.getYield().getValues())
     fewest =
         std::min(fewest, cast<RankedTensorType>(value.getType()).getDimSize(0));
-  step.walk([&](AppendOp append) {
-    for (Value value : append.getValues())
-      fewest = std::min(fewest,
-                        cast<RankedTensorType>(value.getType()).getDimSize(0));
+  step.walk([&](Operation *op) {
+    if (isa<AppendOp, AppendDraftsOp>(op))
+      for (Type type : op->getOperandTypes())
+        if (auto tensor = dyn_cast<RankedTensorType>(type))
+          fewest = std::min(fewest, tensor.getDimSize(0));
   });
   return heads / fewest;
 }
@@ -233,8 +235,12 @@ struct LadleSchedule : ladle::impl::LadleScheduleBase<LadleSchedule> {
     FailureOr<SmallVector<int64_t>> levels = collectLevels(step);
     if (failed(levels))
       return signalPassFailure();
-    PhaseAssignment().run(step);
     Builder builder(&getContext());
+    // A verify step passes over each state once, when its vectors are there.
+    if (step.verifies())
+      step->setAttr(kLastPhaseAttr, builder.getIndexAttr(0));
+    else
+      PhaseAssignment().run(step);
     if (levels->empty())
       levels->push_back(1);
     step->setAttr(kLevelsAttr, builder.getDenseI64ArrayAttr(*levels));

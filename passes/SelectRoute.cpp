@@ -33,7 +33,7 @@ struct SelectRoute : ladle::impl::SelectRouteBase<SelectRoute> {
         capacity = std::max(capacity,
                             cast<BufferType>(buffer.getType()).getCapacity());
     }
-    SmallVector<RouteCost> costs =
+    std::vector<RouteCost> costs =
         collectCosts(getOperation(), recurrence.getSymName());
     std::optional<RouteChoice> choice =
         chooseRoute(costs, machine, batch, context, capacity);

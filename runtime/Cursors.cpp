@@ -40,6 +40,7 @@ Cursors::Impl::make(const Program &program, const CursorOptions &options) {
   impl->slots = options.slots;
   impl->padSlot = options.padSlot;
   impl->capacity = program.capacity();
+  impl->drafts = program.drafts();
   return impl;
 }
 
@@ -47,12 +48,12 @@ Status Cursors::Impl::start(int64_t foldThreshold) {
   if (Status status = begin(); !status)
     return Status(status.code(), fmt::format("no cursors for {} slots: {}",
                                              slots, status.message()));
-  return setThreshold(foldThreshold ? foldThreshold : capacity, nullptr);
+  return setThreshold(foldThreshold ? foldThreshold : mostEntries(), nullptr);
 }
 
 Result<Cursors> Cursors::create(const Program &program,
                                 const CursorOptions &options) {
-  if (program.capacity() == 0)
+  if (program.capacity() == 0 && program.drafts() == 0)
     return invalid(fmt::format("'{}' keeps no entries by route '{}': cursors "
                                "would have nothing to move on",
                                program.signature().name,
@@ -90,9 +91,9 @@ Status Cursors::Impl::checkSlots(std::span<const int32_t> list) const {
 Status Cursors::Impl::setThreshold(int64_t m, void *stream) {
   // Without a buffer nothing ever folds.
   int64_t least = std::min<int64_t>(1, capacity);
-  if (m < least || m > capacity)
+  if (m < least || m > mostEntries())
     return invalid(fmt::format("foldThreshold is {}, wanted {} to {}", m, least,
-                               capacity));
+                               mostEntries()));
   threshold = m;
   return moveThreshold(stream);
 }
@@ -153,9 +154,13 @@ Status Cursors::advance(std::span<const int32_t> readSlots,
   if (impl->device.kind == DeviceKind::Cpu)
     for (size_t row = 0; row < readSlots.size(); ++row)
       if (!impl->isPadding(readSlots[row]))
-        for (int32_t slot : {readSlots[row], writeSlots[row]})
-          if (Status status = impl->checkSlot(slot); !status)
+        for (int32_t slot : {readSlots[row], writeSlots[row]}) {
+          Status status = impl->checkSlot(slot);
+          if (status)
+            status = impl->checkCommitted(slot);
+          if (!status)
             return invalid(fmt::format("row {}: {}", row, status.message()));
+        }
   CursorMove::Kind kind = impl->endStep();
   if (readSlots.empty())
     return Status();
@@ -167,6 +172,18 @@ Status Cursors::advance(std::span<const int32_t> readSlots,
 //===----------------------------------------------------------------------===//
 // All layers
 //===----------------------------------------------------------------------===//
+
+Status Cursors::Impl::commit(std::span<const int32_t> list,
+                             std::span<const int32_t> numAccepted,
+                             std::span<const int32_t> accepted, void *stream) {
+  if (numAccepted.size() != list.size())
+    return invalid(fmt::format("numAccepted has {} numbers, wanted one for "
+                               "each of {} slots",
+                               numAccepted.size(), list.size()));
+  if (Status status = checkSlots(list); !status)
+    return status;
+  return accept(list, numAccepted, accepted, stream);
+}
 
 Status Cursors::Impl::reset(std::span<const int32_t> list, void *stream) {
   if (Status status = checkSlots(list); !status)
@@ -201,6 +218,9 @@ Status Cursors::Impl::flush(std::span<const int32_t> wanted,
   list.erase(std::unique(list.begin(), list.end()), list.end());
   if (list.empty())
     return Status();
+  for (int32_t slot : list)
+    if (Status status = checkVerified(slot); !status)
+      return status;
   for (Pool::Impl *pool : pools) {
     Result<bool> folds = pool->canFold(pool == of ? *by : *pool->program, list);
     if (!folds)
@@ -225,6 +245,12 @@ Status Cursors::Impl::flushRows(std::span<const int32_t> slots,
   return move({CursorMove::FoldOnly, static_cast<int64_t>(slots.size()),
                slots.data(), slots.data()},
               stream);
+}
+
+Status Cursors::commit(std::span<const int32_t> slots,
+                       std::span<const int32_t> numAccepted,
+                       std::span<const int32_t> accepted, void *stream) {
+  return impl->commit(slots, numAccepted, accepted, stream);
 }
 
 Status Cursors::reset(std::span<const int32_t> slots, void *stream) {

@@ -11,6 +11,8 @@
 #include "ladle/pool.h"
 #include "runtime/Kernels.h"
 
+#include <algorithm>
+
 namespace ladle {
 
 /// Rows whose cursors move. Slots are memory of the device.
@@ -38,6 +40,7 @@ struct CursorMove {
 struct Cursors::Impl {
   DeviceId device;
   int64_t slots = 0, capacity = 0, threshold = 0;
+  int64_t drafts = 0; ///< the most of a row
   int32_t padSlot = -1;
   /// Whether Cursors::advance moves them, and not the steps of the one pool.
   bool isShared = false;
@@ -56,6 +59,25 @@ struct Cursors::Impl {
   /// Slots that the host names, as memory of the device: until the next call.
   virtual Result<const int32_t *> stage(std::span<const int32_t> slots,
                                         void *stream) = 0;
+  /// InvalidArgument if a slot has drafts that are not committed.
+  virtual Status checkCommitted(int32_t slot) const {
+    (void)slot;
+    return Status();
+  }
+  /// InvalidArgument if a slot has drafts that not all pools have verified.
+  virtual Status checkVerified(int32_t slot) const {
+    (void)slot;
+    return Status();
+  }
+  /// Makes the first versions of a slot, in all pools, those that count; an
+  /// error if there are drafts.
+  virtual Status settle(int32_t slot) {
+    (void)slot;
+    return Status();
+  }
+  virtual Status accept(std::span<const int32_t> slots,
+                        std::span<const int32_t> numAccepted,
+                        std::span<const int32_t> accepted, void *stream) = 0;
   /// What has gone wrong on the device since somebody looked.
   virtual Status takeFault() { return Status(); }
 
@@ -70,6 +92,10 @@ struct Cursors::Impl {
   Status checkSlot(int32_t slot) const;
   /// InvalidArgument unless all are usable or padding.
   Status checkSlots(std::span<const int32_t> slots) const;
+  /// The largest threshold: the drafts of the next step have to find room.
+  int64_t mostEntries() const {
+    return std::max<int64_t>(capacity - drafts, 0);
+  }
   Status setThreshold(int64_t m, void *stream);
 
   /// A layer is about to decode by a route: InvalidArgument if another has
@@ -79,6 +105,9 @@ struct Cursors::Impl {
   /// did before: a graph may have been captured long ago.
   CursorMove::Kind endStep();
 
+  Status commit(std::span<const int32_t> slots,
+                std::span<const int32_t> numAccepted,
+                std::span<const int32_t> accepted, void *stream);
   Status reset(std::span<const int32_t> slots, void *stream);
   /// `program` is for `pool`; other pools take their own. Null for all.
   Status flush(std::span<const int32_t> slots, const Pool::Impl *pool,
@@ -90,7 +119,7 @@ struct Cursors::Impl {
   /// Of the device of a program, without memory yet.
   static Result<std::shared_ptr<Impl>> make(const Program &program,
                                             const CursorOptions &options);
-  /// Takes the memory, which is zero; the threshold 0 is the capacity.
+  /// Takes the memory, which is zero; the threshold 0 is the largest.
   Status start(int64_t foldThreshold);
 
 private:

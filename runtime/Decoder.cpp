@@ -77,6 +77,10 @@ Status Decoder::step(const StepArguments &arguments, void *stream) {
   return impl->step(arguments, stream);
 }
 
+Status Decoder::verify(const VerifyArguments &arguments, void *stream) {
+  return impl->verify(arguments, stream);
+}
+
 Result<BoundStep> Decoder::bind(const StepArguments &arguments) {
   return impl->bind(arguments);
 }

@@ -13,6 +13,14 @@ using namespace ladle;
 
 Status HostCursors::begin() {
   all.resize(static_cast<size_t>(slots));
+  branches.resize(static_cast<size_t>(slots));
+  writers.resize(static_cast<size_t>(slots));
+  if (drafts) {
+    parents.resize(static_cast<size_t>(slots * drafts));
+    order.resize(static_cast<size_t>(slots * capacity));
+    for (size_t i = 0; i < order.size(); ++i)
+      order[i] = static_cast<int32_t>(i % capacity);
+  }
   return Status();
 }
 
@@ -24,6 +32,7 @@ Status HostCursors::markWritten() {
 
 Status HostCursors::write(int32_t slot, const Cursor &cursor, void *) {
   all[slot] = cursor;
+  branches[slot] = {};
   return Status();
 }
 
@@ -37,13 +46,15 @@ void HostCursors::moveRow(CursorMove::Kind kind, int32_t readSlot,
                           int32_t writeSlot) {
   const Cursor from = all[readSlot];
   Cursor &to = all[writeSlot];
+  if (kind == CursorMove::FoldOnly) {
+    branches[readSlot].folds = from.committed > 0;
+    return land(readSlot);
+  }
   bool appends = kind == CursorMove::Append || kind == CursorMove::Ignore;
   if (appends && readSlot == writeSlot && from.length + 1 < threshold) {
     to.committed = ++to.length;
     return;
   }
-  if (kind == CursorMove::FoldOnly && from.length == 0)
-    return;
   int64_t next = capacity ? (from.base + from.length) % capacity : 0;
   to = {readSlot == writeSlot ? next : 0, 0, 0, to.epoch + 1};
 }

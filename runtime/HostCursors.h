@@ -12,10 +12,59 @@
 
 namespace ladle {
 
+/// The drafts of a row, as Decoder::verify is given them.
+struct Drafts {
+  int64_t count = 0;
+  std::span<const int32_t> parents; ///< none: a chain
+  bool inStates = false;            ///< no entry can hold them
+  bool folds = false;               ///< what was committed, before or with them
+
+  int32_t parentOf(int64_t draft) const {
+    return parents.empty() ? static_cast<int32_t>(draft - 1) : parents[draft];
+  }
+};
+
 struct HostCursors final : Cursors::Impl {
+  /// What a slot has besides its cursor if there can be drafts. With V = most
+  /// drafts + 1, draft d keeps its carries, and its states if no entry can hold
+  /// it, in version (v + 1 + d) mod V, where v is that of the history.
+  struct Branches {
+    int32_t carryVersion = 0, stateVersion = 0;
+    bool inStates = false; ///< whether the drafts are states
+    /// Whether the drafts came with a fold that the cursor does not know of
+    /// yet: layers that share it verify as the first of them did.
+    bool folds = false;
+    int64_t round = 0; ///< a number of its own for the drafts of every verify
+  };
+
   const Cursor &operator[](int32_t slot) const { return all[slot]; }
+  const Branches &branch(int32_t slot) const { return branches[slot]; }
+  /// [L]: a permutation of a slot's entries. Entry j of the history lies at
+  /// order[(base + j) mod L], and those after it are free. Null if no drafts
+  /// are verified.
+  const int32_t *orderOf(int32_t slot) const {
+    return order.empty() ? nullptr : order.data() + slot * capacity;
+  }
+  /// [most drafts]: of the drafts that are not committed.
+  const int32_t *parentsOf(int32_t slot) const {
+    return parents.data() + slot * drafts;
+  }
+  int64_t pending(int32_t slot) const {
+    return all[slot].length - all[slot].committed;
+  }
+  int64_t versionOf(int64_t draft, int32_t current) const {
+    return (current + 1 + draft) % (drafts + 1);
+  }
+
   /// Moves one of them as a row of a step or of a flush does.
   void moveRow(CursorMove::Kind kind, int32_t readSlot, int32_t writeSlot);
+  /// InvalidArgument unless another layer has left the same drafts in a slot.
+  Status checkSame(int32_t slot, const Drafts &given) const;
+  /// Puts drafts that have been checked behind the history of a slot, unless
+  /// another layer has.
+  void append(int32_t slot, const Drafts &given);
+  /// The cursor of a slot learns of the fold that its drafts came with.
+  void land(int32_t slot);
 
   Status begin() override;
   Status markWritten() override;
@@ -25,9 +74,29 @@ struct HostCursors final : Cursors::Impl {
   Status move(const CursorMove &move, void *) override;
   Result<const int32_t *> stage(std::span<const int32_t> slots,
                                 void *) override;
+  Status checkCommitted(int32_t slot) const override;
+  Status checkVerified(int32_t slot) const override;
+  Status settle(int32_t slot) override;
+  Status accept(std::span<const int32_t> slots,
+                std::span<const int32_t> numAccepted,
+                std::span<const int32_t> accepted, void *) override;
+
+  /// Which row of which call wrote a slot last, to find rows that collide
+  /// without clearing or sorting anything.
+  struct Writer {
+    int64_t call = 0, row = 0;
+  };
+  std::vector<Writer> writers;
+  int64_t calls = 0;
 
 private:
+  void acceptRow(int32_t slot, std::span<const int32_t> path);
+
   std::vector<Cursor> all;
+  std::vector<Branches> branches;
+  std::vector<int32_t> order;   // [slots, L]
+  std::vector<int32_t> parents; // [slots, most drafts]
+  int64_t rounds = 0;
   std::vector<int32_t> staged;
 };
 

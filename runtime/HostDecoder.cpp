@@ -8,50 +8,13 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/HostDecoder.h"
 #include "runtime/Arguments.h"
-#include "runtime/DecoderImpl.h"
-#include "runtime/HostPool.h"
-#include "runtime/KernelCaller.h"
 #include "runtime/Text.h"
 
 #include <cstring>
 
 using namespace ladle;
-
-namespace {
-
-class HostDecoder final : public Decoder::Impl {
-public:
-  HostDecoder(const Program &program, HostPool &pool, HeadRange heads,
-              int threadCount)
-      : program(program), pool(pool), heads(heads),
-        ownThreads(threadCount ? std::make_unique<ThreadPool>(threadCount)
-                               : nullptr),
-        threadPool(ownThreads ? *ownThreads : ThreadPool::shared()),
-        caller(program, pool, threadPool.size()) {}
-
-  int threads() const override { return threadPool.size(); }
-  Status step(const StepArguments &arguments, void *) override;
-  Result<BoundStep> bind(const StepArguments &arguments) override;
-  const Signature &signature() const { return program.signature(); }
-
-private:
-  Status checkSlots(const StepArguments &arguments) const;
-  Status checkConflicts(const StepArguments &arguments);
-  Status planRow(int64_t row, int32_t readSlot, int32_t writeSlot);
-  void zeroOutputs(int64_t row);
-
-  Program program;
-  HostPool &pool;
-  HeadRange heads;
-  std::unique_ptr<ThreadPool> ownThreads;
-  ThreadPool &threadPool;
-  KernelCaller caller;
-  std::vector<RowTask> tasks; // of the rows that are no padding
-  std::vector<int64_t> paddedRows;
-};
-
-} // namespace
 
 //===----------------------------------------------------------------------===//
 // Checks
@@ -64,6 +27,7 @@ static Status invalid(std::string message) {
 Status HostDecoder::checkSlots(const StepArguments &arguments) const {
   if (Status status = checkSlotCounts(arguments, INT32_MAX); !status)
     return status;
+  const HostCursors &cursors = pool.positions();
   for (int64_t row = 0; row < arguments.rows; ++row) {
     int32_t read = arguments.readSlots[row];
     int32_t write =
@@ -73,6 +37,10 @@ Status HostDecoder::checkSlots(const StepArguments &arguments) const {
     if (Status status = pool.checkSlot(read); !status)
       return invalid(fmt::format("readSlots[{}]: {}", row, status.message()));
     if (Status status = pool.checkSlot(write); !status)
+      return invalid(fmt::format("writeSlots[{}]: {}", row, status.message()));
+    if (Status status = cursors.checkCommitted(read); !status)
+      return invalid(fmt::format("readSlots[{}]: {}", row, status.message()));
+    if (Status status = cursors.checkCommitted(write); !status)
       return invalid(fmt::format("writeSlots[{}]: {}", row, status.message()));
   }
   return Status();
@@ -84,24 +52,23 @@ Status HostDecoder::checkConflicts(const StepArguments &arguments) {
   std::span<const int32_t> reads = arguments.readSlots;
   std::span<const int32_t> writes =
       arguments.writeSlots.empty() ? reads : arguments.writeSlots;
-  std::vector<HostPool::Writer> &writers = pool.writers;
-  writers.resize(static_cast<size_t>(pool.slots));
-  int64_t step = ++pool.steps;
+  std::vector<HostCursors::Writer> &writers = pool.positions().writers;
+  int64_t call = ++pool.positions().calls;
   for (int64_t row = 0; row < arguments.rows; ++row) {
     if (pool.isPadding(writes[row]))
       continue;
-    HostPool::Writer &writer = writers[writes[row]];
-    if (writer.step == step)
+    HostCursors::Writer &writer = writers[writes[row]];
+    if (writer.call == call)
       return invalid(fmt::format("writeSlots[{}] and writeSlots[{}] are both "
                                  "{}, wanted a slot of its own for each row",
                                  writer.row, row, writes[row]));
-    writer = {step, row};
+    writer = {call, row};
   }
   for (int64_t row = 0; row < arguments.rows; ++row) {
     if (pool.isPadding(reads[row]))
       continue;
-    const HostPool::Writer &writer = writers[reads[row]];
-    if (writer.step == step && writer.row != row)
+    const HostCursors::Writer &writer = writers[reads[row]];
+    if (writer.call == call && writer.row != row)
       return invalid(fmt::format("readSlots[{}] and writeSlots[{}] are both "
                                  "{}, wanted that no other row writes what a "
                                  "row reads",
@@ -122,8 +89,13 @@ Status HostDecoder::planRow(int64_t row, int32_t readSlot, int32_t writeSlot) {
   if (kernels->route == RouteKind::KvOnly && kernels->usesBuffer &&
       cursor.epoch > 0)
     kernels = impl.find(RouteKind::Inner);
-  RowTask task{kernels->decode, kernels->usesBuffer, row,          readSlot,
-               writeSlot,       cursor.base,         cursor.length};
+  RowTask task = taskOf(pool, kernels->decode, kernels->usesBuffer, readSlot);
+  task.row = row;
+  if (readSlot != writeSlot) {
+    const HostCursors::Branches &into = pool.positions().branch(writeSlot);
+    task.writeSlot = pool.stateIndex(writeSlot, into.stateVersion);
+    task.writeCarry = pool.carryIndex(writeSlot, into.carryVersion);
+  }
   if (!kernels->usesBuffer && cursor.length > 0)
     return invalid(fmt::format(
         "readSlots[{}]: slot {} holds {} entries, which route '{}' does not "
@@ -133,6 +105,7 @@ Status HostDecoder::planRow(int64_t row, int32_t readSlot, int32_t writeSlot) {
                               cursor.length + 1 >= pool.positions().threshold))
     task.kernel = kernels->decodeFold;
   tasks.push_back(task);
+  taskSlots.push_back(writeSlot);
   return Status();
 }
 
@@ -175,6 +148,7 @@ Status HostDecoder::step(const StepArguments &arguments, void *) {
     return status;
 
   tasks.clear();
+  taskSlots.clear();
   paddedRows.clear();
   for (int64_t row = 0; row < arguments.rows; ++row) {
     int32_t read = arguments.readSlots[row];
@@ -196,10 +170,9 @@ Status HostDecoder::step(const StepArguments &arguments, void *) {
   for (int64_t row : paddedRows)
     zeroOutputs(row);
   if (!cursors.isShared)
-    for (const RowTask &task : tasks)
-      cursors.moveRow(CursorMove::kindOf(route),
-                      static_cast<int32_t>(task.readSlot),
-                      static_cast<int32_t>(task.writeSlot));
+    for (size_t i = 0; i < tasks.size(); ++i)
+      cursors.moveRow(CursorMove::kindOf(route), tasks[i].entrySlot,
+                      taskSlots[i]);
   return Status();
 }
 

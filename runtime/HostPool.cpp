@@ -66,17 +66,23 @@ static const RouteKernels *findFold(const Program &program,
   return nullptr;
 }
 
+/// Entries of a slot that are in no state yet, neither by a fold that its
+/// drafts came with.
+static int64_t entriesToFold(const HostCursors &cursors, int32_t slot) {
+  return cursors.branch(slot).folds ? 0 : cursors[slot].committed;
+}
+
 Result<bool> HostPool::canFold(const Program &program,
                                std::span<const int32_t> list) const {
   for (int32_t slot : list) {
-    const Cursor &cursor = positions()[slot];
-    if (cursor.length > 0 &&
-        (!findFold(program, cursor) || program.getImpl().fields != fieldSpecs ||
-         program.capacity() != capacity))
+    int64_t entries = entriesToFold(positions(), slot);
+    if (entries > 0 && (!findFold(program, positions()[slot]) ||
+                        program.getImpl().fields != fieldSpecs ||
+                        program.capacity() != capacity))
       return Status(
           ErrorCode::InvalidArgument,
           fmt::format("slot {} holds {} entries, which no route of '{}' folds",
-                      slot, cursor.length, program.signature().name));
+                      slot, entries, program.signature().name));
   }
   return true;
 }
@@ -85,9 +91,9 @@ Status HostPool::fold(const Program &program, std::span<const int32_t> list,
                       void *) {
   std::vector<RowTask> tasks;
   for (int32_t slot : list)
-    if (const Cursor &cursor = positions()[slot]; cursor.length > 0)
-      tasks.push_back({findFold(program, cursor)->fold, true, 0, slot, slot,
-                       cursor.base, cursor.length});
+    if (entriesToFold(positions(), slot) > 0)
+      tasks.push_back(taskOf(*this, findFold(program, positions()[slot])->fold,
+                             /*usesBuffer=*/true, slot));
   if (tasks.empty())
     return Status();
   ThreadPool &threads = ThreadPool::shared();

@@ -14,13 +14,21 @@
 namespace ladle {
 
 struct HostPool final : Pool::Impl {
-  /// Which row of which step wrote a slot last, to find rows that collide
-  /// without clearing or sorting anything.
-  struct Writer {
-    int64_t step = 0, row = 0;
-  };
-  std::vector<Writer> writers;
-  int64_t steps = 0;
+  /// [slots]: the rounds of drafts that this layer verified last.
+  std::vector<int64_t> verified;
+
+  /// Whether the drafts of a slot that has some are verified here.
+  bool hasVerified(int32_t slot) const {
+    return !verified.empty() &&
+           verified[slot] == positions().branch(slot).round;
+  }
+  /// The indices that kernels know a slot's state and carries by.
+  int64_t stateIndex(int64_t slot, int64_t version) const {
+    return slot * (states.empty() ? 1 : states.front().versions) + version;
+  }
+  int64_t carryIndex(int64_t slot, int64_t version) const {
+    return slot * (drafts + 1) + version;
+  }
 
   Result<std::shared_ptr<void>> allocate(int64_t bytes) override;
   Status checkArray(const Array &array) const override;

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/KernelCaller.h"
+#include "runtime/HostPool.h"
 
 #include <algorithm>
 
@@ -20,23 +21,48 @@ KernelCaller::KernelCaller(const Program &program, const Pool::Impl &pool,
   descriptors.resize(paramCount + tokenCount);
   for (const auto *arrays : {&pool.carries, &pool.states, &pool.fields})
     for (const Pool::Impl::Array &array : *arrays)
-      describe(array.view(pool.slots, pool.device), descriptors.emplace_back());
+      describe(array.versionView(pool.slots, pool.device),
+               descriptors.emplace_back());
   size_t fieldsEnd = descriptors.size();
   size_t fieldsBegin = fieldsEnd - pool.fields.size();
   descriptors.resize(fieldsEnd + outputCount);
 
   workers.resize(static_cast<size_t>(workerCount));
   for (Worker &worker : workers) {
-    for (int64_t &integer : worker.integers) {
-      worker.withFields.push_back(&integer);
-      worker.withoutFields.push_back(&integer);
-    }
-    for (size_t i = 0; i < descriptors.size(); ++i) {
-      worker.withFields.push_back(&descriptors[i]);
-      if (i < fieldsBegin || i >= fieldsEnd)
-        worker.withoutFields.push_back(&descriptors[i]);
+    worker.order.sizesAndStrides[0] = pool.capacity;
+    worker.parents.sizesAndStrides[0] = pool.drafts;
+    worker.order.sizesAndStrides[1] = worker.parents.sizesAndStrides[1] = 1;
+    for (auto *list :
+         {&worker.withoutFields, &worker.withFields, &worker.withParents}) {
+      for (int64_t &integer : worker.integers)
+        list->push_back(&integer);
+      bool hasFields = list != &worker.withoutFields;
+      for (size_t i = 0; i < descriptors.size(); ++i) {
+        if (i == fieldsBegin && hasFields && pool.drafts)
+          list->push_back(&worker.order);
+        if (i == fieldsEnd && list == &worker.withParents)
+          list->push_back(&worker.parents);
+        if (i < fieldsBegin || i >= fieldsEnd || hasFields)
+          list->push_back(&descriptors[i]);
+      }
     }
   }
+}
+
+RowTask ladle::taskOf(const HostPool &pool, KernelFunction kernel,
+                      bool usesBuffer, int32_t slot) {
+  const HostCursors &cursors = pool.positions();
+  const HostCursors::Branches &branch = cursors.branch(slot);
+  RowTask task;
+  task.kernel = kernel;
+  task.usesBuffer = usesBuffer;
+  task.base = cursors[slot].base;
+  task.length = cursors[slot].committed;
+  task.readSlot = task.writeSlot = pool.stateIndex(slot, branch.stateVersion);
+  task.readCarry = task.writeCarry = pool.carryIndex(slot, branch.carryVersion);
+  task.entrySlot = slot;
+  task.order = cursors.orderOf(slot);
+  return task;
 }
 
 void KernelCaller::run(ThreadPool &threads, std::span<const RowTask> tasks,
@@ -56,11 +82,22 @@ void KernelCaller::run(ThreadPool &threads, std::span<const RowTask> tasks,
     Worker &mine = workers[worker];
     int64_t begin = heads.begin + index % parts * headsPerTask;
     int64_t end = std::min(begin + headsPerTask, heads.end);
-    int64_t integers[taskIntegers] = {task.row,  task.readSlot, task.writeSlot,
-                                      task.base, task.length,   begin,
-                                      end};
+    int64_t integers[taskIntegers] = {task.row,
+                                      task.readSlot,
+                                      task.writeSlot,
+                                      task.base,
+                                      task.length,
+                                      begin,
+                                      end,
+                                      task.readCarry,
+                                      task.writeCarry,
+                                      task.entrySlot,
+                                      task.drafts};
     std::copy(std::begin(integers), std::end(integers), mine.integers);
-    task.kernel(task.usesBuffer ? mine.withFields.data()
-                                : mine.withoutFields.data());
+    mine.order.aligned = const_cast<int32_t *>(task.order);
+    mine.parents.aligned = const_cast<int32_t *>(task.parents);
+    task.kernel(!task.usesBuffer ? mine.withoutFields.data()
+                : task.parents   ? mine.withParents.data()
+                                 : mine.withFields.data());
   });
 }

@@ -16,12 +16,24 @@
 
 namespace ladle {
 
-/// What a kernel does for one row.
+struct HostPool;
+
+/// What a kernel does for one row. States, carries and entries have indices of
+/// their own: slots hold several versions of the first two.
 struct RowTask {
   KernelFunction kernel = nullptr;
   bool usesBuffer = false;
   int64_t row = 0, readSlot = 0, writeSlot = 0, base = 0, length = 0;
+  int64_t readCarry = 0, writeCarry = 0;
+  int32_t entrySlot = 0;
+  int64_t drafts = 0;               ///< of a verify kernel
+  const int32_t *order = nullptr;   ///< if the program verifies
+  const int32_t *parents = nullptr; ///< of a verify kernel
 };
+
+/// The task of a slot's committed history, in place.
+RowTask taskOf(const HostPool &pool, KernelFunction kernel, bool usesBuffer,
+               int32_t slot);
 
 struct HeadRange {
   int64_t begin = 0, end = 0;
@@ -53,7 +65,8 @@ private:
   /// written for every task.
   struct alignas(64) Worker {
     int64_t integers[taskIntegers];
-    std::vector<void *> withFields, withoutFields;
+    MemoryDescriptor order, parents;
+    std::vector<void *> withoutFields, withFields, withParents;
   };
 
   int64_t headGroup;

@@ -8,8 +8,9 @@
 // A kernel computes a range of heads for one row. It takes an array of
 // pointers, in this order:
 //
-// - seven int64_t: row, read slot, write slot, base and length of the ring of
-//   the read slot, first head, head after the last
+// - eleven int64_t: row, read slot and write slot of the states, base and
+//   length of the ring, first head, head after the last, read slot and write
+//   slot of the carries, slot of the ring, number of drafts
 // - a MemoryDescriptor for each parameter [heads, dims...], token
 //   [rows, heads, dims...], carry [slots, heads, dims...], state
 //   [slots, heads, dv, dk], field of the entries [slots, heads, L, dims...] and
@@ -19,6 +20,14 @@
 // parameters, tokens and outputs. Carries, states and fields are dense within
 // a slot. Kernels write carries, states and entries to the write slot; cursors
 // are the runtime's, and move when all heads of the row are done.
+//
+// Programs that verify drafts have, before the fields, the order of the slot's
+// entries [L] of int32: entry j of the history lies at order[(base + j) mod L].
+// Their verify kernels have, after the fields, the parents [most drafts] of
+// int32. There the row is that of the first draft; carries have a version for
+// each draft besides that of the history: with V = most drafts + 1 and v = read
+// slot - write slot of the carries, draft d keeps its own at write slot +
+// (v + 1 + d) mod V.
 //
 //===----------------------------------------------------------------------===//
 
@@ -33,7 +42,9 @@ using KernelFunction = void (*)(void **arguments);
 
 /// The largest rank of an argument: [rows or slots, heads, L, R, D].
 inline constexpr int64_t maxArgumentRank = 5;
-inline constexpr size_t taskIntegers = 7;
+/// The most drafts of a row.
+inline constexpr int64_t maxDrafts = 16;
+inline constexpr size_t taskIntegers = 11;
 
 /// Memory as compiled code takes it (a strided memref of MLIR). The strides
 /// follow right after `rank` sizes, so that the arrays are one.
@@ -55,12 +66,15 @@ struct RouteKernels {
   bool usesBuffer = false;
   /// Instead of the functions, if the program is for a GPU.
   std::shared_ptr<const GpuRoute> gpu = nullptr;
+  /// Null if drafts are decoded one after another.
+  KernelFunction verify = nullptr, verifyFold = nullptr;
 };
 
 struct ProgramImpl {
   Signature signature;
   RouteKind route = RouteKind::Recurrent; ///< the one that decodes
   int64_t capacity = 0;                   ///< L, 0 without a buffer
+  int64_t drafts = 0; ///< the most of a row; 0 if none are verified
   /// Heads that a task covers together; divides the heads of the signature.
   int64_t headGroup = 1;
   /// Of the buffers of all states: [heads], [heads, D] or [heads, R, D],

@@ -47,9 +47,9 @@ static std::optional<int64_t> countElements(std::span<const int64_t> shape,
 
 /// Lays out one array of slots; `stride` 0 is dense, `memory` null is owned.
 static Status addArray(Pool::Impl &pool, std::vector<Pool::Impl::Array> &arrays,
-                       const TensorSpec &spec, int64_t stride = 0,
-                       void *memory = nullptr) {
-  int64_t slots = pool.slots;
+                       const TensorSpec &spec, int64_t versions = 1,
+                       int64_t stride = 0, void *memory = nullptr) {
+  int64_t slots = pool.slots * versions;
   std::optional<int64_t> dense =
       countElements(spec.shape, stride, slots, spec.dtype);
   if (!dense)
@@ -66,6 +66,7 @@ static Status addArray(Pool::Impl &pool, std::vector<Pool::Impl::Array> &arrays,
   Pool::Impl::Array array;
   array.spec = spec;
   array.stride = stride ? stride : *dense;
+  array.versions = versions;
   array.data = memory;
   if (Status status = pool.checkArray(array); !status)
     return status;
@@ -133,6 +134,9 @@ static Result<Cursors> takeCursors(const Program &program,
           check("the capacity", program.capacity(), shared.capacity);
       !status)
     return status;
+  if (Status status = check("drafts a row", program.drafts(), shared.drafts);
+      !status)
+    return status;
   if (Status status = check(
           "slots", options.slots ? options.slots : shared.slots, shared.slots);
       !status)
@@ -165,8 +169,15 @@ Result<Pool> Pool::create(const Program &program, const PoolOptions &options) {
   impl.signature = signature;
   impl.fieldSpecs.assign(program.fields().begin(), program.fields().end());
   impl.capacity = program.capacity();
+  impl.drafts = program.drafts();
   impl.slots = cursors->slots();
   impl.program = program;
+
+  // A draft that no entry can hold needs a state of its own.
+  int64_t versions = impl.drafts + 1, stateVersions = 1;
+  for (const RouteKernels &kernels : program.getImpl().routes)
+    if (!kernels.usesBuffer)
+      stateVersions = versions;
 
   bool hasHistories = false;
   for (size_t i = 0; i < signature.states.size(); ++i) {
@@ -176,23 +187,35 @@ Result<Pool> Pool::create(const Program &program, const PoolOptions &options) {
         i < options.stateMemory.size() ? options.stateMemory[i] : nullptr;
     // The caller's states count as histories that have begun.
     hasHistories |= memory != nullptr;
-    if (Status status = addArray(impl, impl.states,
-                                 slotSpec(signature.states[i]), stride, memory);
+    if (memory && stateVersions > 1)
+      return invalid(fmt::format("stateMemory[{}] is not null, wanted null: "
+                                 "'{}' has a route without a "
+                                 "buffer, for which a slot holds {} states",
+                                 i, signature.name, stateVersions));
+    if (Status status =
+            addArray(impl, impl.states, slotSpec(signature.states[i]),
+                     stateVersions, stride, memory);
         !status)
       return status;
   }
   for (const TensorSpec &spec : signature.carries)
-    if (Status status = addArray(impl, impl.carries, spec); !status)
+    if (Status status = addArray(impl, impl.carries, spec, versions); !status)
       return status;
   for (TensorSpec spec : impl.fieldSpecs) {
     spec.shape.insert(spec.shape.begin() + 1, impl.capacity);
     if (Status status = addArray(impl, impl.fields, spec); !status)
       return status;
   }
-  if (!options.cursors)
+  if (!options.cursors) {
     if (Status status = cursors->getImpl().start(options.foldThreshold);
         !status)
       return status;
+  } else if (impl.drafts) {
+    // Versions that others have come to may be more than this pool has.
+    for (int32_t slot = 0; slot < impl.slots; ++slot)
+      if (Status status = cursors->getImpl().settle(slot); !status)
+        return status;
+  }
   if (hasHistories)
     if (Status status = cursors->getImpl().markWritten(); !status)
       return status;
@@ -215,8 +238,16 @@ int64_t Pool::Impl::Array::slotBytes() const {
 TensorView Pool::Impl::Array::view(int64_t slots, DeviceId device) const {
   TensorView view = TensorView::dense(data, spec.dtype, spec.shape, device);
   view.shape.insert(view.shape.begin(), slots);
-  view.strides.insert(view.strides.begin(), stride);
+  view.strides.insert(view.strides.begin(), stride * versions);
   return view;
+}
+
+TensorView Pool::Impl::Array::versionView(int64_t slots,
+                                          DeviceId device) const {
+  TensorView all = view(slots, device);
+  all.shape[0] *= versions;
+  all.strides[0] = stride;
+  return all;
 }
 
 void ladle::describe(const TensorView &view, MemoryDescriptor &descriptor) {
@@ -229,9 +260,15 @@ void ladle::describe(const TensorView &view, MemoryDescriptor &descriptor) {
 static Result<TensorView> findArray(const Pool::Impl &pool,
                                     const std::vector<Pool::Impl::Array> &all,
                                     std::string_view name) {
-  for (const Pool::Impl::Array &array : all)
-    if (array.spec.name == name)
-      return array.view(pool.slots, pool.device);
+  for (const Pool::Impl::Array &array : all) {
+    if (array.spec.name != name)
+      continue;
+    for (int64_t slot = 0; array.versions > 1 && slot < pool.slots; ++slot)
+      if (Status status = pool.shared().settle(static_cast<int32_t>(slot));
+          !status)
+        return status;
+    return array.view(pool.slots, pool.device);
+  }
   return Status(ErrorCode::NotFound, fmt::format("the pool has no '{}'", name));
 }
 
@@ -258,7 +295,17 @@ Status Pool::Impl::checkProgram(const Program &program) const {
     return invalid(fmt::format("the pool of '{}' does not have the states and "
                                "carries of '{}'",
                                signature.name, other.name));
+  if (program.drafts() != drafts)
+    return invalid(fmt::format("the pool of '{}' has room for {} drafts a row, "
+                               "the program verifies {}",
+                               signature.name, drafts, program.drafts()));
   const RouteKernels *kernels = program.getImpl().find(program.route());
+  if (!kernels->usesBuffer && drafts && !states.empty() &&
+      states.front().versions == 1)
+    return invalid(fmt::format(
+        "the pool of '{}' has one state a slot, route '{}' wants one for each "
+        "draft; make the pool by a program that has the route",
+        signature.name, toString(program.route())));
   if (kernels->usesBuffer && (program.getImpl().fields != fieldSpecs ||
                               program.capacity() != capacity))
     return invalid(fmt::format(
@@ -290,6 +337,12 @@ Status Pool::setFoldThreshold(int64_t m, void *stream) {
 
 Status Pool::reset(std::span<const int32_t> slots, void *stream) {
   return impl->shared().reset(slots, stream);
+}
+
+Status Pool::commit(std::span<const int32_t> slots,
+                    std::span<const int32_t> numAccepted,
+                    std::span<const int32_t> accepted, void *stream) {
+  return impl->shared().commit(slots, numAccepted, accepted, stream);
 }
 
 Status Pool::flush(const Program &program, std::span<const int32_t> slots,

@@ -22,6 +22,8 @@ Result<SlotContents> Pool::exportSlot(const Program &program, int32_t slot,
                                       void *stream) {
   if (Status status = impl->checkSlot(slot); !status)
     return status;
+  if (Status status = impl->shared().settle(slot); !status)
+    return status;
   if (Status status = flush(program, std::span(&slot, 1), stream); !status)
     return status;
   SlotContents contents;
@@ -80,6 +82,8 @@ Status Pool::importSlot(int32_t slot, const SlotContents &contents,
     return status;
   if (Status status = checkItems(contents.carries, impl->carries, "carries");
       !status)
+    return status;
+  if (Status status = impl->shared().settle(slot); !status)
     return status;
   // The others keep what they hold of it.
   if (impl->shared().isShared) {

@@ -20,22 +20,29 @@ struct Pool::Impl {
   struct Array {
     TensorSpec spec; ///< of one slot; a field has L after its heads
     void *data = nullptr;
-    int64_t stride = 0; ///< elements from slot to slot
+    /// Elements from slot to slot; if slots hold several versions, from
+    /// version to version.
+    int64_t stride = 0;
+    int64_t versions = 1;
     std::shared_ptr<void> owned;
 
-    void *slot(int64_t index) const {
+    void *slot(int64_t index, int64_t version = 0) const {
       return static_cast<char *>(data) +
-             index * stride * sizeInBytes(spec.dtype);
+             (index * versions + version) * stride * sizeInBytes(spec.dtype);
     }
     /// Of one slot; what lies between slots is not Ladle's.
     int64_t slotBytes() const;
+    /// The first versions of all slots.
     TensorView view(int64_t slots, DeviceId device) const;
+    /// All versions, as kernels count them.
+    TensorView versionView(int64_t slots, DeviceId device) const;
   };
 
   DeviceId device;
   Signature signature;
   std::vector<TensorSpec> fieldSpecs; ///< as in the program, without L
   int64_t capacity = 0;
+  int64_t drafts = 0; ///< the most of a row
   int64_t slots = 0;
   std::vector<Array> states, carries, fields;
   /// That the pool was made for: it folds what other pools ask for.

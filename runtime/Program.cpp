@@ -56,6 +56,10 @@ static Status checkSignature(const ProgramImpl &impl) {
 }
 
 static Status checkKernels(const ProgramImpl &impl) {
+  if (impl.drafts < 0 || impl.drafts > maxDrafts ||
+      (impl.capacity && impl.capacity < 2 * impl.drafts))
+    return invalid(impl, fmt::format("a buffer of {} entries for {} drafts",
+                                     impl.capacity, impl.drafts));
   for (const RouteKernels &kernels : impl.routes) {
     if (impl.gpu) {
       if (!kernels.gpu || kernels.gpu->step.empty())
@@ -117,6 +121,8 @@ Result<Program> Program::withRoute(RouteKind route) const {
 }
 
 int64_t Program::capacity() const { return impl->capacity; }
+int64_t Program::drafts() const { return impl->drafts; }
+bool Program::verifiesAtOnce() const { return impl->find(chosen)->verify; }
 std::span<const TensorSpec> Program::fields() const { return impl->fields; }
 int64_t Program::headGroup() const { return impl->headGroup; }
 const std::string &Program::manifest() const { return impl->manifest; }

@@ -70,6 +70,13 @@ private:
 };
 } // namespace
 
+/// Products with a Gram matrix: a chain has half of all pairs.
+static double pathFlops(Type gram, double size) {
+  auto type = cast<RankedTensorType>(gram);
+  double drafts = type.getDimSize(1);
+  return type.getNumElements() * (drafts - 1) / drafts * size;
+}
+
 void Counter::touchAll(Value buffer, TransitionAttr transition) {
   touch(buffer, transition.getDecay());
   for (ArrayRef<StringAttr> names :
@@ -83,6 +90,10 @@ void Counter::touchAll(Value buffer, TransitionAttr transition) {
 void Counter::count(Operation *op) {
   TypeSwitch<Operation *>(op)
       .Case([&](LoadStateOp load) {
+        // What has been stored in the same pass is not read again.
+        for (Operation *user : load.getPool().getUsers())
+          if (isa<StoreStateOp>(user) && user->isBeforeInBlock(load))
+            return;
         StateType state = load.getState().getType();
         cost.stateRead +=
             stateElements(state) * elementBytes(state.getElementType());
@@ -164,6 +175,29 @@ void Counter::count(Operation *op) {
         for (FieldAttr field : append.getBuffer().getType().getFields())
           cost.entryWritten += fieldBytes(field);
       })
+      .Case([&](AppendDraftsOp append) {
+        for (FieldAttr field : append.getBuffer().getType().getFields())
+          cost.entryWritten +=
+              fieldBytes(field) * append.getDrafts().getType().getMost();
+      })
+      .Case([&](EachDraftOp each) {
+        double before = cost.flops;
+        for (Operation &inner : each.getBody().front().without_terminator())
+          count(&inner);
+        cost.flops +=
+            (cost.flops - before) * (each.getDrafts().getType().getMost() - 1);
+      })
+      .Case([&](PathGramOp gram) {
+        cost.flops += pathFlops(gram.getResult().getType(),
+                                gram.getKeys().getType().getShape().back());
+      })
+      .Case<PathProductOp, PathSolveOp>([&](auto sum) {
+        double size = cast<RankedTensorType>(sum->getResult(0).getType())
+                          .getShape()
+                          .back();
+        for (Value gram : sum.getGrams())
+          cost.flops += pathFlops(gram.getType(), size);
+      })
       .Case([&](SumOp sum) {
         cost.flops += sum.getInput().getType().getNumElements();
       })
@@ -180,12 +214,17 @@ void Counter::count(Operation *op) {
 StepCost Counter::run() {
   for (Operation &op : step.getBody().front().without_terminator())
     count(&op);
+  double drafts =
+      step.verifies()
+          ? static_cast<double>(
+                cast<DraftsType>(step.getDrafts().getType()).getMost())
+          : 1;
   for (BlockArgument argument : step.getBody().getArguments()) {
     if (argument.use_empty())
       continue;
     ArgumentKind kind = step.getArgumentKind(argument.getArgNumber());
     if (kind == ArgumentKind::Token)
-      cost.inputRead += tensorBytes(argument.getType());
+      cost.inputRead += drafts * tensorBytes(argument.getType());
     else if (kind == ArgumentKind::Carry)
       cost.carryMoved += tensorBytes(argument.getType());
   }
@@ -300,9 +339,9 @@ int64_t RouteCost::bestSeparateThreshold(int64_t limit) const {
 // Choice
 //===----------------------------------------------------------------------===//
 
-SmallVector<RouteCost> ladle::collectCosts(Operation *module,
+std::vector<RouteCost> ladle::collectCosts(Operation *module,
                                            StringRef recurrence) {
-  SmallVector<RouteCost> costs;
+  std::vector<RouteCost> costs;
   module->walk([&](StepOp step) {
     if (step.getRecurrence() != recurrence)
       return;
@@ -310,7 +349,7 @@ SmallVector<RouteCost> ladle::collectCosts(Operation *module,
       return cost.route == step.getRoute();
     });
     if (found == costs.end()) {
-      costs.push_back({step.getRoute(), {}, {}, {}});
+      costs.push_back({step.getRoute(), {}, {}, {}, {}, {}});
       found = std::prev(costs.end());
     }
     StepCost cost = StepCost::of(step);
@@ -320,6 +359,12 @@ SmallVector<RouteCost> ladle::collectCosts(Operation *module,
       break;
     case Form::DecodeFold:
       found->decodeFold = cost;
+      break;
+    case Form::Verify:
+      found->verify = cost;
+      break;
+    case Form::VerifyFold:
+      found->verifyFold = cost;
       break;
     case Form::Fold:
       found->fold = cost;

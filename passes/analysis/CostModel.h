@@ -47,6 +47,8 @@ struct RouteCost {
   Route route;
   StepCost decode;
   std::optional<StepCost> decodeFold, fold;
+  /// Of all drafts that the steps were built for.
+  std::optional<StepCost> verify, verifyFold;
 
   /// Bytes a token over a cycle of m tokens: fills 0..m−2, then a step that
   /// answers and folds.
@@ -69,8 +71,8 @@ struct RouteCost {
 };
 
 /// The costs of all routes whose steps are in `module` for `recurrence`.
-llvm::SmallVector<RouteCost> collectCosts(mlir::Operation *module,
-                                          llvm::StringRef recurrence);
+std::vector<RouteCost> collectCosts(mlir::Operation *module,
+                                    llvm::StringRef recurrence);
 
 /// The cheapest route, and of those within a hundredth of it the simplest:
 /// recurrent, inner, outer, adjoint, kv_only. A route that folds at every token

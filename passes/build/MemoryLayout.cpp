@@ -59,6 +59,9 @@ SmallVector<MemRefType> ladle::memoryTypesOf(StepOp step,
         {pool.getHeads(), pool.getValueSize(), pool.getKeySize()},
         pool.getElementType(), /*denseWithinOuter=*/true, /*hasOuter=*/true)};
   }
+  case ArgumentKind::Drafts:
+    return {MemRefType::get({cast<DraftsType>(argument.getType()).getMost()},
+                            IntegerType::get(argument.getContext(), 32))};
   case ArgumentKind::Buffer:
     break;
   }

@@ -26,7 +26,7 @@ mlir::MemRefType memoryType(llvm::ArrayRef<int64_t> shape,
                             bool hasOuter);
 
 /// The memory of an argument of a step: one for a parameter, token, carry or
-/// pool, one a field for a buffer.
+/// pool, one a field for a buffer, the parents for drafts.
 llvm::SmallVector<mlir::MemRefType> memoryTypesOf(StepOp step,
                                                   mlir::BlockArgument argument);
 /// The memory of an output.

@@ -43,9 +43,19 @@ StepOp StepBuilder::begin(Form form) {
       addArgument(
           recurrence.getArgumentName(state.state.getArgNumber()) + "_entries",
           ArgumentKind::Buffer,
-          BufferType::get(b.getContext(), layouts[state.index].fields, capacity,
-                          BufferOrder::Ring, BufferWeight::Linear),
+          BufferType::get(
+              b.getContext(), layouts[state.index].fields, options.capacity,
+              options.drafts ? BufferOrder::Indexed : BufferOrder::Ring,
+              BufferWeight::Linear),
           state.state.getLoc());
+  bool verifies = form == Form::Verify || form == Form::VerifyFold;
+  std::string draftsName = "drafts"; // unless the source says it
+  while (llvm::is_contained(names, b.getStringAttr(draftsName)))
+    draftsName += "_";
+  if (verifies)
+    addArgument(draftsName, ArgumentKind::Drafts,
+                DraftsType::get(b.getContext(), options.drafts),
+                recurrence.getLoc());
 
   OperationState state(recurrence.getLoc(), StepOp::getOperationName());
   state.addAttribute("sym_name", b.getStringAttr(name));
@@ -71,7 +81,7 @@ StepOp StepBuilder::begin(Form form) {
     else
       mapping.map(argument, mapped);
   }
-  while (next < step.getNumArguments())
+  while (next < step.getNumArguments() - verifies)
     buffers.push_back(step.getBody().getArgument(next++));
   return step;
 }

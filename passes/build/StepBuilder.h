@@ -15,55 +15,50 @@
 #define LADLE_PASSES_BUILD_STEPBUILDER_H
 
 #include "mlir/IR/IRMapping.h"
-#include "passes/build/EntryLayout.h"
+#include "passes/build/PreparedRoute.h"
 
 namespace ladle {
 
-/// A value that the adjoint route reads with one vector a state.
-struct AdjointRoot {
-  mlir::Value value;
-  llvm::SmallVector<mlir::Value> queries; // one a state, or null
-  mlir::Value remainder;                  // token-only, or null
-};
-
 class StepBuilder {
 public:
-  StepBuilder(RecurrenceOp recurrence, const HistoryForm &history,
-              llvm::ArrayRef<EntryLayout> layouts, int64_t capacity,
-              Route route, mlir::OpBuilder &builder)
-      : recurrence(recurrence), history(history), layouts(layouts),
-        capacity(capacity), route(route), b(builder) {}
+  StepBuilder(const PreparedRoute &prepared, const StepOptions &options,
+              mlir::OpBuilder &builder)
+      : recurrence(prepared.recurrence), history(prepared.history),
+        layouts(prepared.layouts), options(options), route(prepared.route),
+        b(builder) {}
 
   /// For the adjoint route, before any step is built.
-  void setRoots(llvm::ArrayRef<AdjointRoot> list) { roots = list; }
+  void setRoots(llvm::ArrayRef<AffineRoot> list) { roots = list; }
 
   StepOp build(Form form);
 
-private:
+protected:
   StepOp begin(Form form);
-  void finish(Form form);
   /// The value in the step, with all that it is computed from. Reads and
   /// roots that a route replaces have been mapped before.
   mlir::Value demand(mlir::Value value);
-  void cloneUpdate(const StateHistory &state);
-
-  void mapReadsInner(const StateHistory &state, bool readsState);
-  void mapRootsAdjoint();
   /// γ: the decay since the checkpoint, or null.
   mlir::Value decayProduct(const StateHistory &state);
   /// The state after all entries, before the current token.
   mlir::Value rebuild(const StateHistory &state);
-  void append(const StateHistory &state);
-
-  bool isBuffered() const { return route != Route::Recurrent; }
   mlir::Value load(const StateHistory &state);
   mlir::Value buffer(const StateHistory &state) { return buffers[state.index]; }
 
+private:
+  void finish(Form form);
+  void cloneUpdate(const StateHistory &state);
+  void mapReadsInner(const StateHistory &state, bool readsState);
+  void mapRootsAdjoint();
+  void append(const StateHistory &state);
+
+  bool isBuffered() const { return route != Route::Recurrent; }
+
+protected:
   RecurrenceOp recurrence;
   const HistoryForm &history;
   llvm::ArrayRef<EntryLayout> layouts;
-  llvm::ArrayRef<AdjointRoot> roots;
-  int64_t capacity;
+  llvm::ArrayRef<AffineRoot> roots;
+  StepOptions options;
   Route route;
   mlir::OpBuilder &b;
 

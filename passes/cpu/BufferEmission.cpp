@@ -15,7 +15,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
-#include "passes/cpu/Kernel.h"
+#include "passes/cpu/VerifyKernel.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -27,8 +27,13 @@ using namespace ladle;
 Value Kernel::entryIndex(Value position) {
   // All buffers of a row share its cursor; any of them knows the capacity.
   auto ring = cast<BufferType>(fields.begin()->first.getType());
-  return arith::RemUIOp::create(b, arith::AddIOp::create(b, base, position),
-                                constantIndex(ring.getCapacity()));
+  Value place =
+      arith::RemUIOp::create(b, arith::AddIOp::create(b, base, position),
+                             constantIndex(ring.getCapacity()));
+  if (!entryOrder)
+    return place;
+  return arith::IndexCastUIOp::create(
+      b, b.getIndexType(), memref::LoadOp::create(b, entryOrder, place));
 }
 
 Value Kernel::fieldMemory(Value buffer, StringRef name) {
@@ -42,7 +47,7 @@ Components Kernel::loadField(Value buffer, StringRef name, Value entry) {
   FieldAttr field = cast<BufferType>(buffer.getType()).getField(name);
   Value source = fieldMemory(buffer, name);
   ArrayRef<int64_t> shape = field.getShape();
-  SmallVector<Value> indices{readSlot, headIndex(shape[0]), entry};
+  SmallVector<Value> indices{entrySlot, headIndex(shape[0]), entry};
   if (shape.size() == 1)
     return {toF32(memref::LoadOp::create(b, source, indices))};
   Components result;
@@ -83,11 +88,11 @@ void Kernel::prefetchEntries(int64_t extent) {
       Value head =
           arith::AddIOp::create(b, headIndex(shape[0]), constantIndex(1));
       if (shape.size() == 1) {
-        prefetch(source, {readSlot, head, entry}, 0, /*isWrite=*/false);
+        prefetch(source, {entrySlot, head, entry}, 0, /*isWrite=*/false);
         continue;
       }
       for (int64_t i = 0, e = shape.size() == 3 ? shape[1] : 1; i < e; ++i) {
-        SmallVector<Value> indices{readSlot, head, entry};
+        SmallVector<Value> indices{entrySlot, head, entry};
         if (shape.size() == 3)
           indices.push_back(constantIndex(i));
         prefetch(source, indices, shape.back(), /*isWrite=*/false);
@@ -347,16 +352,91 @@ LogicalResult Kernel::emitTransport(TransportOp op) {
   return success();
 }
 
+/// The vector of a stack after the walk from the newest entry to the oldest,
+/// and what the entries answer it.
+LogicalResult VerifyKernel::emitStackedTransport(TransportOp op) {
+  TransitionAttr transition = op.getTransition();
+  Value zero = constantIndex(0), one = constantIndex(1);
+  for (auto [query, origin, partial] :
+       llvm::zip(op.getQueries(), op.getOrigins(), op.getPartials())) {
+    FailureOr<Value> queries = findStack(query);
+    if (failed(queries))
+      return failure();
+    Value origins = scratchOf(origin), partials = scratchOf(partial);
+    auto width = [](Value scratch) {
+      return cast<MemRefType>(scratch.getType()).getDimSize(1);
+    };
+    OpBuilder::InsertionGuard guard(b);
+    auto each = scf::ForOp::create(
+        b, zero, rowOf(draftCount, rowsOf(query.getType()), 0), one);
+    b.setInsertionPointToStart(each.getBody());
+    SmallVector<Value, 2> at{each.getInductionVar(), zero};
+    Value start = loadVector(*queries, at, width(origins));
+    auto walk = scf::ForOp::create(b, zero, length, one,
+                                   ValueRange{start, zeros(width(partials))});
+    {
+      OpBuilder::InsertionGuard inner(b);
+      b.setInsertionPointToStart(walk.getBody());
+      Value newest = arith::SubIOp::create(b, length, one);
+      Value index =
+          entryIndex(arith::SubIOp::create(b, newest, walk.getInductionVar()));
+      Entry entry(*this, op.getBuffer(), transition, index);
+      Value answer = walk.getRegionIterArg(1);
+      Value vector =
+          passEntry(entry, op.getBuffer(), transition, index,
+                    walk.getRegionIterArg(0), [&](Value weight, Value value) {
+                      answer = vector::FMAOp::create(
+                          b, splat(weight, width(partials)), value, answer);
+                    });
+      scf::YieldOp::create(b, ValueRange{vector, answer});
+    }
+    vector::StoreOp::create(b, walk.getResult(0), origins, at);
+    vector::StoreOp::create(b, walk.getResult(1), partials, at);
+  }
+  return success();
+}
+
+/// Carries a query back through one entry; `answer` gets the weight of each of
+/// its values.
+Value VerifyKernel::passEntry(const Entry &entry, Value buffer,
+                              TransitionAttr transition, Value index,
+                              Value query,
+                              function_ref<void(Value, Value)> answer) {
+  int64_t keySize = cast<VectorType>(query.getType()).getShape().back();
+  SmallVector<Components> products;
+  for (auto [keys, name, scale] :
+       llvm::zip(entry.keys, transition.getValues(), entry.valueScales)) {
+    Components values;
+    if (!name.empty())
+      values = loadField(buffer, name, index);
+    Components &product = products.emplace_back();
+    for (auto [r, key] : llvm::enumerate(keys)) {
+      product.push_back(dot(query, key));
+      if (!name.empty())
+        answer(scaled(b, product.back(), scale), values[r]);
+    }
+  }
+  // Reads taken after the decay go through it like the query itself.
+  Value before = zeros(keySize), after = query;
+  for (auto [m, owner] : llvm::enumerate(transition.getReadOwners()))
+    for (auto [r, vector] : llvm::enumerate(entry.vectors[m])) {
+      Value weight = scaled(b, products[owner][r], entry.coefficients[m]);
+      Value &sum = transition.getAfterDecay()[m] ? after : before;
+      sum = vector::FMAOp::create(b, splat(weight, keySize), vector, sum);
+    }
+  return arith::AddFOp::create(b, scaled(b, after, entry.decay), before);
+}
+
 //===----------------------------------------------------------------------===//
 // Entries for a fold, brought together once a head
 //===----------------------------------------------------------------------===//
 
-void Kernel::gatherFold(FoldBufferOp op) {
+template <typename OpT> Kernel::Gathered Kernel::gatherEntries(OpT op) {
   BufferType buffer = op.getBuffer().getType();
   FieldAttr key = buffer.getField(op.getKey());
   FieldAttr value = buffer.getField(op.getValue());
   int64_t rank = componentCount(key);
-  Gathered &all = gathered[op];
+  Gathered all;
   all.keys =
       allocateScratch({buffer.getCapacity() * rank, key.getShape().back()});
   all.values =
@@ -395,7 +475,11 @@ void Kernel::gatherFold(FoldBufferOp op) {
     scf::YieldOp::create(
         b, Value(arith::MulFOp::create(b, loop.getRegionIterArg(0), decay)));
   }
+  return all;
 }
+
+void Kernel::gatherFold(FoldBufferOp op) { gathered[op] = gatherEntries(op); }
+template Kernel::Gathered Kernel::gatherEntries(ReadBufferOp op);
 
 void Kernel::gatherReplay(ReplayOp op) {
   BufferType buffer = op.getBuffer().getType();

@@ -90,17 +90,19 @@ static Value sumGroup(ImplicitLocOpBuilder &b, ArrayRef<Value> rows) {
   return vector::ShuffleOp::create(b, group.front(), group.front(), firstLanes);
 }
 
-Value Kernel::sumRows(Value scratch, int64_t total) {
+Value Kernel::sumRows(Value scratch, Value first, int64_t total) {
   if (cast<MemRefType>(scratch.getType()).getDimSize(1) == 1) {
     // The numbers lie side by side.
     Value flat = memref::CollapseShapeOp::create(
         b, scratch, ArrayRef<ReassociationIndices>{{0, 1}});
-    return loadVector(flat, {constantIndex(0)}, total);
+    return loadVector(flat, {first}, total);
   }
   SmallVector<Value> partials;
   for (int64_t i = 0; i < total; ++i)
-    partials.push_back(
-        loadVector(scratch, {constantIndex(i), constantIndex(0)}, kLanes));
+    partials.push_back(loadVector(
+        scratch,
+        {arith::AddIOp::create(b, first, constantIndex(i)), constantIndex(0)},
+        kLanes));
   Value result;
   for (int64_t start = 0; start < total;) {
     int64_t size =

@@ -19,11 +19,26 @@ using namespace ladle;
 // Arguments
 //===----------------------------------------------------------------------===//
 
+static bool isIndexed(BlockArgument argument) {
+  auto buffer = dyn_cast<BufferType>(argument.getType());
+  return buffer && buffer.getOrder() == BufferOrder::Indexed;
+}
+
+/// Memory of the order of a slot's entries, which all buffers share.
+static MemRefType entryOrderType(BlockArgument argument) {
+  return MemRefType::get({cast<BufferType>(argument.getType()).getCapacity()},
+                         IntegerType::get(argument.getContext(), 32));
+}
+
 void Kernel::createFunction() {
   Type index = b.getIndexType();
-  SmallVector<Type> types(7, index);
-  for (BlockArgument argument : step.getBody().getArguments())
+  SmallVector<Type> types(11, index);
+  bool ordered = false;
+  for (BlockArgument argument : step.getBody().getArguments()) {
+    if (isIndexed(argument) && !std::exchange(ordered, true))
+      types.push_back(entryOrderType(argument));
     llvm::append_range(types, memoryTypesOf(step, argument));
+  }
   for (Type type : step.getOutputTypes().getAsValueRange<TypeAttr>())
     types.push_back(memoryTypeOfOutput(cast<RankedTensorType>(type)));
 
@@ -37,10 +52,15 @@ void Kernel::createFunction() {
 
   unsigned next = 0;
   for (Value *scalar :
-       {&row, &readSlot, &writeSlot, &base, &length, &headBegin, &headEnd})
+       {&row, &readSlot, &writeSlot, &base, &length, &headBegin, &headEnd,
+        &readCarry, &writeCarry, &entrySlot, &draftCount})
     *scalar = entry->getArgument(next++);
   for (BlockArgument argument : step.getBody().getArguments()) {
-    if (auto buffer = dyn_cast<BufferType>(argument.getType()))
+    if (isIndexed(argument) && !entryOrder)
+      entryOrder = entry->getArgument(next++);
+    if (isa<DraftsType>(argument.getType()))
+      parents = entry->getArgument(next++);
+    else if (auto buffer = dyn_cast<BufferType>(argument.getType()))
       for (size_t i = 0; i < buffer.getFields().size(); ++i)
         fields[argument].push_back(entry->getArgument(next++));
     else
@@ -61,14 +81,12 @@ void Kernel::collectSinks() {
   for (auto [value, carry] :
        llvm::zip(step.getYieldedCarries(),
                  step.getArgumentsOfKind(ArgumentKind::Carry)))
-    sinks.push_back({value, memory[carry], {writeSlot}, {}});
+    sinks.push_back({value, memory[carry], {writeCarry}, {}});
   step.walk([&](AppendOp append) {
-    int64_t capacity = append.getBuffer().getType().getCapacity();
-    Value entry = arith::RemUIOp::create(
-        b, arith::AddIOp::create(b, base, length), constantIndex(capacity));
+    Value entry = entryIndex(length);
     for (auto [value, field] :
          llvm::zip(append.getValues(), fields[append.getBuffer()]))
-      sinks.push_back({value, field, {writeSlot}, entry});
+      sinks.push_back({value, field, {entrySlot}, entry});
   });
 }
 
@@ -152,34 +170,37 @@ void Kernel::prefetchSinks() {
 // Loop nest and phases
 //===----------------------------------------------------------------------===//
 
-LogicalResult Kernel::emitLevel(unsigned level) {
+void Kernel::openLevel(unsigned level) {
   int64_t heads = levels.back();
-  int64_t count = levels[level];
-  OpBuilder::InsertionGuard guard(b);
-  if (count == 1) {
+  int64_t size = levels[level];
+  if (size == 1) {
     levelIndex.push_back(constantIndex(0));
-  } else {
-    // The part of this level below the level above, clipped to the task.
-    int64_t ratio = count / (level ? levels[level - 1] : 1);
-    Value parent = level ? levelIndex[level - 1] : constantIndex(0);
-    Value span = constantIndex(heads / count);
-    Value first = arith::MulIOp::create(b, parent, constantIndex(ratio));
-    Value last = arith::AddIOp::create(b, first, constantIndex(ratio));
-    Value lower = arith::MaxUIOp::create(
-        b, first, arith::DivUIOp::create(b, headBegin, span));
-    Value upper = arith::MinUIOp::create(
-        b, last, arith::CeilDivUIOp::create(b, headEnd, span));
-    auto loop = scf::ForOp::create(b, lower, upper, constantIndex(1));
-    b.setInsertionPointToStart(loop.getBody());
-    levelIndex.push_back(loop.getInductionVar());
+    return;
   }
+  // The part of this level below the level above, clipped to the task.
+  int64_t ratio = size / (level ? levels[level - 1] : 1);
+  Value parent = level ? levelIndex[level - 1] : constantIndex(0);
+  Value span = constantIndex(heads / size);
+  Value first = arith::MulIOp::create(b, parent, constantIndex(ratio));
+  Value last = arith::AddIOp::create(b, first, constantIndex(ratio));
+  Value lower = arith::MaxUIOp::create(
+      b, first, arith::DivUIOp::create(b, headBegin, span));
+  Value upper = arith::MinUIOp::create(
+      b, last, arith::CeilDivUIOp::create(b, headEnd, span));
+  auto loop = scf::ForOp::create(b, lower, upper, constantIndex(1));
+  b.setInsertionPointToStart(loop.getBody());
+  levelIndex.push_back(loop.getInductionVar());
+}
 
+LogicalResult Kernel::emitLevel(unsigned level) {
+  OpBuilder::InsertionGuard guard(b);
+  openLevel(level);
   currentPhase = 0;
   for (BlockArgument argument : step.getBody().getArguments()) {
     if (!isa<RankedTensorType>(argument.getType()) ||
         levelOf(argument.getType()) != level || (argument.use_empty()))
       continue;
-    setHeadValue(argument, loadArgument(argument));
+    setHeadValue(argument, loadArgument(argument, outerIndex(argument)));
   }
   if (failed(emitHeadOps(0, level)))
     return failure();
@@ -305,7 +326,7 @@ LogicalResult Kernel::emitTile(int64_t phase, int64_t size, Value start,
   return success();
 }
 
-FailureOr<func::FuncOp> Kernel::build() {
+LogicalResult Kernel::checkSchedule() {
   auto levelsAttr = step->getAttrOfType<DenseI64ArrayAttr>(kLevelsAttr);
   if (!levelsAttr || !step->hasAttr(kLastPhaseAttr) ||
       !step->hasAttr(kTileRowsAttr) || !step->hasAttr(kHeadGroupAttr)) {
@@ -314,6 +335,12 @@ FailureOr<func::FuncOp> Kernel::build() {
     return failure();
   }
   levels.assign(levelsAttr.asArrayRef().begin(), levelsAttr.asArrayRef().end());
+  return success();
+}
+
+FailureOr<func::FuncOp> Kernel::build() {
+  if (failed(checkSchedule()))
+    return failure();
   createFunction();
   b.setInsertionPoint(scratchEnd);
   collectSinks();

@@ -41,9 +41,14 @@ public:
   /// several registers, whose additions then overlap.
   static constexpr int64_t kPartialSums = 16;
 
-private:
+protected:
   //===--- Kernel.cpp: arguments, loop nest, phases ----------------------===//
+  /// Fails unless the step has been scheduled.
+  mlir::LogicalResult checkSchedule();
   void createFunction();
+  /// Opens the loop over the heads of a level, below those of the levels above,
+  /// and stays in it.
+  void openLevel(unsigned level);
   mlir::LogicalResult emitLevel(unsigned level);
   mlir::LogicalResult emitPhases();
   mlir::LogicalResult emitHeadOps(int64_t phase, std::optional<unsigned> level);
@@ -67,7 +72,9 @@ private:
   mlir::FailureOr<Components> rowOperand(mlir::Value value);
   void setHeadValue(mlir::Value value, Components components);
   void setRowValue(mlir::Value value, Components components);
-  Components loadArgument(mlir::BlockArgument argument);
+  /// `outer` is the row or slot; null for a parameter.
+  Components loadArgument(mlir::BlockArgument argument, mlir::Value outer);
+  mlir::Value outerIndex(mlir::BlockArgument argument);
   /// The address of a value of this head in memory of shape
   /// [outer, heads, ...]: outer index, head, then zeros.
   void storeVector(mlir::Value vector, mlir::Value memory,
@@ -90,8 +97,9 @@ private:
   static bool sumsInLanes(int64_t keySize);
   /// A dot product before the sum over the lanes of a register.
   mlir::Value partialDot(mlir::Value lhs, mlir::Value rhs);
-  /// The dot products that `count` rows left in `scratch`, as a vector.
-  mlir::Value sumRows(mlir::Value scratch, int64_t count);
+  /// The dot products that `count` rows left in `scratch` from row `first` on,
+  /// as a vector.
+  mlir::Value sumRows(mlir::Value scratch, mlir::Value first, int64_t count);
 
   //===--- TokenEmission.cpp: arithmetic ----------------------------------===//
   mlir::LogicalResult emitHead(mlir::Operation *op);
@@ -130,7 +138,8 @@ private:
   /// of the tile at which they start, and how many they are.
   mlir::LogicalResult
   forRows(mlir::Value state, int64_t width,
-          llvm::function_ref<mlir::LogicalResult(mlir::Value, int64_t)> body);
+          llvm::function_ref<mlir::LogicalResult(mlir::Value, int64_t)> body,
+          bool severalAtOnce = false);
   /// `count` rows of a state value from row `local` of the tile on.
   mlir::FailureOr<Rows> emitStateRows(mlir::Value state, mlir::Value local,
                                       int64_t count);
@@ -143,8 +152,11 @@ private:
   mlir::func::FuncOp function;
   mlir::Operation *scratchEnd = nullptr; // allocations go before it
 
-  // The task.
-  mlir::Value row, readSlot, writeSlot, base, length, headBegin, headEnd;
+  // The task: runtime/Kernels.h says what its numbers are.
+  mlir::Value row, readSlot, writeSlot, readCarry, writeCarry, entrySlot, base,
+      length, draftCount, headBegin, headEnd;
+  /// Where entries lie, if buffers are indexed, and the parents of the drafts.
+  mlir::Value entryOrder, parents;
   /// Memory of parameters, tokens, carries and pools.
   llvm::DenseMap<mlir::Value, mlir::Value> memory;
   /// Memory of each field of each buffer.
@@ -182,6 +194,8 @@ private:
     mlir::Value coefficients, vectors; // [entries × reads × R](, dk)
   };
   llvm::DenseMap<mlir::Operation *, Gathered> gathered;
+  /// Brings the entries together with their weights, newest first.
+  template <typename OpT> Gathered gatherEntries(OpT op);
   llvm::DenseMap<mlir::Value, mlir::Value> stashed; // state -> [tile, dk]
 };
 

@@ -39,14 +39,14 @@ Value Kernel::rowOfTile(Value local, int64_t offset) {
                 : first;
 }
 
-LogicalResult
-Kernel::forRows(Value state, int64_t width,
-                function_ref<LogicalResult(Value, int64_t)> body) {
+LogicalResult Kernel::forRows(Value state, int64_t width,
+                              function_ref<LogicalResult(Value, int64_t)> body,
+                              bool severalAtOnce) {
   int64_t keySize = cast<StateType>(state.getType()).getKeySize();
   int64_t count = 1;
-  if (isCostly(state))
+  if (severalAtOnce || isCostly(state))
     // As many rows as half of 32 registers of 16 floats hold: an entry that is
-    // folded is loaded once for all of them.
+    // folded, or a query, is loaded once for all of them.
     for (count = std::clamp<int64_t>(256 / keySize, 1, 4); width % count;)
       --count;
   auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(width),
@@ -282,7 +282,7 @@ LogicalResult Kernel::emitReads(ArrayRef<ReadOp> reads, int64_t width,
     llvm::MapVector<Value, Components> results;
     for (Product &product : products)
       results[product.read.getResult()].push_back(
-          sumRows(product.scratch, width));
+          sumRows(product.scratch, constantIndex(0), width));
     for (auto &[result, components] : results)
       setRowValue(result, components);
   }

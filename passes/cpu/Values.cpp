@@ -139,14 +139,18 @@ void Kernel::prefetch(Value memory, ArrayRef<Value> prefix, int64_t width,
   }
 }
 
-Components Kernel::loadArgument(BlockArgument argument) {
-  auto tensor = cast<RankedTensorType>(argument.getType());
+Value Kernel::outerIndex(BlockArgument argument) {
   ArgumentKind kind = step.getArgumentKind(argument.getArgNumber());
-  SmallVector<Value> indices;
   if (kind == ArgumentKind::Token)
-    indices.push_back(row);
-  else if (kind == ArgumentKind::Carry)
-    indices.push_back(readSlot);
+    return row;
+  return kind == ArgumentKind::Carry ? readCarry : Value();
+}
+
+Components Kernel::loadArgument(BlockArgument argument, Value outer) {
+  auto tensor = cast<RankedTensorType>(argument.getType());
+  SmallVector<Value> indices;
+  if (outer)
+    indices.push_back(outer);
   indices.push_back(headIndex(tensor.getDimSize(0)));
   Value source = memory[argument];
   Components result;

@@ -10,6 +10,7 @@
 #include "runtime/check/CoveringArray.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <set>
 
@@ -31,13 +32,20 @@ ladle::check::planCross(const std::vector<RouteKind> &routes,
       one.seed = seed;
       one.sizes = map;
       cases.push_back(one);
+      // The same with drafts, whose buffers and carries lie differently.
+      one.drafts = 4;
+      one.capacity = 12;
+      one.trees = one.resets = true;
+      cases.push_back(one);
     }
   return cases;
 }
 
-/// L and m. 64 is longer than a case, so that nothing folds before the end.
-static constexpr std::pair<int64_t, int64_t> buffers[] = {
-    {1, 1}, {4, 4}, {16, 16}, {16, 7}, {5, 3}, {64, 64}};
+/// L, m and drafts. 64 is longer than a case, so that nothing folds before the
+/// end.
+static constexpr std::array<int64_t, 3> buffers[] = {
+    {1, 1, 0},   {4, 4, 0},    {16, 16, 0}, {16, 7, 0}, {5, 3, 0},
+    {64, 64, 0}, {32, 16, 16}, {12, 5, 6},  {2, 1, 1}};
 
 static CheckCase makeCase(const Combination &levels,
                           const std::vector<SizeMap> &sizes) {
@@ -46,7 +54,9 @@ static CheckCase makeCase(const Combination &levels,
   size_t factor = 0;
   one.stateType = types[levels[factor++]];
   one.entryType = types[levels[factor++]];
-  std::tie(one.capacity, one.threshold) = buffers[levels[factor++]];
+  std::tie(one.capacity, one.threshold, one.drafts) =
+      std::tuple_cat(buffers[levels[factor++]]);
+  one.trees = levels[factor++] && one.drafts;
   one.rows = levels[factor++] ? 3 : 1;
   one.staggered = levels[factor++];
   one.moves = levels[factor++];
@@ -62,7 +72,7 @@ std::vector<CheckCase>
 ladle::check::planPairwise(const std::vector<RouteKind> &routes,
                            const std::vector<SizeMap> &sizes, uint64_t seed,
                            int rounds) {
-  std::vector<size_t> levels = {3, 3, std::size(buffers), 2, 2, 2, 2, 2,
+  std::vector<size_t> levels = {3, 3, std::size(buffers), 2, 2, 2, 2, 2, 2,
                                 2, 2, sizes.size()};
   std::vector<CheckCase> cases;
   std::set<std::string> seen;

@@ -7,24 +7,16 @@
 
 #include "runtime/check/CaseRunner.h"
 
-#include "ladle/decode.h"
-#include "ladle/device.h"
-#include "runtime/check/Batch.h"
-#include "runtime/check/HostSteps.h"
-#include "runtime/check/RoundedRuns.h"
+#include "runtime/check/Simulation.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 #include <numeric>
-#include <optional>
-#include <random>
 
 using namespace ladle;
 using namespace ladle::check;
 using interpreter::Precision;
 using interpreter::SpecInterpreter;
-
-using Arrays = SpecInterpreter::Arrays;
 
 bool CaseResult::passed() const {
   return failure.empty() &&
@@ -42,87 +34,6 @@ Precision ladle::check::precisionOf(DType dtype) {
     return Precision::Float32;
   }
 }
-
-namespace {
-
-/// What a slot should hold.
-struct Sequence {
-  SpecInterpreter::Row exact;
-  RoundedRuns rounded;
-  int64_t length = 0; ///< entries that are not folded
-};
-
-/// Memory for the states of a pool with a pattern in the padding.
-class PaddedStates {
-public:
-  static Result<PaddedStates> create(const Program &program, int64_t slots,
-                                     int64_t padding);
-  void configure(PoolOptions &options) const;
-  Status checkPadding() const;
-
-private:
-  static constexpr uint8_t pattern = 0x5a;
-  struct State {
-    DeviceTensor memory; ///< u8 [slots, bytes]
-    int64_t elements, elementBytes;
-  };
-  int64_t slots = 0, padding = 0;
-  std::vector<State> states;
-};
-
-/// One step: which slots its rows read and write.
-struct Plan {
-  std::vector<int32_t> read, write;
-};
-
-class Simulation {
-public:
-  Simulation(const CheckCase &config, const Program &program,
-             const Oracles &oracles, const RandomInputs &inputs,
-             CaseResult &result)
-      : config(config), program(program), oracles(oracles), inputs(inputs),
-        result(result), signature(program.signature()), random(config.seed),
-        batch(signature, config.rows, config.packed,
-              program.device() == DeviceId() ? Batch::hostAlignment
-                                             : Batch::gpuAlignment) {}
-
-  Status run();
-
-private:
-  Status createPool();
-  Status step(int64_t token);
-  Status resetOne(int64_t token);
-  Plan makePlan();
-  bool chance(uint64_t oneIn) { return random() % oneIn == 0; }
-  /// The errors of the outputs by rounding; what they should be in `exact`.
-  std::vector<double> advance(Sequence &sequence, bool folds,
-                              const Arrays &tokens, Arrays &exact);
-  Status compareOutputs(int64_t row, int64_t token, const Plan &plan,
-                        const Arrays &tokens);
-  Status compareSlots();
-  void add(FormKind form, const std::vector<double> &actual,
-           const std::vector<double> &exact, double rounded, int64_t row,
-           const std::string &name);
-
-  const CheckCase &config;
-  const Program &program;
-  const Oracles &oracles;
-  const RandomInputs &inputs;
-  CaseResult &result;
-  const Signature &signature;
-  std::mt19937_64 random;
-  Batch batch;
-  Arrays params;
-  std::optional<PaddedStates> padded;
-  std::optional<Pool> pool;
-  std::optional<HostSteps> decoder;
-  /// The first slot that is none of padding, and how many there are.
-  int32_t firstSlot = 0, slotCount = 0;
-  std::vector<Sequence> sequences; // by slot, from firstSlot on
-  int64_t currentToken = -1;
-};
-
-} // namespace
 
 //===----------------------------------------------------------------------===//
 // Pool
@@ -184,7 +95,9 @@ Status Simulation::createPool() {
   options.slots = firstSlot + slotCount;
   options.padSlot = padsWithZero ? 0 : -1;
   options.foldThreshold = program.capacity() ? config.threshold : 0;
-  if (config.slotPadding) {
+  // A pool that keeps a state for each draft takes no memory of the caller.
+  bool ownsStates = config.drafts && config.route == RouteKind::Recurrent;
+  if (config.slotPadding && !ownsStates) {
     Result<PaddedStates> states =
         PaddedStates::create(program, options.slots, config.slotPadding);
     if (!states)
@@ -247,6 +160,7 @@ Status Simulation::run() {
     return status;
   params = inputs.draw(oracles.exact.getParams(), 0, RandomInputs::params);
   batch.setParams(params);
+  draftBatch.setParams(params);
   for (int64_t token = 0; token < config.tokens; ++token)
     if (Status status = step(token); !status)
       return status;
@@ -260,6 +174,9 @@ Status Simulation::step(int64_t token) {
   currentToken = token;
   if (Status status = resetOne(token); !status)
     return status;
+  // Steps with and without drafts take turns.
+  if (config.drafts && !chance(4))
+    return verify(token);
   Plan plan = makePlan();
   std::vector<Arrays> tokens;
   for (int64_t row = 0; row < config.rows; ++row) {

@@ -31,8 +31,9 @@ struct CaseResult {
   CheckCase config;
   /// By FormKind. Decode: the answers of tokens that were appended (by the
   /// recurrent route: all). DecodeFold: the answers of tokens that folded.
-  /// Fold: states and carries at the end, when all is folded.
-  std::array<FormResult, 3> forms;
+  /// Fold: states and carries at the end, when all is folded. Verify: the
+  /// answers of drafts; VerifyFold: of those before which entries were folded.
+  std::array<FormResult, 5> forms;
   /// What went wrong besides errors that are too large.
   std::string failure;
 

@@ -30,6 +30,8 @@ void visitKeys(Case &c, Visitor visit) {
   visit("entries", c.entryType);
   visit("L", c.capacity);
   visit("m", c.threshold);
+  visit("drafts", c.drafts);
+  visit("trees", c.trees);
   visit("rows", c.rows);
   visit("tokens", c.tokens);
   visit("staggered", c.staggered);
@@ -133,9 +135,16 @@ Result<CheckCase> CheckCase::parse(std::string_view text) {
   }
   if (result.rows < 1 || result.tokens < 1 || result.capacity < 1)
     return fail("a case needs at least one row, token and entry");
-  if (result.threshold < 1 || result.threshold > result.capacity)
-    return fail(fmt::format("m = {} of a case is not between 1 and L = {}",
-                            result.threshold, result.capacity));
+  if (result.drafts < 0 || 2 * result.drafts > result.capacity)
+    return fail(
+        fmt::format("drafts = {} of a case is not between 0 and half of "
+                    "L = {}",
+                    result.drafts, result.capacity));
+  int64_t most = result.capacity - result.drafts;
+  if (result.threshold < 1 || result.threshold > most)
+    return fail(fmt::format("m = {} of a case is not between 1 and {} = {}",
+                            result.threshold,
+                            result.drafts ? "L - drafts" : "L", most));
   if (result.slotPadding < 0)
     return fail(
         fmt::format("padding = {} of a case is negative", result.slotPadding));

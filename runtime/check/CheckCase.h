@@ -27,8 +27,11 @@ struct CheckCase {
   DType entryType = DType::F32;           ///< entries
   int64_t capacity = 16;                  ///< L: entries that a slot can hold
   int64_t threshold = 16;                 ///< m: entries that make a row fold
-  int64_t rows = 2;                       ///< rows of a batch
-  int64_t tokens = 40;                    ///< steps
+  int64_t drafts = 0; ///< drafts: the most of a row; 0 is to decode alone
+  /// Drafts are random trees, of which any path is accepted; else chains.
+  bool trees = false;  ///< trees
+  int64_t rows = 2;    ///< rows of a batch
+  int64_t tokens = 40; ///< steps
   /// Rows take random slots, so that each slot is at its own fill.
   bool staggered = false; ///< staggered
   /// Random rows of a step write another slot than they read.

@@ -25,6 +25,10 @@ public:
 
   /// As Decoder::step, but for memory, which is all the host's.
   Status step(const StepArguments &arguments);
+  /// As Decoder::verify. Of the CPU.
+  Status verify(const VerifyArguments &arguments) {
+    return decoder.verify(arguments);
+  }
 
 private:
   HostSteps(const Program &program, Decoder decoder)

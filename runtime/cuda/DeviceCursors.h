@@ -32,6 +32,11 @@ struct DeviceCursors final : Cursors::Impl {
   Status write(int32_t slot, const Cursor &cursor, void *stream) override;
   Status moveThreshold(void *stream) override;
   Status move(const CursorMove &move, void *stream) override;
+  Status accept(std::span<const int32_t>, std::span<const int32_t>,
+                std::span<const int32_t>, void *) override {
+    return Status(ErrorCode::Unsupported,
+                  "drafts are not verified on a GPU yet");
+  }
   Result<const int32_t *> stage(std::span<const int32_t> slots,
                                 void *stream) override;
   Status takeFault() override;

@@ -111,7 +111,8 @@ std::string Compilation::makeKey(llvm::ArrayRef<llvm::StringRef> more) const {
                                  options.preset,
                                  options.stateType,
                                  options.entryType,
-                                 std::to_string(options.capacity)};
+                                 std::to_string(options.capacity),
+                                 std::to_string(options.drafts)};
   parts.push_back(std::to_string(options.sizes.size()));
   for (const auto &[size, value] : options.sizes) {
     parts.push_back(size);
@@ -207,7 +208,8 @@ void Compilation::applyTuning(jit::Plan &plan) {
       options.readBandwidth > 0 || options.updateBandwidth > 0)
     return;
   plan.route = *route;
-  plan.foldThreshold = std::min(tuned->candidate.threshold, options.capacity);
+  plan.foldThreshold =
+      std::min(tuned->candidate.threshold, options.capacity - options.drafts);
 }
 
 jit::GpuLayout Compilation::layoutOf(RouteKind route) const {
@@ -282,6 +284,7 @@ std::string Compilation::makeManifest(RouteKind route,
   json::Object manifest{
       {"version", version()},
       {"capacity", options.capacity},
+      {"drafts", options.drafts},
       {"entry_type", options.entryType},
       {"route", llvm::StringRef(toString(route))},
       {"warnings", routes.front().object.warnings + warning(target)},
@@ -341,6 +344,7 @@ Result<Program> Compilation::link(RouteKind route,
                                   const jit::Plan *plan) const {
   ProgramImpl impl;
   impl.signature = routes.front().object.signature;
+  impl.drafts = options.drafts;
   impl.route = route;
   impl.manifest = makeManifest(route, routes, plan);
   impl.reproducer = makeReproducer(route, impl.signature);
@@ -369,6 +373,10 @@ Result<Program> Compilation::link(RouteKind route,
       if (kernels.usesBuffer) {
         kernels.decodeFold = function(1);
         kernels.fold = function(2);
+      }
+      if (!object.verify.empty()) {
+        kernels.verify = function(3);
+        kernels.verifyFold = function(4);
       }
       code->push_back(loaded.code.owner);
     }
@@ -399,6 +407,13 @@ static Status checkOptions(const CompileOptions &options) {
   if (options.capacity < 1)
     return invalid("capacity", std::to_string(options.capacity),
                    "at least 1 entry");
+  if (options.drafts < 0 || options.drafts > maxDrafts)
+    return invalid("drafts", std::to_string(options.drafts),
+                   "0 to 16 drafts a row");
+  if (options.capacity < 2 * options.drafts)
+    return invalid("capacity", std::to_string(options.capacity),
+                   "at least twice the drafts of a row, so that those of the "
+                   "next step find room");
   if (options.batch < 1)
     return invalid("batch", std::to_string(options.batch), "at least 1 row");
   if (options.context < 0)
@@ -409,6 +424,16 @@ static Status checkOptions(const CompileOptions &options) {
     return invalid("entryType", "'" + options.entryType + "'",
                    "f32, bf16 or f16");
   return Status();
+}
+
+static Status checkDrafts(const CompileOptions &options,
+                          const jit::Target &target) {
+  if (options.drafts == 0 || !target.isGpu())
+    return Status();
+  return Status(ErrorCode::Unsupported,
+                "drafts is " + std::to_string(options.drafts) +
+                    ", expected 0: drafts are not verified on a GPU yet; "
+                    "compile for the target cpu");
 }
 
 static Result<RouteKind> parseRouteOption(const std::string &text) {
@@ -428,6 +453,8 @@ Result<Program> ladle::compileSource(std::string_view text,
   Result<jit::Target> target = jit::Target::choose(options);
   if (!target)
     return target.status();
+  if (Status status = checkDrafts(options, *target); !status)
+    return status;
   Compilation compilation(text, name, options, std::move(*target));
   std::optional<jit::Plan> plan;
   RouteKind route;
@@ -479,6 +506,8 @@ ladle::compileAllRoutes(std::string_view text, std::string_view name,
   Result<jit::Target> target = jit::Target::choose(options);
   if (!target)
     return target.status();
+  if (Status status = checkDrafts(options, *target); !status)
+    return status;
   Compilation compilation(text, name, options, std::move(*target));
   Result<jit::Plan> plan = compilation.plan();
   if (!plan)

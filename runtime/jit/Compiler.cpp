@@ -109,6 +109,7 @@ jit::Compiler::Impl::pipelineOptions(llvm::ArrayRef<Route> routes) const {
   pipeline.routes.assign(routes.begin(), routes.end());
   pipeline.capacity = options.capacity;
   pipeline.entryType = options.entryType;
+  pipeline.drafts = options.drafts;
   return pipeline;
 }
 
@@ -145,18 +146,22 @@ Result<Plan> jit::Compiler::plan(const Machine::Card *gpu) {
   mlir::OwningOpRef<mlir::ModuleOp> module = impl->spec->clone();
   if (Status status = impl->run(*module,
                                 [&](mlir::OpPassManager &manager) {
-                                  buildStepPipeline(manager,
-                                                    impl->pipelineOptions({}));
+                                  // Costs are those of the other forms.
+                                  DecodePipelineOptions pipeline =
+                                      impl->pipelineOptions({});
+                                  pipeline.drafts = 0;
+                                  buildStepPipeline(manager, pipeline);
                                 });
       !status)
     return status;
 
   auto recurrence = *module->getOps<RecurrenceOp>().begin();
-  llvm::SmallVector<RouteCost> costs =
-      collectCosts(*module, recurrence.getSymName());
+  std::vector<RouteCost> costs = collectCosts(*module, recurrence.getSymName());
   Machine machine = machineOf(options, gpu);
-  std::optional<RouteChoice> choice = chooseRoute(
-      costs, machine, options.batch, options.context, options.capacity);
+  // Those that drafts leave to committed history.
+  int64_t mostEntries = options.capacity - options.drafts;
+  std::optional<RouteChoice> choice =
+      chooseRoute(costs, machine, options.batch, options.context, mostEntries);
   if (!choice)
     return Status(ErrorCode::InvalidArgument,
                   "no route can decode a context of " +
@@ -168,11 +173,11 @@ Result<Plan> jit::Compiler::plan(const Machine::Card *gpu) {
   plan.foldThreshold = choice->threshold;
   for (const RouteCost &cost : costs) {
     // A route that never folds within its buffer has a cycle of the context.
-    int64_t m =
-        cost.route == Route::KvOnly ? std::max<int64_t>(options.context, 1)
-        : cost.decodeFold
-            ? cost.bestThreshold(machine, options.batch, options.capacity)
-            : 1;
+    int64_t m = cost.route == Route::KvOnly
+                    ? std::max<int64_t>(options.context, 1)
+                : cost.decodeFold
+                    ? cost.bestThreshold(machine, options.batch, mostEntries)
+                    : 1;
     plan.routes.push_back(
         {toRouteKind(cost.route), m,
          cost.seconds(machine, static_cast<double>(options.batch), m),
@@ -209,6 +214,12 @@ Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
       break;
     case Form::Fold:
       result.fold = symbol;
+      break;
+    case Form::Verify:
+      result.verify = symbol;
+      break;
+    case Form::VerifyFold:
+      result.verifyFold = symbol;
       break;
     }
   }

@@ -41,7 +41,7 @@ struct RouteObject {
   std::vector<TensorSpec> fields; ///< empty for a route without a buffer
   int64_t headGroup = 1;
   /// Symbols in the object; empty for a form that the route lacks.
-  std::string decode, decodeFold, fold;
+  std::string decode, decodeFold, fold, verify, verifyFold;
   std::string object; ///< an ELF file; for a GPU a cubin
   std::string warnings;
   /// Of a GPU: the kernels of a step, and of a fold, by their names.

@@ -39,6 +39,8 @@ static std::vector<GpuArgument> argumentsOf(StepOp step) {
     case ArgumentKind::Carry:
       add(GpuArgument::Kind::Carry);
       break;
+    case ArgumentKind::Drafts: // refused by the lowering
+      break;
     case ArgumentKind::State:
       add(GpuArgument::Kind::State);
       break;
@@ -106,6 +108,9 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
       break;
     case Form::Fold:
       fold = step.getSymName();
+      break;
+    case Form::Verify: // refused by the lowering
+    case Form::VerifyFold:
       break;
     }
   });

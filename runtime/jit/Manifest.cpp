@@ -234,6 +234,8 @@ std::string jit::serialize(const RouteObject &object) {
                              {"decode", object.decode},
                              {"decode_fold", object.decodeFold},
                              {"fold", object.fold},
+                             {"verify", object.verify},
+                             {"verify_fold", object.verifyFold},
                              {"warnings", object.warnings}});
 }
 
@@ -249,6 +251,8 @@ std::optional<jit::RouteObject> jit::parseRouteObject(llvm::StringRef text) {
            map.map("head_group", object.headGroup) &&
            map.map("decode", object.decode) &&
            map.map("decode_fold", object.decodeFold) &&
-           map.map("fold", object.fold) && map.map("warnings", object.warnings);
+           map.map("fold", object.fold) && map.map("verify", object.verify) &&
+           map.map("verify_fold", object.verifyFold) &&
+           map.map("warnings", object.warnings);
   });
 }

@@ -104,6 +104,10 @@ static Result<LoadedRoute> loadOnHost(RouteObject object) {
     symbols.push_back(object.decodeFold);
     symbols.push_back(object.fold);
   }
+  if (!object.verify.empty()) {
+    symbols.push_back(object.verify);
+    symbols.push_back(object.verifyFold);
+  }
   llvm::Expected<LoadedObject> code = loadObject(object.object, symbols);
   if (!code)
     return Status(ErrorCode::Internal, llvm::toString(code.takeError()));

@@ -112,9 +112,9 @@ TEST_CASE("a small batch is bound by the launch, a large one by bytes") {
 
 TEST_CASE("of routes that take the same time the simplest is chosen") {
   Compiled compiled(128);
-  llvm::SmallVector<RouteCost> costs{compiled.route(Route::Adjoint),
-                                     compiled.route(Route::Outer),
-                                     compiled.route(Route::Inner)};
+  std::vector<RouteCost> costs{compiled.route(Route::Adjoint),
+                               compiled.route(Route::Outer),
+                               compiled.route(Route::Inner)};
   for (RouteCost &cost : costs) {
     cost.decode = costs.back().decode;
     cost.decodeFold = costs.back().decodeFold;
@@ -139,4 +139,17 @@ TEST_CASE("of routes that take the same time the simplest is chosen") {
     if (cost.decodeFold)
       cost.decodeFold->stateWritten = 0;
   REQUIRE(choose(8192, 1) == Route::Recurrent);
+}
+
+TEST_CASE("a verify step moves what its closed form says") {
+  Compiled model(64, 128, /*decays=*/true);
+  for (Route each : {Route::Inner, Route::Outer, Route::KvOnly}) {
+    const RouteCost &cost = model.route(each);
+    REQUIRE(cost.verify);
+    for (int h : {0, 7})
+      CHECK(cost.verify->bytes(h) == cost.verifyBytes(Compiled::drafts, h));
+    // The same, and the state stored: it is read once.
+    CHECK(cost.verifyFold->bytes(7) ==
+          cost.verify->bytes(7) + cost.fold->stateWritten);
+  }
 }

@@ -54,7 +54,9 @@ struct LinearAttention {
     module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
     REQUIRE(module);
     mlir::PassManager manager(&context);
-    buildStepPipeline(manager, {});
+    DecodePipelineOptions options;
+    options.drafts = drafts;
+    buildStepPipeline(manager, options);
     REQUIRE(mlir::succeeded(manager.run(*module)));
     costs = collectCosts(*module, "f");
   }
@@ -73,9 +75,10 @@ struct LinearAttention {
     return costs.front();
   }
 
+  static constexpr int64_t drafts = 4;
   mlir::MLIRContext context;
   mlir::OwningOpRef<mlir::ModuleOp> module;
-  llvm::SmallVector<RouteCost> costs;
+  std::vector<RouteCost> costs;
 };
 
 } // namespace ladle::test

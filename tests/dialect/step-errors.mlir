@@ -7,8 +7,8 @@ ladle.step @s of @r route(sideways) form(decode) () -> () {
 
 // -----
 
-// expected-error @+1 {{unknown form 'verify'}}
-ladle.step @s of @r route(inner) form(verify) () -> () {
+// expected-error @+1 {{unknown form 'answer'}}
+ladle.step @s of @r route(inner) form(answer) () -> () {
   ladle.yield
 }
 

@@ -25,11 +25,14 @@ TEST_CASE("a case is read as it is written") {
   config.stateType = DType::BF16;
   config.capacity = 8;
   config.threshold = 5;
+  config.drafts = 3;
+  config.trees = true;
   config.pads = true;
   config.seed = 7;
   config.sizes["Hv"] = 3;
   std::string text = config.str();
-  REQUIRE(text == "route=inner,state=bf16,L=8,m=5,pads=1,seed=7,size.Hv=3");
+  REQUIRE(text == "route=inner,state=bf16,L=8,m=5,drafts=3,trees=1,pads=1,"
+                  "seed=7,size.Hv=3");
   Result<CheckCase> read = CheckCase::parse(text);
   REQUIRE(read.ok());
   REQUIRE(*read == config);
@@ -47,6 +50,10 @@ TEST_CASE("a case that cannot be is refused with the value that is wrong") {
   REQUIRE(message("rows=0") ==
           "a case needs at least one row, token and entry");
   REQUIRE(message("L=4,m=5") == "m = 5 of a case is not between 1 and L = 4");
+  REQUIRE(message("L=9,m=6,drafts=4") ==
+          "m = 6 of a case is not between 1 and L - drafts = 5");
+  REQUIRE(message("L=7,m=1,drafts=4") ==
+          "drafts = 4 of a case is not between 0 and half of L = 7");
 }
 
 TEST_CASE("no bound allows infinity") {

@@ -5,3 +5,28 @@
 ladle.step @f of @r route(recurrent) form(decode) (token %k: tensor<2x4xf32>) -> (y: tensor<2x4xf32>) {
   ladle.yield %k : tensor<2x4xf32>
 }
+
+// -----
+
+ladle.step @s of @r route(inner) form(verify) (token %k: tensor<1x4xf32>,
+    drafts %d: !ladle.drafts<2>) -> (y: tensor<1x4xf32>) attributes {
+    ladle.levels = array<i64: 1>, ladle.last_phase = 0 : index,
+    ladle.tile_rows = 4 : index, ladle.head_group = 1 : index} {
+  %0 = ladle.each_draft %d : !ladle.drafts<2> {
+    ladle.yield_draft %k : tensor<1x4xf32>
+  } -> tensor<1x2x4xf32>
+  // expected-error @+1 {{cannot be lowered for the CPU: 'arith.negf' is not for all drafts of a row}}
+  %1 = arith.negf %0 : tensor<1x2x4xf32>
+  ladle.yield %1 : tensor<1x2x4xf32>
+}
+
+// -----
+
+// expected-error @+1 {{cannot be lowered for the CPU: a carry is none that ladle.each_draft leaves behind}}
+ladle.step @s of @r route(inner) form(verify) (carry %z: tensor<1x4xf32>,
+    drafts %d: !ladle.drafts<2>) -> () attributes {
+    ladle.levels = array<i64: 1>, ladle.last_phase = 0 : index,
+    ladle.tile_rows = 4 : index, ladle.head_group = 1 : index} {
+  %0 = arith.constant dense<0.0> : tensor<1x2x4xf32>
+  ladle.yield %0 : tensor<1x2x4xf32>
+}

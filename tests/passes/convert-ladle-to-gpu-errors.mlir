@@ -30,3 +30,11 @@ ladle.step @long of @s route(kv_only) form(decode) (token %q: tensor<2x64xf32>,
   ladle.append %e, %k, %v, %a : !ladle.buffer<[k : 2x64xf32 @dk, u : 2x16xf32 @dv, decay : 2x64xf32 @dk], capacity = 1024, order = ring, weight = linear>, tensor<2x64xf32>, tensor<2x16xf32>, tensor<2x64xf32>
   ladle.yield %y : tensor<2x16xf32>
 }
+
+// -----
+
+// expected-error @+2 {{cannot be lowered for GPUs: drafts are not verified on a GPU yet}}
+// expected-note @+1 {{build the steps without drafts}}
+ladle.step @v of @r route(inner) form(verify) (drafts %d: !ladle.drafts<2>) -> () {
+  ladle.yield
+}

@@ -37,9 +37,10 @@ template <typename... Indices> float &at(void *argument, Indices... indices) {
 /// The arguments in the order of the interface.
 struct Arguments {
   Arguments(void **all, bool usesBuffer) {
+    // States, carries and entries have the same slots without drafts.
     int64_t *integers[] = {&row,    &readSlot,  &writeSlot, &base,
                            &length, &headBegin, &headEnd};
-    for (size_t i = 0; i < taskIntegers; ++i)
+    for (size_t i = 0; i < std::size(integers); ++i)
       *integers[i] = *static_cast<int64_t *>(all[i]);
     void **next = all + taskIntegers;
     for (void **argument : {&bias, &q, &k, &v, &a, &s, &previous, &state})

@@ -36,6 +36,7 @@ struct ExplainOptions {
   SourceOptions source;
   std::vector<int64_t> batches{1, 8, 64, 256};
   std::string machine = "cpu";
+  std::optional<int64_t> drafts; ///< a step in speculation; none: about 4
   bool json = false;
 };
 /// Prints the history form, operand classes, routes, bytes and crossings.
@@ -50,6 +51,8 @@ struct EmitOptions {
   /// How kernels of a GPU are laid out; 0 as they are by default.
   std::map<std::string, int64_t> layout;
   std::vector<std::string> routes;
+  std::vector<std::string> forms; ///< of the CPU; empty: all
+  std::optional<int64_t> drafts;  ///< the most of a row; none: 8 if verified
 };
 /// Prints the IR of a stage, or the text and code that follow it.
 int emit(const EmitOptions &options);

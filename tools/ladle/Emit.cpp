@@ -54,6 +54,47 @@ static int emitCuda(mlir::ModuleOp module, const EmitOptions &options) {
   return print(std::move(cubin->image));
 }
 
+/// The forms that `names` say, or nothing and an error.
+static std::optional<llvm::SmallVector<Form>>
+parseForms(const std::vector<std::string> &names) {
+  llvm::SmallVector<Form> forms;
+  for (const std::string &name : names) {
+    std::optional<Form> form = symbolizeForm(name);
+    if (!form) {
+      llvm::errs()
+          << "error: unknown form '" << name
+          << "'\nnote: forms are decode, decode_fold, fold, verify and "
+             "verify_fold\n";
+      return std::nullopt;
+    }
+    forms.push_back(*form);
+  }
+  return forms;
+}
+
+/// Builds the steps and keeps those of `forms`.
+static bool buildForms(mlir::ModuleOp module,
+                       const DecodePipelineOptions &pipeline,
+                       llvm::ArrayRef<Form> forms) {
+  mlir::PassManager manager(module.getContext());
+  buildStepPipeline(manager, pipeline);
+  if (failed(manager.run(module)))
+    return false;
+  bool hasAny = forms.empty();
+  for (StepOp step : llvm::make_early_inc_range(module.getOps<StepOp>())) {
+    bool isKept = forms.empty() || llvm::is_contained(forms, step.getForm());
+    hasAny |= isKept;
+    if (!isKept)
+      step.erase();
+  }
+  if (!hasAny)
+    llvm::errs()
+        << "error: no route has the form '" << stringifyForm(forms.front())
+        << "'\nnote: drafts that wait for their parents are decoded one "
+           "after another; ladle explain says why\n";
+  return hasAny;
+}
+
 int ladle::tool::emit(const EmitOptions &options) {
   DecodePipelineOptions pipeline;
   pipeline.capacity = options.source.capacity;
@@ -70,16 +111,32 @@ int ladle::tool::emit(const EmitOptions &options) {
   }
   bool isCuda = options.stage == "cuda" || options.stage == "ptx" ||
                 options.stage == "cubin";
+  auto forms = parseForms(options.forms);
+  if (!forms)
+    return 2;
+  bool verifies = llvm::any_of(*forms, [](Form form) {
+    return form == Form::Verify || form == Form::VerifyFold;
+  });
+  pipeline.drafts = options.drafts.value_or(verifies ? 8 : 0);
+  bool isForCpu = options.stage == "step" ||
+                  (options.stage == "kernel" && options.target == "cpu");
+  if (!forms->empty() && !isForCpu) {
+    llvm::errs() << "error: --form is of the stage step and of kernels of the "
+                    "CPU, got stage '"
+                 << options.stage << "'\nnote: leave --form out\n";
+    return 2;
+  }
   Source source(options.source, /*showRemarks=*/false);
   if (!source.module)
     return 1;
   mlir::PassManager manager(&source.context);
   if (options.stage == "history") {
     buildSpecPipeline(manager);
-  } else if (options.stage == "step") {
-    buildStepPipeline(manager, pipeline);
-  } else if (options.stage == "kernel" && options.target == "cpu") {
-    buildCPUPipeline(manager, pipeline);
+  } else if (isForCpu) {
+    if (!buildForms(*source.module, pipeline, *forms))
+      return 1;
+    if (options.stage == "kernel")
+      buildKernelPipeline(manager, pipeline);
   } else if (options.stage == "kernel" || isCuda) {
     buildGPUPipeline(manager, pipeline, jit::optionsOf(options.layout));
   } else if (options.stage != "spec") {

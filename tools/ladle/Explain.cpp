@@ -29,10 +29,10 @@ class Explanation {
 public:
   Explanation(const ExplainOptions &options, ModuleOp module,
               RecurrenceOp recurrence, const HistoryForm &history,
-              const Machine &machine)
-      : options(options), recurrence(recurrence), history(history),
-        machine(machine), costs(collectCosts(module, recurrence.getSymName())) {
-  }
+              const Machine &machine, int64_t drafts)
+      : drafts(drafts), options(options), recurrence(recurrence),
+        history(history), machine(machine),
+        costs(collectCosts(module, recurrence.getSymName())) {}
 
   void print(raw_ostream &os);
   llvm::json::Object toJSON();
@@ -43,6 +43,7 @@ private:
   void printRoutes(raw_ostream &os);
   void printBufferSizes(raw_ostream &os);
   void printCrossings(raw_ostream &os);
+  void printSpeculation(raw_ostream &os);
   int64_t threshold(const RouteCost &cost, int64_t batch) const {
     return cost.decodeFold && cost.route != Route::KvOnly
                ? cost.bestThreshold(machine, batch, options.source.capacity)
@@ -56,11 +57,12 @@ private:
                              options.source.entryType, batch);
   }
 
+  int64_t drafts;
   const ExplainOptions &options;
   RecurrenceOp recurrence;
   const HistoryForm &history;
   Machine machine;
-  SmallVector<RouteCost> costs;
+  std::vector<RouteCost> costs;
 };
 
 } // namespace
@@ -239,6 +241,63 @@ void Explanation::printCrossings(raw_ostream &os) {
      << " tokens (batch " << options.batches.back() << ")\n";
 }
 
+/// Bytes that a sequence keeps besides its entries.
+static std::pair<double, double> sequenceBytes(RecurrenceOp recurrence) {
+  double states = 0, carries = 0;
+  auto sizeOf = [](Type element, double count) {
+    return count * element.getIntOrFloatBitWidth() / 8;
+  };
+  for (BlockArgument argument :
+       recurrence.getArgumentsOfKind(ArgumentKind::State)) {
+    auto type = cast<StateType>(argument.getType());
+    states += sizeOf(type.getElementType(), double(type.getHeads()) *
+                                                type.getKeySize() *
+                                                type.getValueSize());
+  }
+  for (BlockArgument argument :
+       recurrence.getArgumentsOfKind(ArgumentKind::Carry)) {
+    auto type = cast<RankedTensorType>(argument.getType());
+    carries += sizeOf(type.getElementType(), type.getNumElements());
+  }
+  return {states, carries};
+}
+
+void Explanation::printSpeculation(raw_ostream &os) {
+  double capacity = options.source.capacity, most = drafts;
+  auto [states, carries] = sequenceBytes(recurrence);
+  // Committed entries from one fold to the next, when all drafts are accepted.
+  auto entries = std::max<int64_t>(0, options.source.capacity - 2 * drafts);
+  os << "speculation, " << drafts
+     << " drafts a row, L = " << options.source.capacity << "\n";
+  os << llvm::formatv(
+      "  {0,-10} {1,14} {2,18} {3,18}\n", "route", "verify, h = 0",
+      llvm::formatv("verify, h = {0}", entries).str(), "with a fold");
+  for (const RouteCost &cost : costs) {
+    if (!cost.verify) {
+      os << llvm::formatv("  {0,-10} {1,14:F0} one draft after another\n",
+                          stringifyRoute(cost.route),
+                          most * cost.decode.bytes(0));
+      continue;
+    }
+    os << llvm::formatv("  {0,-10} {1,14:F0} {2,18:F0} {3,18:F0}\n",
+                        stringifyRoute(cost.route), cost.verify->bytes(0),
+                        cost.verify->bytes(entries),
+                        cost.verifyFold->bytes(entries));
+  }
+  os << "  memory of a sequence\n";
+  for (const RouteCost &cost : costs)
+    if (cost.decodeFold)
+      os << llvm::formatv("    {0,-10} {1}: state, {2} entries, carries of {3} "
+                          "drafts\n",
+                          stringifyRoute(cost.route),
+                          humanBytes(states +
+                                     cost.decode.entryWritten * capacity +
+                                     carries * (most + 1)),
+                          options.source.capacity, drafts);
+  os << "    a state a draft: " << humanBytes((states + carries) * (most + 1))
+     << "\n";
+}
+
 //===----------------------------------------------------------------------===//
 // Output
 //===----------------------------------------------------------------------===//
@@ -254,6 +313,10 @@ void Explanation::print(raw_ostream &os) {
   printBufferSizes(os);
   os << "\n";
   printCrossings(os);
+  if (drafts) {
+    os << "\n";
+    printSpeculation(os);
+  }
 }
 
 /// What a step of a row moves and computes, as the model has it.
@@ -281,6 +344,13 @@ llvm::json::Object Explanation::toJSON() {
                                         {"bytes", cost.cycleBytes(m)},
                                         {"flops", cost.cycleFlops(m)},
                                         {"steps", std::move(steps)}});
+    if (cost.verify)
+      (*routes.back().getAsObject())["verify"] =
+          llvm::json::Object{{"drafts", drafts},
+                             {"bytes", cost.verify->bytes(0)},
+                             {"bytes_an_entry", cost.verify->entryRead},
+                             {"fold_bytes", cost.verifyFold->bytes(0)},
+                             {"flops", cost.verify->flopsAt(0)}};
   }
   llvm::json::Array choices;
   for (int64_t batch : options.batches) {
@@ -332,6 +402,15 @@ int ladle::tool::explain(const ExplainOptions &options) {
   DecodePipelineOptions pipeline;
   pipeline.capacity = options.source.capacity;
   pipeline.entryType = options.source.entryType;
+  pipeline.drafts = options.drafts.value_or(
+      std::min<int64_t>(4, options.source.capacity / 2));
+  if (options.source.capacity < 2 * pipeline.drafts) {
+    llvm::errs() << "error: " << pipeline.drafts
+                 << " drafts need a capacity of twice as many entries, got "
+                 << options.source.capacity
+                 << "\nnote: set --capacity or fewer --drafts\n";
+    return 2;
+  }
   PassManager manager(&source.context);
   buildStepPipeline(manager, pipeline);
   if (failed(manager.run(*source.module)))
@@ -341,7 +420,7 @@ int ladle::tool::explain(const ExplainOptions &options) {
     if (failed(history))
       return 1;
     Explanation explanation(options, *source.module, recurrence, *history,
-                            *machine);
+                            *machine, pipeline.drafts);
     if (options.json)
       llvm::outs() << llvm::json::Value(explanation.toJSON()) << "\n";
     else

@@ -22,7 +22,7 @@ struct Planner::Impl {
   std::string recurrence;
   int64_t stateBytes = 0;
   int64_t capacity = 0;
-  SmallVector<RouteCost> costs;
+  std::vector<RouteCost> costs;
   std::vector<Obstacle> obstacles;
 };
 

@@ -227,6 +227,10 @@ int main(int argc, char **argv) {
       ->allow_extra_args(false);
   explainCommand->add_option("--machine", explainOptions.machine,
                              "cpu or h200");
+  explainCommand
+      ->add_option("--drafts", explainOptions.drafts,
+                   "of a row in speculation (default: 4, or half of L)")
+      ->check(CLI::Range(1, 16));
   explainCommand->add_flag("--json", explainOptions.json, "for a program");
 
   EmitOptions emitOptions;
@@ -256,6 +260,18 @@ int main(int argc, char **argv) {
                    "routes to build (default: all that are legal)")
       ->delimiter(',')
       ->allow_extra_args(false);
+  emitCommand
+      ->add_option("--form", emitOptions.forms,
+                   "forms to print of the step stage and the CPU's kernels: "
+                   "decode, decode_fold, fold, verify, verify_fold (default: "
+                   "all)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  emitCommand
+      ->add_option("--drafts", emitOptions.drafts,
+                   "the most drafts of a row that are verified (default: 8 "
+                   "with --form verify, else none)")
+      ->check(CLI::Range(1, 16));
 
   RunOptions runOptions;
   CLI::App *runCommand = app.add_subcommand(

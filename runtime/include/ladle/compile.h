@@ -34,6 +34,9 @@ struct CompileOptions {
   std::string entryType = "f32";
   /// L: entries that a slot of the buffer holds.
   int64_t capacity = 16;
+  /// The most drafts of a row that Decoder::verify takes, 0 to 16; the capacity
+  /// is twice as much at least. 0: the program only decodes. Of the CPU.
+  int64_t drafts = 0;
   /// A route, or "auto": the one that the cost model finds cheapest for
   /// `batch` rows and sequences of `context` tokens (0: longer than any
   /// buffer) on this machine.
@@ -56,7 +59,8 @@ struct CompileOptions {
 /// with source lines and carets.
 ///
 /// The manifest of the program is a JSON object with
-/// - "version", "target" (a processor, or "sm_90a"), "capacity", "entry_type"
+/// - "version", "target" (a processor, or "sm_90a"), "capacity", "drafts",
+///   "entry_type"
 /// - "route" and "fold_threshold", the choice of the cost model if the route
 ///   was "auto"; and then also
 /// - "routes": an array of what each legal route costs: "route",

@@ -44,6 +44,23 @@ struct StepArguments {
   std::map<std::string, TensorView, std::less<>> tensors;
 };
 
+/// Drafts of a batch: those of row r are cuSeqlens[r] to cuSeqlens[r + 1] − 1
+/// of the tokens and outputs. On the CPU all is memory of the host.
+struct VerifyArguments {
+  int64_t rows = 0;
+  /// [rows]; a padding slot makes a padded row, as in a step. No two alike.
+  std::span<const int32_t> slots;
+  /// [rows + 1], from 0 to the number of all drafts. A row has 1 to
+  /// Program::drafts() of them, a padded one may have none.
+  std::span<const int32_t> cuSeqlens;
+  /// [drafts]: the parent of each draft within its row, which comes before it,
+  /// or −1 for one that follows the committed history. Empty: chains, in which
+  /// every draft follows the one before it.
+  std::span<const int32_t> parents;
+  /// As in a step, with the number of all drafts in place of the rows.
+  std::map<std::string, TensorView, std::less<>> tensors;
+};
+
 struct DecoderOptions {
   /// 0: one for each processor that the process may use. Of the CPU only.
   int threads = 0;
@@ -111,6 +128,20 @@ public:
   /// kv_only decodes after it has folded is told of by the next call that comes
   /// after the step has run.
   Status step(const StepArguments &arguments, void *stream = nullptr);
+
+  /// Answers the drafts of each row: what a step would answer to each if those
+  /// on the path to it had been accepted. Drafts read the committed history and
+  /// their ancestors alone. They wait in the slot for Pool::commit, and until
+  /// then the slot takes neither steps nor drafts. States are only written to
+  /// fold what was committed: one window early, so that as many drafts as the
+  /// program takes always find free entries. Layers whose pools share cursors
+  /// all verify the same drafts before they are committed, once for all.
+  ///
+  /// Fails as a step does, and on: a program without drafts, a row with too
+  /// many of them, a parent that is none, a slot that still has drafts,
+  /// or other ones than a layer that shares its cursor has verified.
+  /// Unsupported on a GPU.
+  Status verify(const VerifyArguments &arguments, void *stream = nullptr);
 
   /// Checks arguments like a step, and beyond that, on a GPU, that the driver
   /// knows their memory; then keeps them for many steps.

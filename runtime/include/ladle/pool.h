@@ -29,18 +29,22 @@ struct PoolOptions {
   int64_t slots = 0;
   /// Elements from one slot to the next, for each state of the signature; 0 or
   /// an absent element is dense (heads × valueSize × keySize), more is padding.
+  /// A route without a buffer that takes drafts keeps a state for each of them
+  /// so far apart.
   std::vector<int64_t> slotStrides;
   /// Memory of the caller for each state, [slots, heads, valueSize, keySize]
   /// with the stride above, aligned to 64 bytes, of the program's device; null
   /// or an absent element is owned by the pool and zero. The states in it count
-  /// as histories that have begun; `reset` makes them empty.
+  /// as histories that have begun; `reset` makes them empty. Not for a program
+  /// that takes drafts and has a route without a buffer.
   std::vector<void *> stateMemory;
   /// As of CursorOptions.
   int32_t padSlot = -1;
   int64_t foldThreshold = 0;
-  /// Cursors that the pools of a model's layers share: Cursors::advance moves
-  /// them, and not the steps. Slots, padding and a threshold other than 0 have
-  /// to be theirs. Without them the pool has its own, which its steps move.
+  /// Cursors that the pools of a model's layers share: Cursors::advance and
+  /// Cursors::commit move them, and not the steps. Slots, padding and a
+  /// threshold other than 0 have to be theirs. Without them the pool has its
+  /// own, which its steps move.
   std::optional<Cursors> cursors;
 };
 
@@ -79,16 +83,36 @@ public:
   /// exported and imported is of this pool alone.
   Cursors cursors() const;
   int64_t foldThreshold() const;
-  /// 1 to the capacity, from the next step on. Longer buffers fold with their
-  /// next token.
+  /// 1 to the capacity without the program's drafts, so that those of the next
+  /// step find room; from the next step on. Longer buffers fold with their next
+  /// token.
   Status setFoldThreshold(int64_t m, void *stream = nullptr);
 
   /// Makes sequences empty: states and carries zero, no entries. Padding is
   /// skipped, here and in flush.
   Status reset(std::span<const int32_t> slots, void *stream = nullptr);
 
-  /// Folds all entries of these slots, which the host names, into their states.
-  /// A graph that captures it folds the same slots in every replay.
+  /// Decides on the drafts that Decoder::verify left in each of `slots`: the
+  /// first `numAccepted` of a slot's become part of its sequence, the others
+  /// are forgotten. With `accepted`, which holds numAccepted[i] drafts of
+  /// slots[i] one slot after another, these are a path of its tree: the first
+  /// without a parent, each of the others a child of the one before. Moves
+  /// cursors and indices alone. A padding slot is skipped, its number too.
+  ///
+  /// Pools that share cursors are committed once, by any of them, after all
+  /// their layers have verified.
+  ///
+  /// InvalidArgument, and nothing has changed, if a slot is named twice, has
+  /// not so many drafts, some that a pool has not verified, or the accepted
+  /// ones are no path. Unsupported on a GPU.
+  Status commit(std::span<const int32_t> slots,
+                std::span<const int32_t> numAccepted,
+                std::span<const int32_t> accepted = {}, void *stream = nullptr);
+
+  /// Folds all entries of these slots, which the host names, into their states;
+  /// drafts that are not committed stay drafts. A graph that captures it folds
+  /// the same slots in every replay. InvalidArgument if a pool that shares the
+  /// cursors has not verified the drafts of a slot.
   Status flush(const Program &program, std::span<const int32_t> slots,
                void *stream = nullptr);
   /// The same of slots in memory of the pool's device, which are read when the
@@ -98,17 +122,20 @@ public:
                    void *stream = nullptr);
 
   /// Copies a sequence to the host after folding its entries. Waits for the
-  /// stream.
+  /// stream. InvalidArgument if it has drafts that are not committed.
   Result<SlotContents> exportSlot(const Program &program, int32_t slot,
                                   void *stream = nullptr);
   /// Replaces a sequence. Names and shapes must be those of the pool; float
   /// types are converted. Entries of other pools that share the cursors become
-  /// part of their states. Waits for the stream.
+  /// part of their states. Waits for the stream. InvalidArgument if the slot
+  /// has drafts that are not committed.
   Status importSlot(int32_t slot, const SlotContents &contents,
                     void *stream = nullptr);
 
   /// The memory of a state, [slots, heads, valueSize, keySize], or of a carry,
-  /// [slots, heads, ...]. Without the entries that are not folded yet.
+  /// [slots, heads, ...]. Without the entries that are not folded yet. In a
+  /// pool for drafts it is right until the next verify, and InvalidArgument
+  /// while a slot has drafts that are not committed.
   Result<TensorView> state(std::string_view name) const;
   Result<TensorView> carry(std::string_view name) const;
 

@@ -43,10 +43,14 @@ public:
   Result<Program> withRoute(RouteKind route) const;
   /// L: entries that a slot of the buffer holds. 0 without a buffer.
   int64_t capacity() const;
+  /// The most drafts of a row that Decoder::verify takes; 0: it takes none.
+  int64_t drafts() const;
+  /// Whether the route answers all drafts of a row at once. Otherwise they are
+  /// decoded one after another, and `recurrent` keeps a state for each.
+  bool verifiesAtOnce() const;
   /// What an entry of the buffer holds, for each of its heads.
   std::span<const TensorSpec> fields() const;
-  /// Heads that are computed together; head ranges are multiples of it. On a
-  /// GPU these are all heads where a head is split over blocks.
+  /// Heads that are computed together; head ranges are multiples of it.
   int64_t headGroup() const;
   /// How the kernels were made, as JSON.
   const std::string &manifest() const;

@@ -49,10 +49,11 @@ std::string_view toString(RouteKind route);
 std::optional<RouteKind> parseRoute(std::string_view text);
 
 /// What a kernel does: answer a token and append it to the buffer, answer a
-/// token and fold it with the buffer into the state, or only fold.
-enum class FormKind : uint8_t { Decode, DecodeFold, Fold };
+/// token and fold it with the buffer into the state, or only fold; answer the
+/// drafts of a row, or answer them and fold what was there before.
+enum class FormKind : uint8_t { Decode, DecodeFold, Fold, Verify, VerifyFold };
 
-/// "decode", "decode_fold", "fold".
+/// "decode", "decode_fold", "fold", "verify", "verify_fold".
 std::string_view toString(FormKind form);
 
 /// A value of one token, or of one slot: [heads], [heads, D] or [heads, R, D],

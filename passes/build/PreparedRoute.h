@@ -1,0 +1,76 @@
+//===- PreparedRoute.h - what all steps of a route start from ---*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_PASSES_BUILD_PREPAREDROUTE_H
+#define LADLE_PASSES_BUILD_PREPAREDROUTE_H
+
+#include "passes/build/EntryLayout.h"
+
+namespace ladle {
+
+/// What the steps of a program have in common.
+struct StepOptions {
+  int64_t capacity = 16; ///< L: entries that a slot holds
+  /// The most drafts of a row; 0 for a program that never verifies. With
+  /// drafts, buffers are indexed.
+  int64_t drafts = 0;
+};
+
+/// The type of entries, or null and an error if an option is out of range.
+mlir::Type checkStepOptions(mlir::ModuleOp module, const StepOptions &options,
+                            llvm::StringRef entryType);
+
+/// The routes called `names`, or all legal ones.
+mlir::FailureOr<llvm::SmallVector<Route>>
+chooseRoutes(RecurrenceOp recurrence, llvm::ArrayRef<std::string> names);
+
+/// A copy of a recurrence, to which layouts may add values, with what a route
+/// caches. The copy is erased with this.
+struct PreparedRoute {
+  /// Fails with a diagnostic if the route is not legal.
+  static mlir::FailureOr<PreparedRoute> get(RecurrenceOp original, Route route,
+                                            mlir::Type entryType,
+                                            mlir::OpBuilder &b);
+  PreparedRoute(PreparedRoute &&other)
+      : recurrence(other.recurrence), route(other.route),
+        history(std::move(other.history)), layouts(std::move(other.layouts)) {
+    other.recurrence = {};
+  }
+  ~PreparedRoute() {
+    if (recurrence)
+      recurrence.erase();
+  }
+
+  RecurrenceOp recurrence;
+  Route route;
+  HistoryForm history;
+  llvm::SmallVector<EntryLayout> layouts; ///< one a state, if it is buffered
+
+private:
+  PreparedRoute(RecurrenceOp recurrence, Route route, HistoryForm history)
+      : recurrence(recurrence), route(route), history(std::move(history)) {}
+};
+
+/// A value that is read with one vector a state.
+struct AffineRoot {
+  mlir::Value value;
+  llvm::SmallVector<mlir::Value> queries; ///< one a state, or null
+  mlir::Value remainder;                  ///< token-only, or null
+};
+
+/// `value` as a read, if it is affine. Adds values to the body.
+mlir::FailureOr<AffineRoot>
+makeRoot(mlir::Value value, const HistoryForm &history, mlir::OpBuilder &b);
+
+/// The largest affine values of the body: those with a user that is not affine
+/// itself. Each is one read of every state that it depends on.
+llvm::SmallVector<AffineRoot> findRoots(RecurrenceOp recurrence,
+                                        const HistoryForm &history);
+
+} // namespace ladle
+
+#endif // LADLE_PASSES_BUILD_PREPAREDROUTE_H

@@ -1,0 +1,119 @@
+//===- VerifyBuilder.h - all drafts of a row at once ------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// Builds the verify steps of one route. With x_i the vector that written value
+// i reads a state with (null if it reads nothing), q that of an output, and
+// ancestors taken along the tree of drafts,
+//
+//   U = (I − A)⁻¹ R,  A = X·K masked,  R = V + Sᵀ(path ∘ X)
+//   Y = Sᵀ(path ∘ Q) + (Q·K masked) U
+//
+// where S is the state after the committed entries and `path` the decay along
+// the ancestors. The adjoint route moves the solve to the other side: it reads
+// S with one vector a draft and output,
+//
+//   Y = Sᵀ(path ∘ Q + (Q·K masked) (I − A)⁻¹ (path ∘ X))
+//       + (Q·K masked) (I − A)⁻¹ V.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_PASSES_BUILD_VERIFYBUILDER_H
+#define LADLE_PASSES_BUILD_VERIFYBUILDER_H
+
+#include "passes/build/StepBuilder.h"
+#include "llvm/ADT/MapVector.h"
+#include <variant>
+
+namespace ladle {
+
+/// What a verify step reads states for.
+struct VerifyRoots {
+  /// One a write, over all states; `value` is null for one that reads nothing.
+  llvm::SmallVector<AffineRoot> writes;
+  llvm::SmallVector<AffineRoot> outputs;
+};
+
+/// Why the drafts of a row cannot be verified at once.
+struct VerifyObstacle {
+  mlir::Operation *op;
+  std::string reason;
+};
+
+/// Finds what a verify step of a prepared route reads; adds values to its
+/// recurrence.
+std::variant<VerifyRoots, VerifyObstacle>
+findVerifyRoots(const PreparedRoute &prepared, mlir::OpBuilder &b);
+
+class VerifyBuilder : public StepBuilder {
+public:
+  VerifyBuilder(const PreparedRoute &prepared, const VerifyRoots &found,
+                const StepOptions &options, mlir::OpBuilder &builder)
+      : StepBuilder(prepared, options, builder), found(found) {}
+
+  /// `form` is Verify or VerifyFold.
+  StepOp build(Form form);
+
+private:
+  class Region;
+  /// A write among those of all states.
+  struct Write {
+    const StateHistory *state;
+    const StateWrite *write;
+    const AffineRoot *root; ///< null if the value reads nothing
+  };
+
+  void collectWrites();
+  void collectFrontier();
+  void buildTokens();
+  void buildFields();
+  void answer();
+  void answerAdjoint();
+
+  mlir::Location locOf(const StateHistory &state) const;
+  mlir::RankedTensorType stacked(mlir::Type type) const;
+  /// The stack of a value that was asked of the tokens; null for null.
+  mlir::Value stack(mlir::Value value) const;
+  /// `vectors` of a state times the decay along the path, and times that of the
+  /// entries if `gamma` is given.
+  llvm::SmallVector<mlir::Value> scale(const StateHistory &state,
+                                       llvm::ArrayRef<mlir::Value> vectors,
+                                       mlir::Value gamma);
+  /// What the state after the committed entries answers to `queries`, which the
+  /// path has decayed, in parts to be added. `scaled` are those for the
+  /// checkpoint.
+  llvm::SmallVector<llvm::SmallVector<mlir::Value>>
+  readHistory(const StateHistory &state, llvm::ArrayRef<mlir::Value> queries,
+              llvm::ArrayRef<mlir::Value> scaled,
+              llvm::ArrayRef<mlir::Type> types);
+  mlir::Value gram(const StateHistory &state, mlir::Value queries,
+                   mlir::Value keys);
+  /// The Gram products of `root` with the keys of all writes to states that it
+  /// reads, times their `values`; null if there are none.
+  mlir::Value product(const AffineRoot &root,
+                      llvm::ArrayRef<mlir::Value> values, mlir::Type type);
+  /// Solves for the values of all writes; those that read nothing are known.
+  llvm::SmallVector<mlir::Value> solve(llvm::ArrayRef<mlir::Value> rhs);
+  /// The sum of stacks, repeated over heads to `type` of one draft.
+  mlir::Value sum(llvm::ArrayRef<mlir::Value> parts,
+                  mlir::RankedTensorType type, mlir::Location loc);
+
+  const VerifyRoots &found;
+  bool folds = false;
+  mlir::Value drafts;
+  llvm::SmallVector<Write> writes;
+  llvm::SmallVector<mlir::Value> frontier;          ///< of the recurrence
+  llvm::MapVector<mlir::Value, mlir::Value> stacks; ///< of the recurrence
+  llvm::SmallVector<mlir::Value> nextCarries;
+  llvm::SmallVector<mlir::Value> paths, checkpoints; ///< one a state, or null
+  llvm::SmallVector<mlir::Value> written; ///< the value of each write
+  llvm::SmallVector<mlir::Value>
+      answers; ///< of each output root, remainder too
+};
+
+} // namespace ladle
+
+#endif // LADLE_PASSES_BUILD_VERIFYBUILDER_H

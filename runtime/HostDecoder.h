@@ -1,0 +1,70 @@
+//===- HostDecoder.h - steps on the CPU -------------------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_HOSTDECODER_H
+#define LADLE_RUNTIME_HOSTDECODER_H
+
+#include "runtime/DecoderImpl.h"
+#include "runtime/HostPool.h"
+#include "runtime/KernelCaller.h"
+
+namespace ladle {
+
+class HostDecoder final : public Decoder::Impl {
+public:
+  HostDecoder(const Program &program, HostPool &pool, HeadRange heads,
+              int threadCount)
+      : program(program), pool(pool), heads(heads),
+        ownThreads(threadCount ? std::make_unique<ThreadPool>(threadCount)
+                               : nullptr),
+        threadPool(ownThreads ? *ownThreads : ThreadPool::shared()),
+        caller(program, pool, threadPool.size()) {}
+
+  int threads() const override { return threadPool.size(); }
+  Status step(const StepArguments &arguments, void *) override;
+  Status verify(const VerifyArguments &arguments, void *) override;
+  Result<BoundStep> bind(const StepArguments &arguments) override;
+  const Signature &signature() const { return program.signature(); }
+
+private:
+  Status checkSlots(const StepArguments &arguments) const;
+  Status checkConflicts(const StepArguments &arguments);
+  Status planRow(int64_t row, int32_t readSlot, int32_t writeSlot);
+  void zeroOutputs(int64_t row);
+
+  //===--- HostVerify.cpp -------------------------------------------------===//
+  /// A row that is no padding.
+  struct DraftRow {
+    int32_t slot = 0;
+    int64_t first = 0; ///< its first draft among all
+    Drafts drafts;
+    const RouteKernels *kernels = nullptr;
+  };
+  Status checkDrafts(const VerifyArguments &arguments) const;
+  Status planDrafts(const VerifyArguments &arguments);
+  void verifyAtOnce();
+  void verifySerially();
+
+  Program program;
+  HostPool &pool;
+  HeadRange heads;
+  std::unique_ptr<ThreadPool> ownThreads;
+  ThreadPool &threadPool;
+  KernelCaller caller;
+  std::vector<RowTask> tasks;     // of the rows that are no padding
+  std::vector<int32_t> taskSlots; // that each task writes
+  /// [slots]: the rounds of drafts that were verified last. A second time is an
+  /// error, but not by a decoder of another layer, or of other heads.
+  std::vector<int64_t> verified;
+  std::vector<DraftRow> draftRows;
+  std::vector<int32_t> pathOrders; // [rows, L], of drafts that go one by one
+  std::vector<int64_t> paddedRows;
+};
+
+} // namespace ladle
+
+#endif // LADLE_RUNTIME_HOSTDECODER_H
