@@ -116,6 +116,7 @@ static bool isReserved(StringRef name) {
                                              "bf16",
                                              "Vec",
                                              "load_vector",
+                                             "load_vector_if",
                                              "store_vector",
                                              "to_float",
                                              "from_float",

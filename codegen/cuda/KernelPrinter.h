@@ -44,6 +44,7 @@ private:
   mlir::LogicalResult printYield(mlir::scf::YieldOp yield);
   mlir::LogicalResult printLoad(mlir::Operation *load, mlir::Value memref,
                                 mlir::ValueRange indices, bool streaming);
+  mlir::LogicalResult printMaskedLoad(mlir::vector::MaskedLoadOp load);
   mlir::LogicalResult printStore(mlir::Operation *store, mlir::Value value,
                                  mlir::Value memref, mlir::ValueRange indices,
                                  bool streaming);

@@ -8,6 +8,7 @@
 #include "codegen/cuda/CudaExpressions.h"
 #include "codegen/cuda/KernelPrinter.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -212,6 +213,26 @@ LogicalResult KernelPrinter::printBroadcast(vector::BroadcastOp op) {
   return success();
 }
 
+/// A vector that is wanted as a whole or not at all.
+LogicalResult KernelPrinter::printMaskedLoad(vector::MaskedLoadOp load) {
+  auto wanted = load.getMask().getDefiningOp<vector::BroadcastOp>();
+  DenseElementsAttr otherwise;
+  if (!texts.contains(load.getBase()) || !wanted ||
+      isa<VectorType>(wanted.getSource().getType()) ||
+      !matchPattern(load.getPassThru(), m_Constant(&otherwise)) ||
+      !otherwise.isSplat())
+    return unsupported(load);
+  std::string where = offset(load.getBase(), load.getIndices());
+  const std::string &memory = texts[load.getBase()];
+  return define(load.getResult(),
+                formatv("load_vector_if<{0}>({1}, {2}, {3})",
+                        load.getVectorType().getNumElements(),
+                        use(wanted.getSource()),
+                        where == "0" ? memory : memory + " + " + where,
+                        element(load.getPassThru(), "0"))
+                    .str());
+}
+
 LogicalResult KernelPrinter::printExtract(vector::ExtractOp op) {
   Value source = op.getSource(), result = op.getResult();
   if (typeText(source.getType()).empty())
@@ -409,6 +430,7 @@ LogicalResult KernelPrinter::printVectorOperation(Operation *op) {
     return unsupported(op);
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
       .Case([&](vector::BroadcastOp op) { return printBroadcast(op); })
+      .Case([&](vector::MaskedLoadOp op) { return printMaskedLoad(op); })
       .Case([&](vector::ExtractOp op) { return printExtract(op); })
       .Case([&](vector::InsertOp op) { return printInsert(op); })
       .Case([&](vector::ReductionOp op) { return printReduction(op); })

@@ -76,6 +76,18 @@ struct StreamingStore {
     __stcs(to, *from);
   }
 };
+/// Moves only what is wanted. A word is taken apart where it is used, so that
+/// loads that follow one another do not wait for each other.
+struct LoadIf {
+  bool wanted;
+  template <class W>
+  __device__ __forceinline__ void operator()(W *to, const W *from) const {
+    W word = *to;
+    if (wanted)
+      word = *from;
+    *to = word;
+  }
+};
 /// A V as the fewest words.
 template <class V, class Move>
 LADLE_INLINE void move_words(void *to, const void *from, Move move) {
@@ -99,6 +111,17 @@ template <int N, class T>
 LADLE_INLINE Vec<T, N> load_vector_streaming(const T *p) {
   Vec<T, N> v;
   ladle_detail::move_words<Vec<T, N>>(&v, p, ladle_detail::StreamingLoad{});
+  return v;
+}
+
+/// The same from global memory if it is wanted; else N times `otherwise`.
+template <int N, class T>
+LADLE_INLINE Vec<T, N> load_vector_if(bool wanted, const T *p, T otherwise) {
+  Vec<T, N> v;
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    v[i] = otherwise;
+  ladle_detail::move_words<Vec<T, N>>(&v, p, ladle_detail::LoadIf{wanted});
   return v;
 }
 

@@ -30,6 +30,12 @@ Value GpuKernel::ringSlot(Value position) {
                                 constantIndex(capacity()));
 }
 
+Value GpuKernel::rowOfEntry(Value position, int64_t rank, int64_t ranks) {
+  if (ranks == 1)
+    return position;
+  return add(arith::MulIOp::create(b, position, constantIndex(ranks)), rank);
+}
+
 /// The newest entry, or 0 if there is none.
 Value GpuKernel::lastEntry() {
   return arith::SubIOp::create(
@@ -48,12 +54,8 @@ std::pair<Value, SmallVector<Value>> GpuKernel::entryMemory(Value buffer,
   unsigned argument = cast<BlockArgument>(buffer).getArgNumber();
   int64_t ranks = componentCount(field);
   if (auto found = stagedFields.find({argument, field.getName().str()});
-      found != stagedFields.end()) {
-    Value at = position;
-    if (ranks > 1)
-      at = add(arith::MulIOp::create(b, position, constantIndex(ranks)), rank);
-    return {found->second, {at}};
-  }
+      found != stagedFields.end())
+    return {found->second, {rowOfEntry(position, rank, ranks)}};
   ArrayRef<FieldAttr> all = cast<BufferType>(buffer.getType()).getFields();
   SmallVector<Value> at{readSlot, headIndex(field.getShape().front()),
                         ringSlot(position)};
@@ -130,11 +132,12 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
   Value buffer = op.getBuffer();
   BufferType type = op.getBuffer().getType();
   FieldAttr keyField = type.getField(op.getKey());
-  // Groups as small as those of tiles would have too much of a vector.
-  Place place = multipliesReads ? *warpPlace(keySize) : keyPlace(keySize);
-  Components weights =
-      weightsOf(buffer, op.getDecay(), {op.getKeyScale(), op.getValueScale()});
-  Value vectors = vectorDecaysOf(buffer, op.getDecay());
+  Place place = entryPlace();
+  if (op.getDecay())
+    decaysOf(buffer, *op.getDecay());
+  bool isDecayed = decayedKey(buffer, op.getKey(), op.getDecay());
+  Components weights = weightsOfUse(buffer, op.getKey(), op.getDecay(),
+                                    {op.getKeyScale(), op.getValueScale()});
 
   SmallVector<Components> queries;
   SmallVector<int64_t> counts;
@@ -161,7 +164,7 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
     }
     return success();
   };
-  if (multipliesReads && !vectors && isStaged(keyField) &&
+  if (multipliesReads && !isDecayed && isStaged(argumentOf(buffer), keyField) &&
       keyField.getElementType().isBF16()) {
     if (failed(multiplyEntries(op, scratch, weights)))
       return failure();
@@ -189,11 +192,8 @@ LogicalResult GpuKernel::emitReadBuffer(ReadBufferOp op) {
     }
     for (int64_t k = 0; k < together; ++k)
       for (int64_t r = 0; r < ranks; ++r) {
-        Components key = loadEntry(buffer, op.getKey(), r, clamped[k], place);
-        if (vectors)
-          for (auto [part, decay] :
-               llvm::zip(key, loadVector(vectors, {clamped[k]}, place)))
-            part = arith::MulFOp::create(b, part, decay);
+        Components key =
+            loadKey(buffer, op.getKey(), op.getDecay(), r, clamped[k], place);
         for (const Components &query : queries)
           dots[k].push_back(dotChunks(key, query));
       }

@@ -14,6 +14,14 @@
 using namespace mlir;
 using namespace ladle;
 
+/// Whether the values of entries, not their keys, are weighed, and where there
+/// is room for it.
+bool GpuKernel::weighsValues(FoldBufferOp op) const {
+  const DecayedKey *key =
+      decayedKey(op.getBuffer(), op.getKey(), op.getDecay());
+  return stagesWeights && !(key && key->isScaled);
+}
+
 /// The values of entries times their weights, [L·ranks, rows of the tile]:
 /// every thread computes those of its row, so that a fold only multiplies and
 /// adds.
@@ -63,23 +71,13 @@ GpuKernel::emitFold(FoldBufferOp op, const Sheet &sheet, int64_t first) {
   Value buffer = op.getBuffer();
   const Place &place = sheet.place;
   // Without room for them, values are weighed where they are used.
-  Value values = stagesWeights ? weightedValuesOf(op) : Value();
+  Value values = weighsValues(op) ? weightedValuesOf(op) : Value();
   Components weights;
   if (!values)
-    weights = weightsOf(buffer, op.getDecay(),
-                        {op.getKeyScale(), op.getValueScale()});
-  Value vectors = vectorDecaysOf(buffer, op.getDecay());
-  int64_t ranks =
-      componentCount(op.getBuffer().getType().getField(op.getKey()));
-  // Values of neighbouring rows are loaded together where they lie so.
-  int64_t together = 4;
-  while (!values || sheet.step > 1 || hasSpareRows() ||
-         sheet.atOnce % together != 0 || sheet.rows % together != 0 ||
-         schedule.tileRows % together != 0) {
-    together /= 2;
-    if (together == 1)
-      break;
-  }
+    weights = weightsOfUse(buffer, op.getKey(), op.getDecay(),
+                           {op.getKeyScale(), op.getValueScale()});
+  FieldAttr field = op.getBuffer().getType().getField(op.getValue());
+  int64_t ranks = componentCount(field);
 
   auto loop =
       scf::ForOp::create(b, constantIndex(0), length, constantIndex(1), *state);
@@ -89,35 +87,41 @@ GpuKernel::emitFold(FoldBufferOp op, const Sheet &sheet, int64_t first) {
   Components next(loop.getRegionIterArgs());
   Value weight = weights.empty() ? Value() : numberAt(weights, position);
   for (int64_t r = 0; r < ranks; ++r) {
-    Components key = loadEntry(buffer, op.getKey(), r, position, place);
-    if (vectors)
-      for (auto [part, decay] :
-           llvm::zip(key, loadVector(vectors, {position}, place)))
-        part = arith::MulFOp::create(b, part, decay);
-    Value at = position;
-    if (ranks > 1)
-      at = add(arith::MulIOp::create(b, position, constantIndex(ranks)), r);
+    Components key =
+        loadKey(buffer, op.getKey(), op.getDecay(), r, position, place);
+    Value from = values;
+    SmallVector<Value> at{rowOfEntry(position, r, ranks)};
+    if (!values)
+      std::tie(from, at) = entryMemory(buffer, field, r, position);
+    auto type = cast<MemRefType>(from.getType());
+    bool isTile = type.getRank() == 2;
+    // Values of neighbouring rows are loaded together where they lie so.
+    int64_t together = 128 / type.getElementTypeBitWidth();
+    while (together > 1 &&
+           (!isTile || sheet.step > 1 || hasSpareRows() ||
+            sheet.atOnce % together != 0 || sheet.rows % together != 0 ||
+            schedule.tileRows % together != 0))
+      together /= 2;
     SmallVector<Value> mine;
     for (int64_t i = 0; i < sheet.atOnce; i += together) {
-      Value local = rowOf(sheet, first + i);
-      if (!values) {
-        Value value =
-            loadEntryRow(buffer, op.getValue(), r, position, clampedRow(local));
-        mine.push_back(weight ? Value(arith::MulFOp::create(b, value, weight))
-                              : value);
-        continue;
-      }
+      Value local = clampedRow(rowOf(sheet, first + i));
+      if (!isTile)
+        local = arith::AddIOp::create(b, tileStart, local);
+      SmallVector<Value> indices(at);
+      indices.push_back(local);
       if (together == 1) {
-        mine.push_back(memref::LoadOp::create(
-            b, values, ValueRange{at, clampedRow(local)}));
+        mine.push_back(loadElement(from, indices));
         continue;
       }
-      Value some =
-          vector::LoadOp::create(b, VectorType::get({together}, b.getF32Type()),
-                                 values, ValueRange{at, local});
+      Value some = toF32(vector::LoadOp::create(
+          b, VectorType::get({together}, type.getElementType()), from,
+          indices));
       for (int64_t k = 0; k < together; ++k)
         mine.push_back(vector::ExtractOp::create(b, some, k));
     }
+    if (weight)
+      for (Value &value : mine)
+        value = arith::MulFOp::create(b, value, weight);
     for (auto [i, value] : llvm::enumerate(mine))
       for (int64_t c = 0; c < place.chunks; ++c) {
         Value &part = next[i * place.chunks + c];

@@ -13,6 +13,9 @@ using namespace ladle;
 
 /// Registers of a thread that may hold a state.
 static constexpr int64_t kStateRegisters = 64;
+/// Those while entries are added to it: more would take blocks from the
+/// multiprocessor.
+static constexpr int64_t kFoldRegisters = 32;
 /// Those for a vector that rows meet.
 static constexpr int64_t kKeyRegisters = 16;
 /// Where rows cannot be parted, a thread may have to hold more.
@@ -80,7 +83,7 @@ void GpuKernel::findSameValues() {
     sameValues[mine] = other;
   // Entries and states are read before anything is stored.
   auto isPure = [](Operation &op) {
-    if (isa<LoadStateOp, ReadOp, ReadBufferOp, TransportOp>(op))
+    if (isa<LoadStateOp, ReadOp, ReadBufferOp, DecayProductOp, TransportOp>(op))
       return true;
     return op.getNumResults() == 1 && op.getNumRegions() == 0 &&
            isa<RankedTensorType>(op.getResult(0).getType()) &&
@@ -166,6 +169,7 @@ void GpuKernel::chooseSizes() {
   for (StepOp form : forms())
     findRowValues(form);
   findSameValues();
+  findDecayedKeys();
 }
 
 /// Shared memory of a block with so many rows, but for what is a few hundred
@@ -178,32 +182,22 @@ int64_t GpuKernel::sharedBytes(int64_t rows) {
       bytes += rows * keySize * bytesOf(pool.getElementType());
     auto buffer = dyn_cast<BufferType>(argument.getType());
     for (FieldAttr field : buffer ? buffer.getFields() : ArrayRef<FieldAttr>())
-      if (isStaged(field))
+      if (isStaged(argument.getArgNumber(), field))
         bytes +=
             buffer.getCapacity() * componentCount(field) *
             (field.getSide() == Side::Value ? rows : field.getShape().back()) *
             bytesOf(field.getElementType());
   }
   int64_t weighted = 0, dots = 0;
-  llvm::StringMap<int64_t> decays;
-  auto scan = [&](BufferType buffer, std::optional<StringRef> name) {
-    if (!name || buffer.getField(*name).getShape().size() == 1)
-      return;
-    FieldAttr field = buffer.getField(*name);
-    if (!isStaged(field) || !field.getElementType().isF32())
-      decays[*name] = buffer.getCapacity() * field.getShape().back() * 4;
-  };
   for (StepOp form : forms())
     form.walk([&](Operation *op) {
       if (auto each = dyn_cast<FoldBufferOp>(op)) {
         BufferType buffer = each.getBuffer().getType();
-        scan(buffer, each.getDecay());
-        if (stagesWeights)
+        if (weighsValues(each))
           weighted += buffer.getCapacity() * rows * 4 *
                       componentCount(buffer.getField(each.getValue()));
       } else if (auto read = dyn_cast<ReadBufferOp>(op)) {
         BufferType buffer = read.getBuffer().getType();
-        scan(buffer, read.getDecay());
         int64_t queries = 0;
         for (Value query : read.getQueries())
           queries += componentCount(cast<RankedTensorType>(query.getType()));
@@ -211,9 +205,7 @@ int64_t GpuKernel::sharedBytes(int64_t rows) {
                 componentCount(buffer.getField(read.getKey()));
       }
     });
-  for (const auto &each : decays)
-    bytes += each.second;
-  return bytes + weighted + dots + queryPartBytes();
+  return bytes + weighted + dots + decayedKeyBytes() + queryPartBytes();
 }
 
 /// What does not fit stays in global memory, or is computed where it is used.
@@ -271,8 +263,10 @@ LogicalResult GpuKernel::chooseGeometry() {
     // Few rows of a batch are spread over all of a GPU.
     auto isLarge = [&] {
       int64_t blocks = schedule.batch * heads * (valueSize / rows);
-      // Where tensor cores read, less is left to hide behind other blocks.
-      int64_t most = multipliesReads ? kTileBytes / 2 : kTileBytes;
+      // Where tensor cores read, less is left to hide behind other blocks; but
+      // keys that decay are not decayed twice.
+      int64_t most =
+          multipliesReads && decayedKeys.empty() ? kTileBytes / 2 : kTileBytes;
       return rows * keySize * stateBits / 8 > most ||
              (schedule.batch && blocks < kFewBlocks);
     };
@@ -349,7 +343,7 @@ GpuKernel::Sheet GpuKernel::storeSheet() {
   int64_t rows = rowsPerThread * (32 / lanes);
   Sheet sheet{*place, warpRow, {}, 1, rows, rows};
   while (sheet.atOnce > 1 &&
-         sheet.atOnce * place->width * place->chunks > kStateRegisters)
+         sheet.atOnce * place->width * place->chunks > kFoldRegisters)
     sheet.atOnce /= 2;
   return sheet;
 }

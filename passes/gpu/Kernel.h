@@ -98,8 +98,10 @@ private:
   mlir::LogicalResult emitRow();
 
   //===--- Prologue.cpp ---------------------------------------------------===//
-  mlir::LogicalResult handToGroups(llvm::ArrayRef<mlir::Value> roots);
+  mlir::LogicalResult handToGroups(llvm::ArrayRef<mlir::Value> roots,
+                                   const Place &place);
   mlir::LogicalResult emitKeyValues();
+  mlir::LogicalResult emitLateQueries();
   mlir::LogicalResult emitNumbers();
   mlir::LogicalResult emitSharedReads(bool ofStates);
   mlir::LogicalResult emitPrologue();
@@ -114,7 +116,7 @@ private:
   void stageStates();
   void stageEntries();
   void stageField(mlir::Value buffer, size_t index);
-  bool isStaged(FieldAttr field) const;
+  bool isStaged(unsigned argument, FieldAttr field) const;
   mlir::memref::DmaStartOp startCopy(mlir::Value from,
                                      llvm::ArrayRef<mlir::Value> at,
                                      mlir::Value to, mlir::Value toRow,
@@ -158,6 +160,7 @@ private:
   std::optional<Place> warpPlace(int64_t size) const;
   /// Where values of tokens are computed.
   Place valuePlace(int64_t size) const;
+  Place entryPlace() const;
   Place rowPlace() const;
   Place placeOf(mlir::RankedTensorType type, bool alongRows) const;
   bool dependsOnRows(mlir::Value value) const {
@@ -210,6 +213,7 @@ private:
   mlir::LogicalResult prepareRows(mlir::Value state, const Place &place);
   mlir::LogicalResult emitReads(ReadOp wanted);
   mlir::LogicalResult emitStore(StoreStateOp op);
+  mlir::LogicalResult storeInTurns(StoreStateOp op, const Sheet &sheet);
   mlir::Value rowInWarp(const Sheet &sheet, int64_t i);
   mlir::LogicalResult storeRows(StoreStateOp op, const Sheet &sheet,
                                 int64_t first);
@@ -244,6 +248,7 @@ private:
   mlir::LogicalResult prepareTile(mlir::Value state, Sheet &sheet);
   mlir::LogicalResult storeTiles(StoreStateOp op);
   bool storesInPlace(StoreStateOp op);
+  void copyTileBack(StoreStateOp op);
   mlir::LogicalResult emitTileRows(StoreStateOp op, const Sheet &sheet);
   Components weightedTiles(FoldBufferOp op, const Sheet &sheet);
   Components multiplyFold(FoldBufferOp op, const Sheet &sheet);
@@ -252,7 +257,12 @@ private:
 
   //===--- Buffers.cpp: entries -------------------------------------------===//
   int64_t capacity();
+  static unsigned argumentOf(mlir::Value buffer) {
+    return llvm::cast<mlir::BlockArgument>(buffer).getArgNumber();
+  }
   mlir::Value ringSlot(mlir::Value position);
+  /// Row `rank` of an entry among rows that are entries times ranks.
+  mlir::Value rowOfEntry(mlir::Value position, int64_t rank, int64_t ranks);
   mlir::Value lastEntry();
   std::pair<mlir::Value, llvm::SmallVector<mlir::Value>>
   entryMemory(mlir::Value buffer, FieldAttr field, int64_t rank,
@@ -273,29 +283,77 @@ private:
 
   //===--- Weights.cpp ----------------------------------------------------===//
   /// What an entry weighs: the product of the decays of all entries after it.
-  /// Numbers lie as `numbersOf` has them, vectors in shared memory [L, dk].
+  /// Numbers lie as `numbersOf` has them; for vectors, keys are decayed.
   struct Decays {
     Components numbers;
-    mlir::Value vectors;
     mlir::Value product;       ///< of all entries, if they are numbers
     mlir::Value productMemory; ///< [dk], if they are vectors
   };
   const Decays &decaysOf(mlir::Value buffer, llvm::StringRef name);
   void emitNumberDecays(mlir::Value buffer, llvm::StringRef name,
                         Decays &result);
-  void emitVectorDecays(mlir::Value buffer, llvm::StringRef name,
-                        Decays &result);
   /// The product of numbers of each entry: its scales, and its decay if that
   /// is a number. Empty where there is none.
   Components weightsOf(mlir::Value buffer, std::optional<llvm::StringRef> decay,
                        llvm::ArrayRef<std::optional<llvm::StringRef>> scales);
-  mlir::Value vectorDecaysOf(mlir::Value buffer,
-                             std::optional<llvm::StringRef> decay);
   void emitWeights(StepOp form, bool vectors);
+
+  //===--- DecayedKeys.cpp ------------------------------------------------===//
+  /// Fields with numbers that a key and its value are multiplied with.
+  using Scales = std::array<std::optional<llvm::StringRef>, 2>;
+  /// A key field that is used with vectors of decays.
+  struct DecayedKey {
+    std::string name;
+    Scales scales;
+    bool isScaled;      ///< by `scales`, in `memory`
+    mlir::Value memory; ///< [L·ranks, dk], shared
+  };
+  /// Elements of dk that a thread takes of entries: `wide` from `element` on,
+  /// if they are `inside`.
+  struct Columns {
+    int64_t size, wide;
+    bool isAll; ///< a thread has no more than these
+    mlir::Value element, inside;
+  };
+  struct EntryColumns {
+    Components decays;                  ///< by entry
+    llvm::SmallVector<Components> keys; ///< by entry: keys, rank after rank
+  };
+  using Entries = llvm::SmallVector<std::pair<mlir::Value, mlir::Value>>;
+  struct EarlyColumns {
+    Columns columns;
+    Entries entries;
+    EntryColumns loaded;
+  };
+  void findDecayedKeys();
+  const DecayedKey *decayedKey(mlir::Value buffer, llvm::StringRef name,
+                               std::optional<llvm::StringRef> decay) const;
+  bool isLoadedByColumns(unsigned argument, FieldAttr field) const;
+  int64_t decayedKeyBytes();
+  Components weightsOfUse(mlir::Value buffer, llvm::StringRef key,
+                          std::optional<llvm::StringRef> decay, Scales scales);
+  Components loadKey(mlir::Value buffer, llvm::StringRef name,
+                     std::optional<llvm::StringRef> decay, int64_t rank,
+                     mlir::Value position, const Place &place);
+  Columns columnsOf(int64_t size) const;
+  void placeColumns(Columns &columns, mlir::Value first);
+  EntryColumns
+  loadColumns(mlir::Value buffer, llvm::StringRef decay, const Columns &columns,
+              llvm::ArrayRef<std::pair<mlir::Value, mlir::Value>> entries);
+  mlir::Value
+  decayColumns(mlir::Value buffer, llvm::StringRef decay,
+               const Columns &columns,
+               llvm::ArrayRef<std::pair<mlir::Value, mlir::Value>> entries,
+               const EntryColumns &loaded, mlir::Value passed);
+  Entries entriesFrom(mlir::Value newest, int64_t count);
+  void loadDecayedEntries();
+  void emitVectorDecays(mlir::Value buffer, llvm::StringRef name,
+                        Decays &result);
 
   //===--- Folds.cpp and Transport.cpp ------------------------------------===//
   mlir::FailureOr<Components> emitFold(FoldBufferOp op, const Sheet &sheet,
                                        int64_t first);
+  bool weighsValues(FoldBufferOp op) const;
   mlir::Value weightedValuesOf(FoldBufferOp op);
   mlir::FailureOr<Components> emitReplay(ReplayOp op, const Sheet &sheet,
                                          int64_t first);
@@ -364,6 +422,10 @@ private:
   std::map<std::pair<unsigned, Place::Key>, Components> loadedArguments;
   std::map<std::pair<unsigned, std::string>, Components> numbers;
   std::map<std::pair<unsigned, std::string>, Decays> decays;
+  /// By the buffer's argument and the field of decays.
+  std::map<std::pair<unsigned, std::string>, llvm::SmallVector<DecayedKey>>
+      decayedKeys;
+  std::map<std::pair<unsigned, std::string>, EarlyColumns> earlyColumns;
   llvm::DenseMap<mlir::Value, Components> states;
   llvm::DenseMap<mlir::Operation *, mlir::Value> weightedValues;
   /// Queries as parts that tensor cores take, [3 queries + 1, dk + padding],
@@ -371,6 +433,7 @@ private:
   mlir::Value queryParts;
   llvm::MapVector<mlir::Value, int64_t> queryNumbers;
   llvm::DenseSet<mlir::Value> writtenQueries;
+  bool areQueriesPending = false; ///< some are behind no barrier yet
   /// Vectors over dk in shared memory, [components, dk].
   llvm::DenseMap<mlir::Value, mlir::Value> wholeValues;
   /// Bytes that views are aligned to, by the kernel's argument.

@@ -45,6 +45,15 @@ Place GpuKernel::valuePlace(int64_t size) const {
   return place ? *place : keyPlace(size);
 }
 
+/// Where keys of entries meet queries, if tensor cores do not multiply them:
+/// groups as small as those of tiles would have too much of a vector.
+Place GpuKernel::entryPlace() const {
+  constexpr int64_t kLanes = 8, kWidth = 4;
+  if (!multipliesReads)
+    return keyPlace(keySize);
+  return {false, keySize, kLanes, kWidth, keySize / (kLanes * kWidth)};
+}
+
 Place GpuKernel::rowPlace() const { return {true, valueSize, 1, 1, 1}; }
 
 Place GpuKernel::placeOf(RankedTensorType type, bool alongRows) const {
@@ -198,4 +207,7 @@ Value GpuKernel::shuffleXor(Value value, int64_t mask) {
                  gpu::ShuffleMode::XOR);
 }
 
-void GpuKernel::barrier() { gpu::BarrierOp::create(b); }
+void GpuKernel::barrier() {
+  gpu::BarrierOp::create(b);
+  areQueriesPending = false;
+}

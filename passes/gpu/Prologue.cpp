@@ -21,8 +21,8 @@ using namespace ladle;
 
 /// Vectors over dk that are computed by the lanes of a warp, for the groups:
 /// one barrier for all.
-LogicalResult GpuKernel::handToGroups(ArrayRef<Value> roots) {
-  Place place = keyPlace(keySize);
+LogicalResult GpuKernel::handToGroups(ArrayRef<Value> roots,
+                                      const Place &place) {
   SmallVector<std::pair<Value, Value>> written;
   for (Value root : roots) {
     FailureOr<Value> scratch = putWhole(root, *warpPlace(keySize));
@@ -42,45 +42,71 @@ LogicalResult GpuKernel::handToGroups(ArrayRef<Value> roots) {
   return success();
 }
 
+/// What comes through entries, and cannot be computed before they have arrived.
+static DenseSet<Value> valuesAfterEntries(StepOp form) {
+  DenseSet<Value> result;
+  form.walk([&](Operation *op) {
+    if (isa<TransportOp, DecayProductOp>(op) ||
+        llvm::any_of(op->getOperands(),
+                     [&](Value operand) { return result.contains(operand); }))
+      result.insert(op->result_begin(), op->result_end());
+  });
+  return result;
+}
+
 /// The vectors over dk that meet states and entries, as far as these are not
 /// needed for them.
 LogicalResult GpuKernel::emitKeyValues() {
-  Place place = keyPlace(keySize);
-  llvm::SetVector<Value> roots;
+  // Tensor cores take those of `tiles`, groups of lanes the others.
+  llvm::SetVector<Value> tiles, roots;
   for (StepOp form : forms()) {
-    DenseSet<Value> afterEntries; // A query that comes through entries waits.
+    DenseSet<Value> late = valuesAfterEntries(form);
     form.walk([&](Operation *op) {
-      if (isa<TransportOp, DecayProductOp>(op) ||
-          llvm::any_of(op->getOperands(), [&](Value operand) {
-            return afterEntries.contains(operand);
-          }))
-        afterEntries.insert(op->result_begin(), op->result_end());
-      auto want = [&](Value value) {
-        if (afterEntries.contains(value) || dependsOnRows(value))
+      auto want = [&](llvm::SetVector<Value> &set, Value value) {
+        if (late.contains(value) || dependsOnRows(value))
           return;
         auto same = sameValues.find(value);
-        roots.insert(same == sameValues.end() ? value : same->second);
+        set.insert(same == sameValues.end() ? value : same->second);
       };
       if (auto read = dyn_cast<ReadOp>(op))
-        want(read.getQuery());
+        want(multipliesReads ? tiles : roots, read.getQuery());
       else if (auto read = dyn_cast<ReadBufferOp>(op))
-        llvm::for_each(read.getQueries(), want);
+        for (Value query : read.getQueries())
+          want(multipliesReads && !decayedKey(read.getBuffer(), read.getKey(),
+                                              read.getDecay())
+                   ? tiles
+                   : roots,
+               query);
       else if (auto transport = dyn_cast<TransportOp>(op))
-        llvm::for_each(transport.getQueries(), want);
+        for (Value query : transport.getQueries())
+          want(roots, query);
     });
   }
-  if (multipliesReads) {
-    if (failed(putQueries(roots.getArrayRef())))
-      return failure();
+  if (!tiles.empty() && failed(putQueries(tiles.getArrayRef())))
+    return failure();
+  if (hasWarpValues && !roots.empty())
+    return handToGroups(roots.getArrayRef(), entryPlace());
+  if (areQueriesPending)
     barrier();
-    return success();
-  }
-  if (hasWarpValues)
-    return handToGroups(roots.getArrayRef());
   for (Value root : roots)
-    if (failed(get(root, place)))
+    if (failed(get(root, keyPlace(keySize))))
       return failure();
   return success();
+}
+
+/// Queries that decay with the entries. A barrier is the caller's.
+LogicalResult GpuKernel::emitLateQueries() {
+  if (!multipliesReads)
+    return success();
+  llvm::SetVector<Value> queries;
+  for (StepOp form : forms()) {
+    DenseSet<Value> late = valuesAfterEntries(form);
+    form.walk([&](ReadOp read) {
+      if (late.contains(read.getQuery()) && !dependsOnRows(read.getQuery()))
+        queries.insert(read.getQuery());
+    });
+  }
+  return putQueries(queries.getArrayRef());
 }
 
 /// Numbers that neither entries nor states are needed for: what takes long is
@@ -135,6 +161,7 @@ LogicalResult GpuKernel::emitSharedReads(bool ofStates) {
 /// wait for copies; then what entries give, then what states do.
 LogicalResult GpuKernel::emitPrologue() {
   stageEntries();
+  loadDecayedEntries();
   endOfEntryNumbers = anchor();
   if (failed(emitKeyValues()))
     return failure();
@@ -148,8 +175,11 @@ LogicalResult GpuKernel::emitPrologue() {
   waitForEntries();
   for (StepOp form : forms())
     emitWeights(form, /*vectors=*/true);
-  if (isEarly && failed(emitSharedReads(/*ofStates=*/false)))
+  if (failed(emitLateQueries()) ||
+      (isEarly && failed(emitSharedReads(/*ofStates=*/false))))
     return failure();
+  if (areQueriesPending)
+    barrier();
   waitForStates();
   return isEarly ? emitSharedReads(/*ofStates=*/true) : success();
 }

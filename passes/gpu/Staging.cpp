@@ -25,8 +25,9 @@ static int64_t bytesOf(Type element) {
   return element.getIntOrFloatBitWidth() / 8;
 }
 
-bool GpuKernel::isStaged(FieldAttr field) const {
-  return stagesEntries && field.getShape().size() > 1;
+bool GpuKernel::isStaged(unsigned argument, FieldAttr field) const {
+  return stagesEntries && field.getShape().size() > 1 &&
+         !isLoadedByColumns(argument, field);
 }
 
 /// Starts a bulk copy of `count` elements to the start of row `toRow`; with a
@@ -103,7 +104,7 @@ void GpuKernel::stageField(Value buffer, size_t index) {
   auto type = cast<BufferType>(buffer.getType());
   unsigned argument = cast<BlockArgument>(buffer).getArgNumber();
   FieldAttr field = type.getFields()[index];
-  if (!isStaged(field))
+  if (!isStaged(argument, field))
     return;
   Value from = fields[argument][index];
   int64_t size = field.getShape().back(), ranks = componentCount(field);

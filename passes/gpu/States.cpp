@@ -153,7 +153,7 @@ Value GpuKernel::valueOfRow(Value value, const Sheet &sheet, int64_t i) {
 LogicalResult GpuKernel::prepareRows(Value state, const Place &place) {
   Operation *op = state.getDefiningOp();
   if (auto each = dyn_cast_if_present<FoldBufferOp>(op)) {
-    if (stagesWeights)
+    if (weighsValues(each))
       weightedValuesOf(each);
     return prepareRows(each.getState(), place);
   }
@@ -227,9 +227,10 @@ LogicalResult GpuKernel::storeRows(StoreStateOp op, const Sheet &sheet,
   if (storesInPlace(op)) {
     Value tile = stagedStates[cast<BlockArgument>(op.getPool()).getArgNumber()];
     for (int64_t i = 0; i < sheet.atOnce; ++i)
-      vector::StoreOp::create(
-          b, convertTo((*rows)[i], element), tile,
-          ValueRange{rowOf(sheet, first + i), chunkStart(place, 0)});
+      for (int64_t c = 0; c < place.chunks; ++c)
+        vector::StoreOp::create(
+            b, convertTo((*rows)[i * place.chunks + c], element), tile,
+            ValueRange{rowOf(sheet, first + i), chunkStart(place, c)});
     return success();
   }
   for (int64_t i = 0; i < sheet.atOnce; ++i) {
@@ -254,13 +255,23 @@ LogicalResult GpuKernel::emitStore(StoreStateOp op) {
   if (multipliesFolds)
     return storeTiles(op);
   Sheet sheet = storeSheet();
-  if (sheet.atOnce == sheet.rows)
+  bool isInPlace = storesInPlace(op);
+  if (sheet.atOnce == sheet.rows && !isInPlace)
     return storeRows(op, sheet, 0);
   // Rows that were read are loaded anew rather than kept in registers.
-  if (sheet.place.lanes == lanes)
-    barrier();
   if (failed(prepareRows(op.getState(), sheet.place)))
     return failure();
+  if (sheet.place.lanes == lanes || isInPlace)
+    barrier();
+  if (failed(storeInTurns(op, sheet)))
+    return failure();
+  if (isInPlace)
+    copyTileBack(op);
+  return success();
+}
+
+LogicalResult GpuKernel::storeInTurns(StoreStateOp op, const Sheet &all) {
+  Sheet sheet = all;
   auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(sheet.rows),
                                  constantIndex(sheet.atOnce));
   loop->setAttr("ladle.rolled", b.getUnitAttr());

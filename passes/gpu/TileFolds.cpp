@@ -126,8 +126,10 @@ bool GpuKernel::storesInPlace(StoreStateOp op) {
   Type element = cast<PoolType>(op.getPool().getType()).getElementType();
   int64_t bytes =
       schedule.tileRows * keySize * element.getIntOrFloatBitWidth() / 8;
-  return multipliesFolds && copiesInBulk && !hasSpareRows() &&
-         bytes % 16 == 0 &&
+  // Whoever stores a row has to be the one that has loaded it.
+  bool isOwn = multipliesFolds ||
+               (!materialises && storeSheet().place.lanes == 32 && lanes < 32);
+  return isOwn && copiesInBulk && !hasSpareRows() && bytes % 16 == 0 &&
          stagedStates.contains(
              cast<BlockArgument>(op.getPool()).getArgNumber());
 }
@@ -145,9 +147,13 @@ LogicalResult GpuKernel::storeTiles(StoreStateOp op) {
   barrier();
   if (failed(emitTileRows(op, sheet)))
     return failure();
-  if (!storesInPlace(op))
-    return success();
-  // A tile goes back as it came.
+  if (storesInPlace(op))
+    copyTileBack(op);
+  return success();
+}
+
+/// A tile goes back as it came.
+void GpuKernel::copyTileBack(StoreStateOp op) {
   unsigned argument = cast<BlockArgument>(op.getPool()).getArgNumber();
   memref::DmaStartOp::create(
       b, stagedStates[argument], ValueRange{constantIndex(0), constantIndex(0)},
@@ -155,7 +161,6 @@ LogicalResult GpuKernel::storeTiles(StoreStateOp op) {
       ValueRange{writeSlot, head, tileStart, constantIndex(0)},
       constantIndex(schedule.tileRows * keySize), copies,
       ValueRange{constantIndex(0)});
-  return success();
 }
 
 LogicalResult GpuKernel::emitTileRows(StoreStateOp op, const Sheet &all) {

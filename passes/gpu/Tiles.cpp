@@ -85,12 +85,6 @@ bool GpuKernel::mayMultiplyReads() {
       hasReads |= isa<ReadOp>(op);
       // These take queries from a group's registers.
       may &= !isa<TransportOp, ReplayOp>(op);
-      if (auto read = dyn_cast<ReadBufferOp>(op); read && read.getDecay())
-        may &= read.getBuffer()
-                   .getType()
-                   .getField(*read.getDecay())
-                   .getShape()
-                   .size() == 1;
     });
   return may && hasReads && !readsMaterialisedState();
 }
@@ -110,7 +104,9 @@ int64_t GpuKernel::numberQueries() {
     form.walk([&](Operation *op) {
       if (auto read = dyn_cast<ReadOp>(op))
         number(read.getQuery());
-      else if (auto read = dyn_cast<ReadBufferOp>(op))
+      else if (auto read = dyn_cast<ReadBufferOp>(op);
+               read &&
+               !decayedKey(read.getBuffer(), read.getKey(), read.getDecay()))
         llvm::for_each(read.getQueries(), number);
     });
   return count;
@@ -154,6 +150,7 @@ LogicalResult GpuKernel::putQueries(ArrayRef<Value> queries) {
       query = same->second;
     if (!writtenQueries.insert(query).second)
       continue;
+    areQueriesPending = true;
     FailureOr<Components> all = get(query, place);
     if (failed(all))
       return failure();
@@ -176,10 +173,9 @@ LogicalResult GpuKernel::putQueries(ArrayRef<Value> queries) {
 
 /// The numbers of queries, which are in shared memory then.
 FailureOr<SmallVector<int64_t>> GpuKernel::queriesOf(ArrayRef<Value> queries) {
-  size_t before = writtenQueries.size();
   if (failed(putQueries(queries)))
     return failure();
-  if (writtenQueries.size() != before)
+  if (areQueriesPending)
     barrier();
   SmallVector<int64_t> result;
   for (Value query : queries) {

@@ -6,22 +6,18 @@
 //===----------------------------------------------------------------------===//
 
 // Numbers of entries are spread over the lanes of a warp, the same in every
-// warp, so that the products of later decays are a scan by shuffles. Vectors
-// are scanned in shared memory, an element a thread.
+// warp, so that the products of later decays are a scan by shuffles. Vectors of
+// decays are in DecayedKeys.cpp.
 //
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/MemRef/IR/MemRef.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/Kernel.h"
 
 using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kWarp = 32;
-static constexpr int64_t kDecaysAtOnce = 16;
 
 GpuKernel::Components GpuKernel::numbersOf(Value buffer, StringRef name) {
   unsigned argument = cast<BlockArgument>(buffer).getArgNumber();
@@ -107,66 +103,6 @@ void GpuKernel::emitNumberDecays(Value buffer, StringRef name, Decays &result) {
   result.product = later;
 }
 
-void GpuKernel::emitVectorDecays(Value buffer, StringRef name, Decays &result) {
-  unsigned argument = cast<BlockArgument>(buffer).getArgNumber();
-  auto type = cast<BufferType>(buffer.getType());
-  FieldAttr field = type.getField(name);
-  int64_t size = field.getShape().back();
-  auto staged = stagedFields.find({argument, name.str()});
-  // Nobody else reads decays that are copied here.
-  bool inPlace = staged != stagedFields.end() && field.getElementType().isF32();
-  result.vectors =
-      inPlace ? staged->second : shared({capacity(), size}, "entry_decays");
-  result.productMemory = shared({size}, "decay_product");
-  // A thread has neighbouring elements, if all have as many.
-  int64_t wide = 4;
-  while (wide > 1 && size % (wide * schedule.threads) != 0)
-    wide /= 2;
-  Value one = splat(constantFloat(1), wide);
-  auto elements = scf::ForOp::create(
-      b, arith::MulIOp::create(b, thread, constantIndex(wide)),
-      constantIndex(size), constantIndex(schedule.threads * wide));
-  {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(elements.getBody());
-    Value element = elements.getInductionVar();
-    // From the newest entry to the oldest, so many at a time that loads do not
-    // wait for each other.
-    auto loop = scf::ForOp::create(b, constantIndex(0), length,
-                                   constantIndex(kDecaysAtOnce), one);
-    {
-      OpBuilder::InsertionGuard inner(b);
-      b.setInsertionPointToStart(loop.getBody());
-      SmallVector<Value> positions, each;
-      for (int64_t i = 0; i < kDecaysAtOnce; ++i) {
-        positions.push_back(arith::SubIOp::create(
-            b, lastEntry(), add(loop.getInductionVar(), i)));
-        auto [from, at] = entryMemory(
-            buffer, field, 0,
-            arith::MaxSIOp::create(b, positions[i], constantIndex(0)));
-        at.push_back(element);
-        each.push_back(toF32(vector::LoadOp::create(
-            b, VectorType::get({wide}, field.getElementType()), from, at)));
-      }
-      Value passed = loop.getRegionIterArg(0);
-      for (auto [position, decay] : llvm::zip(positions, each)) {
-        Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::sge,
-                                            position, constantIndex(0));
-        guarded(valid, [&, position = position] {
-          vector::StoreOp::create(b, passed, result.vectors,
-                                  ValueRange{position, element});
-        });
-        Value next = arith::MulFOp::create(b, passed, decay);
-        passed = arith::SelectOp::create(b, valid, next, passed);
-      }
-      scf::YieldOp::create(b, passed);
-    }
-    vector::StoreOp::create(b, loop.getResult(0), result.productMemory,
-                            ValueRange{element});
-  }
-  barrier();
-}
-
 const GpuKernel::Decays &GpuKernel::decaysOf(Value buffer, StringRef name) {
   unsigned argument = cast<BlockArgument>(buffer).getArgNumber();
   auto [found, isNew] = decays.try_emplace({argument, name.str()});
@@ -202,10 +138,6 @@ GpuKernel::weightsOf(Value buffer, std::optional<StringRef> decay,
     if (scale)
       multiply(numbersOf(buffer, *scale));
   return result;
-}
-
-Value GpuKernel::vectorDecaysOf(Value buffer, std::optional<StringRef> decay) {
-  return decay ? decaysOf(buffer, *decay).vectors : Value();
 }
 
 /// Emits what the forms of a kernel share of weights, before they part.

@@ -217,6 +217,9 @@ TEST_CASE("kernels touch the bytes that the cost model predicts", "[cuda]") {
     // the whole ring, of which the model counts the entries that there are.
     double unused =
         kRows * decoding.numberBytes() * static_cast<double>(threshold - fill);
+    // Where no state decays, nothing does by the decay of the oldest entry.
+    if (route == "kv_only" && fill > 0)
+      unused -= kRows * decoding.vectorDecayBytes();
     CHECK(counted == expected + unused);
   }
 }

@@ -230,6 +230,15 @@ double Decoding::bound() const {
   return 2e-5;
 }
 
+double Decoding::vectorDecayBytes() const {
+  double bytes = 0;
+  for (const TensorSpec &field : program.fields)
+    if (field.shape.size() > 1 && field.name.ends_with("decay"))
+      bytes += static_cast<double>(field.shape[0] * field.shape[1] *
+                                   sizeInBytes(field.dtype));
+  return bytes;
+}
+
 double Decoding::numberBytes() const {
   double bytes = 0;
   for (const TensorSpec &field : program.fields)

@@ -93,6 +93,8 @@ public:
   double bound() const;
   /// Of the fields of one entry that are a number a head.
   double numberBytes() const;
+  /// Of the decays of one entry that are vectors over dk.
+  double vectorDecayBytes() const;
 
 private:
   void moveCursors(const std::vector<int32_t> &slots);

@@ -47,6 +47,15 @@ gpu.module @m {
     // CHECK-NEXT: store_vector_streaming(b + i, x);
     vector.store %0, %b[%i] {nontemporal = true}
         : memref<64xbf16>, vector<8xbf16>
+    // What is not there is not touched.
+    // CHECK-NEXT: const bool there = i < 8;
+    %c8 = arith.constant 8 : index
+    %there = arith.cmpi slt, %i, %c8 : index loc("there")
+    %mask = vector.broadcast %there : i1 to vector<2xi1>
+    %zero = arith.constant dense<0.0> : vector<2xbf16>
+    // CHECK-NEXT: const Vec<bf16, 2> z = load_vector_if<2>(there, b + i, from_float<bf16>(0.0f));
+    %2 = vector.maskedload %b[%i], %mask, %zero
+        : memref<64xbf16>, vector<2xi1>, vector<2xbf16> into vector<2xbf16> loc("z")
     // CHECK-NEXT: const Vec<bf16, 4> y = load_vector<4>(b + i);
     %1 = vector.load %b[%i] : memref<64xbf16>, vector<4xbf16> loc("y")
     gpu.return
