@@ -55,6 +55,8 @@ def BuildDecode : Pass<"ladle-build-decode", "::mlir::ModuleOp"> {
            "entries that a slot holds">,
     Option<"entryType", "entry-type", "std::string", "\"f32\"",
            "type in which a value that depends on the state is cached">,
+    Option<"stateLayout", "state-layout", "std::string", "\"dv_dk\"",
+           "how a head of a state lies in memory: dv_dk or dk_dv">,
     Option<"drafts", "drafts", "int64_t", "0",
            "the most drafts of a row that the program also verifies; buffers "
            "are indexed then">,
@@ -118,6 +120,8 @@ def BuildVerify : Pass<"ladle-build-verify", "::mlir::ModuleOp"> {
            "entries that a slot holds; twice the drafts at least">,
     Option<"entryType", "entry-type", "std::string", "\"f32\"",
            "type in which a value that depends on the state is cached">,
+    Option<"stateLayout", "state-layout", "std::string", "\"dv_dk\"",
+           "how a head of a state lies in memory: dv_dk or dk_dv">,
     Option<"drafts", "drafts", "int64_t", "8", "the most drafts of a row">,
   ];
 }
@@ -129,8 +133,9 @@ def ConvertLadleToCPU : Pass<"convert-ladle-to-cpu", "::mlir::ModuleOp"> {
     a range of heads. Its arguments are seven indices (row, read slot, write
     slot, base and length of the entry ring, first head, head after the last),
     then the memory of parameters [heads, ...], tokens [rows, heads, ...],
-    carries [slots, heads, ...], pools [slots, heads, dv, dk], entry fields
-    [slots, heads, capacity, ...] and outputs [rows, heads, ...].
+    carries [slots, heads, ...], pools [slots, heads, dv, dk] (or, of the layout
+    dk_dv, [slots, heads, dk, dv], of which tiles are transposed on the way),
+    entry fields [slots, heads, capacity, ...] and outputs [rows, heads, ...].
 
     Head counts become a loop nest, in which a value with few heads is computed
     once for the heads that share it. Odd phases become loops over tiles of dv:

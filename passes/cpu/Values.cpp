@@ -43,11 +43,12 @@ Value Kernel::constantIndex(int64_t value) {
   return constant;
 }
 
-Value Kernel::allocateScratch(ArrayRef<int64_t> shape) {
+Value Kernel::allocateScratch(ArrayRef<int64_t> shape, Type element) {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(&function.getBody().front());
-  return memref::AllocaOp::create(b, MemRefType::get(shape, b.getF32Type()),
-                                  b.getI64IntegerAttr(64));
+  return memref::AllocaOp::create(
+      b, MemRefType::get(shape, element ? element : b.getF32Type()),
+      b.getI64IntegerAttr(64));
 }
 
 //===----------------------------------------------------------------------===//

@@ -125,6 +125,23 @@ private:
   void waitForEntries();
   void waitForStates();
 
+  //===--- TransposedStates.cpp: states of the layout dk_dv ---------------===//
+  bool isTransposed(unsigned argument);
+  bool isTransposed(StoreStateOp op) {
+    return isTransposed(
+        llvm::cast<mlir::BlockArgument>(op.getPool()).getArgNumber());
+  }
+  int64_t tileRowsWithSpare() const {
+    return schedule.threads / lanes * rowsPerThread;
+  }
+  int64_t rowsAcross(mlir::Type element);
+  void stageTransposed(unsigned argument, bool isLoaded);
+  void storeTransposed(unsigned argument);
+  void forSquares(llvm::function_ref<
+                      void(llvm::ArrayRef<std::pair<mlir::Value, mlir::Value>>)>
+                      body,
+                  int64_t rows, int64_t across);
+
   //===--- Values.cpp: token values ---------------------------------------===//
   mlir::FailureOr<Components> get(mlir::Value value, const Place &place);
   mlir::FailureOr<Components> emit(mlir::Value value, const Place &place);
@@ -210,6 +227,7 @@ private:
   mlir::LogicalResult prepareRows(mlir::Value state, const Place &place);
   mlir::LogicalResult emitReads(ReadOp wanted);
   mlir::LogicalResult emitStore(StoreStateOp op);
+  mlir::LogicalResult storeSheets(StoreStateOp op);
   mlir::Value rowInWarp(const Sheet &sheet, int64_t i);
   mlir::LogicalResult storeRows(StoreStateOp op, const Sheet &sheet,
                                 int64_t first);

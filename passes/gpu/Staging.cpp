@@ -70,7 +70,19 @@ void GpuKernel::stageStates() {
     form.walk([&](LoadStateOp load) {
       wanted.insert(cast<BlockArgument>(load.getPool()).getArgNumber());
     });
+  for (StepOp form : forms())
+    form.walk([&](StoreStateOp store) {
+      unsigned argument = cast<BlockArgument>(store.getPool()).getArgNumber();
+      // What is only stored goes through shared memory, too.
+      if (isTransposed(argument) && !wanted.contains(argument) &&
+          !stagedStates.contains(argument))
+        stageTransposed(argument, /*isLoaded=*/false);
+    });
   for (unsigned argument : wanted) {
+    if (isTransposed(argument)) {
+      stageTransposed(argument, /*isLoaded=*/true);
+      continue;
+    }
     Value pool = memory[argument];
     Type element = cast<MemRefType>(pool.getType()).getElementType();
     Value tile = stagedStates[argument] =

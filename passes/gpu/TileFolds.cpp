@@ -127,7 +127,7 @@ bool GpuKernel::storesInPlace(StoreStateOp op) {
   int64_t bytes =
       schedule.tileRows * keySize * element.getIntOrFloatBitWidth() / 8;
   return multipliesFolds && copiesInBulk && !hasSpareRows() &&
-         bytes % 16 == 0 &&
+         bytes % 16 == 0 && !isTransposed(op) &&
          stagedStates.contains(
              cast<BlockArgument>(op.getPool()).getArgNumber());
 }

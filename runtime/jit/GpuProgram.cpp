@@ -89,7 +89,9 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
                                    const ConvertLadleToGPUOptions &lowering,
                                    GpuProgram &program) {
   module.walk([&](RecurrenceOp recurrence) {
-    program.signature = signatureOf(recurrence);
+    program.signature = signatureOf(
+        recurrence,
+        parseStateLayout(options.stateLayout).value_or(StateLayout::DvDk));
   });
   PassManager steps(module.getContext());
   buildStepPipeline(steps, options);
@@ -170,6 +172,7 @@ std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
     options.routes.push_back(*symbolizeRoute(request.route));
   options.capacity = request.capacity;
   options.entryType = request.entryType;
+  options.stateLayout = request.stateLayout;
   GpuProgram program;
   if (!module || failed(buildGpuProgram(*module, options,
                                         optionsOf(request.layout), program)))

@@ -29,6 +29,7 @@ struct SourceOptions {
   std::map<std::string, double> options;
   std::string stateType; ///< empty: as declared
   std::string entryType = "f32";
+  std::string stateLayout = "dv_dk"; ///< or dk_dv
   int64_t capacity = 16;
 };
 

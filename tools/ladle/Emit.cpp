@@ -99,6 +99,7 @@ int ladle::tool::emit(const EmitOptions &options) {
   DecodePipelineOptions pipeline;
   pipeline.capacity = options.source.capacity;
   pipeline.entryType = options.source.entryType;
+  pipeline.stateLayout = options.source.stateLayout;
   for (const std::string &name : options.routes) {
     std::optional<Route> route = symbolizeRoute(name);
     if (!route) {

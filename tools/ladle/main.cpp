@@ -34,6 +34,15 @@ void addFileOptions(CLI::App &command, SourceOptions &source,
       ->allow_extra_args(false);
 }
 
+void addLayoutOption(CLI::App &command, SourceOptions &source) {
+  command
+      .add_option("--state-layout", source.stateLayout,
+                  "how a head of a state lies in memory: dv_dk, the keys "
+                  "contiguous, or dk_dv")
+      ->check(CLI::IsMember({"dv_dk", "dk_dv"}))
+      ->capture_default_str();
+}
+
 void addSourceOptions(CLI::App &command, SourceOptions &source,
                       std::vector<std::string> &settings) {
   addFileOptions(command, source, settings);
@@ -45,6 +54,7 @@ void addSourceOptions(CLI::App &command, SourceOptions &source,
       .add_option("--entry", source.entryType,
                   "cache values that depend on a state as f32, bf16 or f16")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  addLayoutOption(command, source);
   command
       .add_option("--capacity", source.capacity,
                   "entries that the ring of a slot holds")
@@ -79,6 +89,7 @@ void addTuneOptions(CLI::App &command, TuneRequest &tune) {
                   "cache values that depend on a state as f32, bf16 or f16")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}))
       ->capture_default_str();
+  addLayoutOption(command, tune.source);
   addList("--routes", tune.routes, "routes to choose from, simple ones first")
       ->check(
           CLI::IsMember({"recurrent", "inner", "outer", "adjoint", "kv_only"}));
@@ -129,6 +140,7 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   addList("--entries", bench.entries, "storage of values that are cached")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  addLayoutOption(command, bench.source);
   addList("--batch", bench.batches, "rows, on a GPU")
       ->check(CLI::Range(1, 65535));
   addList("--m", bench.thresholds, "entries of a cycle")

@@ -95,3 +95,51 @@ TEST_CASE("kernels that multiply tiles agree with the oracle", "[cuda]") {
   request.capacity = 6;
   CHECK(decode(request, 5, 11, emulator) <= 1);
 }
+
+// A tile is transposed on its way in and out.
+TEST_CASE("kernels of states of which dv is contiguous agree with the oracle",
+          "[cuda]") {
+  auto model =
+      GENERATE(as<std::string>(), "linear_attention", "retnet", "mamba2", "gla",
+               "gated_delta_net", "kda", "rwkv7", "mamba3_mimo", "coupled");
+  auto route = GENERATE(as<std::string>(), "recurrent", "outer", "inner",
+                        "adjoint", "kv_only");
+  bool isKvOnly = route == "kv_only";
+  if (model == "coupled" && (isKvOnly || route == "adjoint"))
+    return;
+  CAPTURE(model, route);
+  Emulator emulator;
+  GpuRequest request;
+  request.path = examplePath(model);
+  request.preset = "tiny";
+  request.stateLayout = "dk_dv";
+  request.route = route;
+  request.capacity = isKvOnly ? 8 : 4;
+  CHECK(decode(request, isKvOnly ? 100 : 3, 6, emulator) <= 1);
+}
+
+TEST_CASE("tiles of all shapes are transposed", "[cuda]") {
+  struct Shape {
+    int64_t keys, values;
+    const char *state;
+  };
+  auto shape = GENERATE(Shape{64, 32, "f32"}, Shape{64, 64, "bf16"},
+                        Shape{96, 48, "f16"}, Shape{40, 36, "f32"},
+                        Shape{33, 17, "f32"}, Shape{34, 21, "bf16"},
+                        Shape{128, 20, "bf16"}, Shape{32, 80, "f16"});
+  auto [model, route] = GENERATE(table<std::string, std::string>(
+      {{"gated_delta_rule", "inner"}, {"gla", "recurrent"}}));
+  CAPTURE(model, route, shape.keys, shape.values, shape.state);
+  Emulator emulator;
+  GpuRequest request;
+  request.path = examplePath(model);
+  request.preset = "tiny";
+  request.stateType = shape.state;
+  request.route = route;
+  request.sizes = {{"Dk", shape.keys}, {"Dv", shape.values}};
+  // The arithmetic is the same, and so is what is rounded.
+  double expected = decode(request, 3, 5, emulator);
+  CHECK(expected <= (std::string(shape.state) == "f32" ? 1 : 500));
+  request.stateLayout = "dk_dv";
+  CHECK(decode(request, 3, 5, emulator) == Approx(expected));
+}

@@ -18,15 +18,19 @@ using namespace ladle::test;
 /// Static shared memory that a block may have on every architecture.
 static constexpr int kSharedLimit = 48 << 10;
 
-static void checkResources(const std::string &model, const std::string &arch) {
+static void checkResources(const std::string &model, const std::string &arch,
+                           const std::string &stateType = "",
+                           const std::string &stateLayout = "dv_dk") {
   llvm::Expected<Nvrtc> nvrtc = Nvrtc::open();
   if (!nvrtc) {
     WARN("skipped: " << llvm::toString(nvrtc.takeError()));
     return;
   }
-  CAPTURE(model, arch);
+  CAPTURE(model, arch, stateType, stateLayout);
   GpuRequest request;
   request.path = examplePath(model);
+  request.stateType = stateType;
+  request.stateLayout = stateLayout;
   request.capacity = 16;
   std::string messages;
   std::optional<GpuProgram> program = compileForGpu(request, messages);
@@ -58,4 +62,10 @@ TEST_CASE("kernels of published shapes fit into registers", "[nvrtc]") {
                "rwkv7", "rwkv7_core", "mamba3", "mamba3_mimo", "short_conv",
                "coupled"),
       GENERATE(as<std::string>(), "sm_90a", "sm_80", "sm_100a", "sm_120"));
+}
+
+TEST_CASE("so do those that transpose their states", "[nvrtc]") {
+  checkResources(GENERATE(as<std::string>(), "lightning", "mamba2",
+                          "gated_delta_net", "kda"),
+                 "sm_90a", GENERATE(as<std::string>(), "f32", "bf16"), "dk_dv");
 }
