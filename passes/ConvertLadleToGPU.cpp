@@ -15,6 +15,7 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/Passes.h"
 #include "passes/gpu/Kernel.h"
+#include "passes/gpu/KernelInfo.h"
 
 namespace ladle {
 #define GEN_PASS_DEF_CONVERTLADLETOGPU
@@ -29,8 +30,41 @@ struct ConvertLadleToGPU
     : ladle::impl::ConvertLadleToGPUBase<ConvertLadleToGPU> {
   using ConvertLadleToGPUBase::ConvertLadleToGPUBase;
 
+  /// Whether kernels hold a form.
+  bool keeps(Form form) const {
+    int64_t number = form == Form::Decode       ? kDecodeForm
+                     : form == Form::DecodeFold ? kDecodeFoldForm
+                                                : kFoldForm;
+    return forms == 0 || (forms & number);
+  }
+
+  /// A route without the forms that are wanted.
+  LogicalResult checkForms(ModuleOp module) {
+    for (StepOp step : module.getOps<StepOp>()) {
+      bool isKept = false;
+      for (StepOp other : module.getOps<StepOp>())
+        isKept |= other.getRoute() == step.getRoute() && keeps(other.getForm());
+      if (isKept)
+        continue;
+      InFlightDiagnostic diag =
+          step.emitError("route '")
+          << stringifyRoute(step.getRoute())
+          << "' has none of the forms that kernels are to hold";
+      diag.attachNote() << "a route without a buffer has the form decode alone";
+      return failure();
+    }
+    return success();
+  }
+
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    if (forms < 0 || forms > (kDecodeForm | kDecodeFoldForm | kFoldForm)) {
+      module.emitError("forms must be a sum of 1, 2 and 4, got ")
+          << forms.getValue();
+      return signalPassFailure();
+    }
+    if (failed(checkForms(module)))
+      return signalPassFailure();
     if (threads < 0 || threads > 512 || threads % 32) {
       module.emitError("threads must be a multiple of 32 up to 512, got ")
           << threads.getValue();
@@ -45,7 +79,7 @@ struct ConvertLadleToGPU
     auto foldOf = [&](StepOp step) {
       for (StepOp other : module.getOps<StepOp>())
         if (step.getForm() == Form::Decode &&
-            other.getForm() == Form::DecodeFold &&
+            other.getForm() == Form::DecodeFold && keeps(Form::DecodeFold) &&
             other.getRecurrence() == step.getRecurrence() &&
             other.getRoute() == step.getRoute())
           return other;
@@ -59,7 +93,9 @@ struct ConvertLadleToGPU
             << "build the steps without drafts";
         return signalPassFailure();
       }
-      if (step.getForm() == Form::DecodeFold)
+      // With decode it is a branch of that.
+      if (!keeps(step.getForm()) ||
+          (step.getForm() == Form::DecodeFold && keeps(Form::Decode)))
         continue;
       GpuSchedule schedule;
       schedule.threads = threads;

@@ -173,7 +173,9 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
   let description = [{
     A decode step and its decode_fold become one `gpu.func` in the module
     `kernels`, with a branch for the rows that fold; a fold becomes a kernel of
-    its own. A block takes a row of the batch (y), a head and a tile of dv (x);
+    its own. With `forms`, some are left out: a kernel for rows of which none
+    folds, or all do. A block takes a row of the batch (y), a head and a tile of
+    dv (x);
     heads that share a carry share a block. Rows whose slot is negative or
     `pad_slot` get zeros. The cursors stay as they are.
 
@@ -216,6 +218,9 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
            "small batch">,
     Option<"batch", "batch", "int64_t", "0",
            "rows of the batch that blocks are to fill a GPU with; 0 is many">,
+    Option<"forms", "forms", "int64_t", "0",
+           "which forms kernels hold: 1 decode, 2 decode_fold, 4 fold, or sums of "
+           "these; 0 all">,
   ];
 }
 

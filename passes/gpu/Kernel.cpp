@@ -305,7 +305,7 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
       b, padded, arith::ConstantOp::create(b, b.getBoolAttr(true)));
   LogicalResult result = success();
   {
-    bool storesZeros = step.getForm() == Form::Decode;
+    bool storesZeros = step.getForm() != Form::Fold;
     auto branch = scf::IfOp::create(b, active, storesZeros);
     OpBuilder::InsertionGuard guard(b);
     if (storesZeros) {

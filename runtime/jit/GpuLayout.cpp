@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/jit/GpuLayout.h"
+#include "passes/gpu/KernelInfo.h"
 #include "runtime/jit/BuildGpuProgram.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -29,6 +30,10 @@ static const std::vector<Row> &rows() {
        &Options::tileRows},
       {{"batch", "rows that blocks are to fill a GPU with", {}},
        &Options::batch},
+      {{"forms",
+        "forms that kernels hold: 1 decode, 2 decode_fold, 4 fold, or sums",
+        {}},
+       &Options::forms},
   };
   return table;
 }
@@ -55,6 +60,24 @@ std::string jit::checkLayout(const GpuLayout &layout) {
                            "note: they have {1}",
                            name, names);
   return "";
+}
+
+Result<int64_t> jit::formsOf(const std::vector<std::string> &names) {
+  int64_t forms = 0;
+  for (const std::string &name : names) {
+    std::optional<Form> form = symbolizeForm(name);
+    if (form == Form::Decode)
+      forms |= kDecodeForm;
+    else if (form == Form::DecodeFold)
+      forms |= kDecodeFoldForm;
+    else if (form == Form::Fold)
+      forms |= kFoldForm;
+    else
+      return Status(ErrorCode::InvalidArgument,
+                    "kernels of a GPU have no form '" + name +
+                        "'\nnote: they have decode, decode_fold and fold");
+  }
+  return forms;
 }
 
 ConvertLadleToGPUOptions jit::optionsOf(const GpuLayout &layout) {

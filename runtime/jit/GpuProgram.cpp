@@ -97,7 +97,7 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
   buildStepPipeline(steps, options);
   if (failed(steps.run(module)))
     return failure();
-  std::string decode, fold;
+  std::string decode, decodeFold, fold;
   module.walk([&](StepOp step) {
     switch (step.getForm()) {
     case Form::Decode:
@@ -106,7 +106,8 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
       program.arguments = argumentsOf(step);
       break;
     case Form::DecodeFold:
-      program.folds = true;
+      decodeFold = step.getSymName();
+      program.folds = lowering.forms == 0 || lowering.forms & kDecodeFoldForm;
       break;
     case Form::Fold:
       fold = step.getSymName();
@@ -124,6 +125,9 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
   kernel.addPass(createCSEPass());
   if (failed(kernels.run(module)))
     return failure();
+  // Without decode, what folds is a kernel of its own.
+  if (lowering.forms != 0 && !(lowering.forms & kDecodeForm))
+    decode = decodeFold;
   module.walk([&](gpu::GPUFuncOp function) {
     if (function.getName() == fold)
       program.fold = describe(function);

@@ -168,6 +168,10 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
       "--profile", bench.profile,
       "for a profiler: on a GPU, launch a step of every layer at "
       "every fill once, print what bytes are expected, time nothing");
+  addList("--forms", bench.forms,
+          "on a GPU, also time kernels that hold one of these forms alone, "
+          "and compare: decode, decode_fold")
+      ->check(CLI::IsMember({"decode", "decode_fold"}));
   command.add_option("--threads", bench.threads, "of a CPU (default: all)");
   command.add_option("--rows", bench.hostRows,
                      "rows on a CPU (default: states of four times the "
@@ -257,6 +261,8 @@ int main(int argc, char **argv) {
       ->check(CLI::IsMember({"cpu", "cuda"}));
   for (const ladle::jit::GpuParameter &parameter :
        ladle::jit::gpuParameters()) {
+    if (parameter.name == "forms") // --form has names for them
+      continue;
     std::string flag = "--" + parameter.name;
     std::replace(flag.begin(), flag.end(), '_', '-');
     emitCommand
@@ -274,9 +280,9 @@ int main(int argc, char **argv) {
       ->allow_extra_args(false);
   emitCommand
       ->add_option("--form", emitOptions.forms,
-                   "forms to print of the step stage and the CPU's kernels: "
-                   "decode, decode_fold, fold, verify, verify_fold (default: "
-                   "all)")
+                   "forms to print of the step stage and the CPU's kernels, or "
+                   "that a GPU's kernels hold: decode, decode_fold, fold, "
+                   "verify, verify_fold (default: all)")
       ->delimiter(',')
       ->allow_extra_args(false);
   emitCommand

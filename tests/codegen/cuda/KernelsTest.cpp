@@ -96,6 +96,29 @@ TEST_CASE("kernels that multiply tiles agree with the oracle", "[cuda]") {
   CHECK(decode(request, 5, 11, emulator) <= 1);
 }
 
+// What is left out is not there, and the rest is what it was.
+TEST_CASE("kernels that hold one form agree with the oracle", "[cuda]") {
+  auto model = GENERATE(as<std::string>(), "gated_delta_net", "gla", "rwkv7");
+  auto forms = GENERATE(as<int64_t>(), 1, 2);
+  CAPTURE(model, forms);
+  Emulator emulator;
+  GpuRequest request;
+  request.path = examplePath(model);
+  request.preset = "tiny";
+  request.route = "inner";
+  request.capacity = 8;
+  request.layout["forms"] = forms;
+  std::string messages;
+  std::optional<GpuProgram> program = compileForGpu(request, messages);
+  REQUIRE(program);
+  CHECK(program->folds == (forms == 2));
+  CHECK_FALSE(program->fold);
+  CHECK(program->decode.name ==
+        model + (forms == 2 ? "_inner_decode_fold" : "_inner_decode"));
+  // One never folds, the other does with every token.
+  CHECK(decode(request, forms == 2 ? 1 : 100, 6, emulator) <= 1);
+}
+
 // A tile is transposed on its way in and out.
 TEST_CASE("kernels of states of which dv is contiguous agree with the oracle",
           "[cuda]") {
