@@ -58,6 +58,13 @@ struct ConvertLadleToGPU
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    constexpr int64_t mostParts = 16;
+    if (pieces < 0 || pieces > mostParts || stages < 0 || stages > mostParts) {
+      module.emitError("pieces and stages must be 0 to ")
+          << mostParts << ", got " << pieces.getValue() << " and "
+          << stages.getValue();
+      return signalPassFailure();
+    }
     if (forms < 0 || forms > (kDecodeForm | kDecodeFoldForm | kFoldForm)) {
       module.emitError("forms must be a sum of 1, 2 and 4, got ")
           << forms.getValue();
@@ -101,6 +108,11 @@ struct ConvertLadleToGPU
       schedule.threads = threads;
       schedule.tileRows = tileRows;
       schedule.batch = batch;
+      // A flush comes once in a sequence.
+      if (step.getForm() != Form::Fold) {
+        schedule.pieces = std::max<int64_t>(1, pieces);
+        schedule.stages = std::max<int64_t>(1, stages);
+      }
       OpBuilder::InsertionGuard guard(builder);
       if (failed(GpuKernel(step, foldOf(step), schedule, builder).build()))
         return signalPassFailure();

@@ -218,6 +218,11 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
            "small batch">,
     Option<"batch", "batch", "int64_t", "0",
            "rows of the batch that blocks are to fill a GPU with; 0 is many">,
+    Option<"pieces", "pieces", "int64_t", "0",
+           "bulk copies of a tile that warps wait for apart; 0 stands for 1">,
+    Option<"stages", "stages", "int64_t", "0",
+           "stages in which the rows of a warp are copied, waited for and read; "
+           "0 stands for 1">,
     Option<"forms", "forms", "int64_t", "0",
            "which forms kernels hold: 1 decode, 2 decode_fold, 4 fold, or sums of "
            "these; 0 all">,

@@ -47,6 +47,7 @@ private:
   mlir::LogicalResult printStore(mlir::Operation *store, mlir::Value value,
                                  mlir::Value memref, mlir::ValueRange indices,
                                  bool streaming);
+  void printCopyInit(mlir::Value counters);
   mlir::LogicalResult printCopy(mlir::memref::DmaStartOp copy);
   std::string offset(mlir::Value memref, mlir::ValueRange indices);
 

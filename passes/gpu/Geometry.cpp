@@ -329,7 +329,7 @@ LogicalResult GpuKernel::chooseGeometry() {
     return chooseShared(rows);
   }
   copiesInBulk = headGroup == 1;
-  return success();
+  return checkPieces();
 }
 
 GpuKernel::Sheet GpuKernel::readSheet() {

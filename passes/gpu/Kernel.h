@@ -41,6 +41,8 @@ struct GpuSchedule {
   int64_t threads = 0;  ///< of a block; 0: as many as rows need
   int64_t tileRows = 0; ///< rows of dv in a block; 0: about 32 KiB of state
   int64_t batch = 0;    ///< rows that blocks are for; 0: many
+  int64_t pieces = 1;   ///< of a tile, each copied for the warps that read it
+  int64_t stages = 1;   ///< in which rows of a warp are copied and read
 };
 
 /// Where a vector of `size` elements is: element c·lanes·width + lane·width + i
@@ -124,6 +126,13 @@ private:
                      llvm::function_ref<void(mlir::Value, mlir::Value)> copy);
   void waitForEntries();
   void waitForStates();
+
+  //===--- Pieces.cpp: tiles that are copied and waited for in parts ------===//
+  bool hasPieces() const { return schedule.pieces * schedule.stages > 1; }
+  mlir::LogicalResult checkPieces();
+  void stagePieces(mlir::Value pool, mlir::Value tile);
+  /// Until the rows of the first `count` stages are there for this warp.
+  void waitForStages(int64_t count);
 
   //===--- TransposedStates.cpp: states of the layout dk_dv ---------------===//
   bool isTransposed(unsigned argument);
@@ -216,6 +225,8 @@ private:
     /// What operations of the rows have of them, if chunks are gone through.
     llvm::DenseMap<mlir::Operation *, Components> prepared{};
   };
+  /// Until row i of the sheet is there.
+  void waitForRow(const Sheet &sheet, int64_t i);
   /// For reads: a row a group. For stores: a row a warp, if one divides so.
   Sheet readSheet();
   Sheet storeSheet();
@@ -364,6 +375,10 @@ private:
   /// first.
   mlir::Value copies, entryCopies;
   int64_t copyCount = 0;
+  /// With pieces: which counter is the first of this warp's, and how many of
+  /// its stages have been waited for.
+  mlir::Value firstPart;
+  int64_t stagesWaited = 0;
   llvm::SmallVector<std::function<void()>> lateCopies;
   llvm::DenseMap<unsigned, mlir::Value> stagedStates;
   std::map<std::pair<unsigned, std::string>, mlir::Value> stagedFields;

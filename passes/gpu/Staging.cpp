@@ -88,6 +88,10 @@ void GpuKernel::stageStates() {
     Value tile = stagedStates[argument] =
         shared({schedule.tileRows, keySize},
                (step.getArgumentName(argument) + "_tile").str(), element);
+    if (hasPieces()) {
+      stagePieces(pool, tile);
+      continue;
+    }
     int64_t size = schedule.tileRows * keySize;
     if (copiesInBulk && size * bytesOf(element) % kCopyBytes == 0) {
       auto copy =
@@ -238,6 +242,8 @@ void GpuKernel::waitForEntries() {
 }
 
 void GpuKernel::waitForStates() {
+  if (hasPieces())
+    return waitForStages(1);
   if (copies)
     waitFor(b, copies, constantIndex(0));
 }

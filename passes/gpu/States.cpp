@@ -64,6 +64,7 @@ GpuKernel::emitRows(Value state, const Sheet &sheet, int64_t first) {
     Value tile = stagedStates[argument];
     Components result;
     for (int64_t i = 0; i < sheet.atOnce; ++i) {
+      waitForRow(sheet, first + i);
       Value row = rowOf(sheet, first + i);
       llvm::append_range(
           result,
@@ -255,6 +256,7 @@ LogicalResult GpuKernel::storeRows(StoreStateOp op, const Sheet &sheet,
 }
 
 LogicalResult GpuKernel::emitStore(StoreStateOp op) {
+  waitForStages(schedule.stages);
   if (!isTransposed(op))
     return multipliesFolds ? storeTiles(op) : storeSheets(op);
   // Others may still read what is stored in its place.

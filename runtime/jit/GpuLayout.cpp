@@ -24,6 +24,13 @@ struct Row {
 static const std::vector<Row> &rows() {
   using Options = ConvertLadleToGPUOptions;
   static const auto &table = *new std::vector<Row>{
+      // The first vary last: what the model ranks alike is tried in this order.
+      {{"pieces", "bulk copies of a tile that warps wait for apart", {0, 2, 4}},
+       &Options::pieces},
+      {{"stages",
+        "stages in which the rows of a warp are copied and read",
+        {0, 2}},
+       &Options::stages},
       {{"threads", "threads of a block", {0, 64, 128, 256, 512}},
        &Options::threads},
       {{"tile_rows", "rows of dv in a block", {0, 8, 16, 32, 64, 128}},

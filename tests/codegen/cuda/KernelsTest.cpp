@@ -96,6 +96,36 @@ TEST_CASE("kernels that multiply tiles agree with the oracle", "[cuda]") {
   CHECK(decode(request, 5, 11, emulator) <= 1);
 }
 
+// A tile that arrives in parts is the same tile.
+TEST_CASE("kernels that copy tiles in parts agree with the oracle", "[cuda]") {
+  struct Parts {
+    int64_t threads, pieces, stages;
+  };
+  auto parts = GENERATE(Parts{64, 2, 1}, Parts{128, 4, 1}, Parts{128, 2, 2},
+                        Parts{64, 1, 4}, Parts{32, 1, 2});
+  auto model = GENERATE(as<std::string>(), "gated_delta_net", "gla");
+  auto [route, state] = GENERATE(table<std::string, std::string>(
+      {{"inner", "f32"}, {"inner", "bf16"}, {"recurrent", "f32"}}));
+  CAPTURE(model, route, state, parts.threads, parts.pieces, parts.stages);
+  Emulator emulator;
+  GpuRequest request;
+  request.path = examplePath(model);
+  request.preset = "tiny";
+  request.route = route;
+  request.stateType = state;
+  request.sizes = {{"Dk", 64}, {"Dv", 128}};
+  request.layout["threads"] = parts.threads;
+  // 16 rows a warp of groups of 8 lanes, 32 of groups of 4 for tensor cores.
+  bool multiplies = state == "bf16" && model == "gated_delta_net";
+  request.layout["tile_rows"] = parts.threads / (multiplies ? 1 : 2);
+  double expected = decode(request, 3, 5, emulator);
+  request.layout["pieces"] = parts.pieces;
+  // Rows go in pairs there.
+  request.layout["stages"] =
+      multiplies ? std::min<int64_t>(parts.stages, 2) : parts.stages;
+  CHECK(decode(request, 3, 5, emulator) == Approx(expected));
+}
+
 // What is left out is not there, and the rest is what it was.
 TEST_CASE("kernels that hold one form agree with the oracle", "[cuda]") {
   auto model = GENERATE(as<std::string>(), "gated_delta_net", "gla", "rwkv7");
