@@ -173,9 +173,8 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
   let description = [{
     A decode step and its decode_fold become one `gpu.func` in the module
     `kernels`, with a branch for the rows that fold; a fold becomes a kernel of
-    its own. With `forms`, some are left out: a kernel for rows of which none
-    folds, or all do. A block takes a row of the batch (y), a head and a tile of
-    dv (x);
+    its own; `forms` leaves some out. A block takes a row of the batch (y), a head
+    and a tile of dv (x);
     heads that share a carry share a block. Rows whose slot is negative or
     `pad_slot` get zeros. The cursors stay as they are.
 
@@ -221,11 +220,9 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
     Option<"pieces", "pieces", "int64_t", "0",
            "bulk copies of a tile that warps wait for apart; 0 stands for 1">,
     Option<"stages", "stages", "int64_t", "0",
-           "stages in which the rows of a warp are copied, waited for and read; "
-           "0 stands for 1">,
+           "stages in which a warp's rows are copied and read; 0 stands for 1">,
     Option<"forms", "forms", "int64_t", "0",
-           "which forms kernels hold: 1 decode, 2 decode_fold, 4 fold, or sums of "
-           "these; 0 all">,
+           "the sum of what kernels hold: 1 decode, 2 decode_fold, 4 fold; 0 all">,
   ];
 }
 

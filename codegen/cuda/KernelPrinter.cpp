@@ -460,26 +460,6 @@ LogicalResult KernelPrinter::printStore(Operation *store, Value value,
   return success();
 }
 
-static bool countsParts(Value tag) {
-  return cast<MemRefType>(tag.getType()).getNumElements() > 1;
-}
-
-void KernelPrinter::printCopyInit(Value counters) {
-  if (!countsParts(counters)) {
-    os << "copy_init(" << texts[counters] << ");\n";
-    return;
-  }
-  // All parts are copied by as many.
-  int64_t parts = cast<MemRefType>(counters.getType()).getNumElements();
-  int64_t copies = llvm::count_if(counters.getUsers(), [](Operation *user) {
-    auto copy = dyn_cast<memref::DmaStartOp>(user);
-    return copy && gpu::GPUDialect::hasWorkgroupMemoryAddressSpace(
-                       cast<MemRefType>(copy.getDstMemRef().getType()));
-  });
-  os << formatv("copy_init_parts<{0}>({1}, {2});\n", parts, texts[counters],
-                copies / parts);
-}
-
 /// A copy to shared memory that the tag counts.
 LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
   Value from = copy.getSrcMemRef(), to = copy.getDstMemRef();
