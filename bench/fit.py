@@ -168,7 +168,8 @@ def main():
             documents[path] = document
     # What was laid out by hand is no default.
     figures = [f for d in documents.values() for f in d["results"]
-               if not f["schedule"] and f["route"] != "kv_only"]
+               if not f["schedule"] and "layout" not in f
+               and f["route"] != "kv_only"]
     if not figures:
         sys.exit(f"error: no figures of an H200 in {arguments.results}")
     costs = [explain(arguments.ladle, figure) for figure in figures]

@@ -116,6 +116,17 @@ def Ladle_Side : I32EnumAttr<"Side", "which axis of a state a field runs along",
   let cppNamespace = "::ladle";
 }
 
+def Ladle_PoolLayout : I32EnumAttr<"PoolLayout", "how a state lies in memory", [
+  I32EnumAttrCase<"DvDk", 0, "dv_dk">,
+  I32EnumAttrCase<"DkDv", 1, "dk_dv">,
+]> {
+  let description = [{
+    Which of a head's two dimensions is contiguous: in `dv_dk` a row is a vector
+    over dk, in `dk_dv` a vector over dv.
+  }];
+  let cppNamespace = "::ladle";
+}
+
 def Ladle_BufferOrder : I32EnumAttr<"BufferOrder", "how entries are laid out", [
   I32EnumAttrCase<"Ring", 0, "ring">,
   I32EnumAttrCase<"Paged", 1, "paged">,

@@ -36,27 +36,22 @@ verifyStorageType(function_ref<InFlightDiagnostic()> emitError, Type type) {
 // StateType and PoolType: heads x dk x dv x element
 //===----------------------------------------------------------------------===//
 
-template <typename T> static Type parseStateLike(AsmParser &parser) {
-  SmallVector<int64_t> shape;
-  Type elementType;
-  SMLoc start = parser.getCurrentLocation();
-  if (parser.parseLess() ||
-      parser.parseDimensionList(shape, /*allowDynamic=*/false) ||
-      parser.parseType(elementType) || parser.parseGreater())
-    return {};
-  if (shape.size() != 3) {
-    parser.emitError(start, "expected heads x dk x dv x type, got ")
-        << shape.size() << " dimensions";
-    return {};
-  }
-  return T::getChecked([&] { return parser.emitError(start); },
-                       parser.getContext(), shape[0], shape[1], shape[2],
-                       elementType);
+/// Parses `heads x dk x dv x type`.
+static ParseResult parseStateLike(AsmParser &parser, SMLoc start,
+                                  SmallVectorImpl<int64_t> &shape,
+                                  Type &elementType) {
+  if (parser.parseDimensionList(shape, /*allowDynamic=*/false) ||
+      parser.parseType(elementType))
+    return failure();
+  if (shape.size() == 3)
+    return success();
+  return parser.emitError(start, "expected heads x dk x dv x type, got ")
+         << shape.size() << " dimensions";
 }
 
 template <typename T> static void printStateLike(AsmPrinter &printer, T type) {
-  printer << "<" << type.getHeads() << "x" << type.getKeySize() << "x"
-          << type.getValueSize() << "x" << type.getElementType() << ">";
+  printer << type.getHeads() << "x" << type.getKeySize() << "x"
+          << type.getValueSize() << "x" << type.getElementType();
 }
 
 static LogicalResult
@@ -69,10 +64,20 @@ verifyStateLike(function_ref<InFlightDiagnostic()> emitError, int64_t heads,
 }
 
 Type StateType::parse(AsmParser &parser) {
-  return parseStateLike<StateType>(parser);
+  SmallVector<int64_t> shape;
+  Type elementType;
+  SMLoc start = parser.getCurrentLocation();
+  if (parser.parseLess() || parseStateLike(parser, start, shape, elementType) ||
+      parser.parseGreater())
+    return {};
+  return StateType::getChecked([&] { return parser.emitError(start); },
+                               parser.getContext(), shape[0], shape[1],
+                               shape[2], elementType);
 }
 void StateType::print(AsmPrinter &printer) const {
+  printer << "<";
   printStateLike(printer, *this);
+  printer << ">";
 }
 LogicalResult StateType::verify(function_ref<InFlightDiagnostic()> emitError,
                                 int64_t heads, int64_t keySize,
@@ -81,14 +86,42 @@ LogicalResult StateType::verify(function_ref<InFlightDiagnostic()> emitError,
 }
 
 Type PoolType::parse(AsmParser &parser) {
-  return parseStateLike<PoolType>(parser);
+  SmallVector<int64_t> shape;
+  Type elementType;
+  PoolLayout layout = PoolLayout::DvDk;
+  SMLoc start = parser.getCurrentLocation();
+  if (parser.parseLess() || parseStateLike(parser, start, shape, elementType))
+    return {};
+  if (succeeded(parser.parseOptionalComma())) {
+    SMLoc loc = parser.getCurrentLocation();
+    StringRef name;
+    if (parser.parseKeyword(&name))
+      return {};
+    std::optional<PoolLayout> known = symbolizePoolLayout(name);
+    if (!known) {
+      parser.emitError(loc, "unknown layout '")
+          << name << "' of a pool, expected dv_dk or dk_dv";
+      return {};
+    }
+    layout = *known;
+  }
+  if (parser.parseGreater())
+    return {};
+  return PoolType::getChecked([&] { return parser.emitError(start); },
+                              parser.getContext(), shape[0], shape[1], shape[2],
+                              elementType, layout);
 }
 void PoolType::print(AsmPrinter &printer) const {
+  printer << "<";
   printStateLike(printer, *this);
+  if (getLayout() != PoolLayout::DvDk)
+    printer << ", " << stringifyPoolLayout(getLayout());
+  printer << ">";
 }
 LogicalResult PoolType::verify(function_ref<InFlightDiagnostic()> emitError,
                                int64_t heads, int64_t keySize,
-                               int64_t valueSize, Type elementType) {
+                               int64_t valueSize, Type elementType,
+                               PoolLayout) {
   return verifyStateLike(emitError, heads, keySize, valueSize, elementType);
 }
 

@@ -15,16 +15,7 @@ class Ladle_Type<string name, string typeMnemonic>
   let mnemonic = typeMnemonic;
 }
 
-// A state value and a state pool have the same parameters.
-class Ladle_StateLike<string name, string typeMnemonic>
-    : Ladle_Type<name, typeMnemonic> {
-  let parameters = (ins "int64_t":$heads, "int64_t":$keySize,
-                        "int64_t":$valueSize, "::mlir::Type":$elementType);
-  let hasCustomAssemblyFormat = 1;
-  let genVerifyDecl = 1;
-}
-
-def Ladle_StateType : Ladle_StateLike<"State", "state"> {
+def Ladle_StateType : Ladle_Type<"State", "state"> {
   let summary = "the folded history of a sequence: heads × dk × dv";
   let description = [{
     A value. The element type is the type in which the state is stored between
@@ -34,18 +25,30 @@ def Ladle_StateType : Ladle_StateLike<"State", "state"> {
     !ladle.state<32x128x128xf32>
     ```
   }];
+  let parameters = (ins "int64_t":$heads, "int64_t":$keySize,
+                        "int64_t":$valueSize, "::mlir::Type":$elementType);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
 }
 
-def Ladle_PoolType : Ladle_StateLike<"Pool", "pool"> {
+def Ladle_PoolType : Ladle_Type<"Pool", "pool"> {
   let summary = "the place of a state in the pool: a store, not a value";
   let description = [{
     Exists at the step stage only. `ladle.load_state` gives its value,
-    `ladle.store_state` replaces it.
+    `ladle.store_state` replaces it. Dimensions are heads, dk, dv, as a state
+    has them; `layout` says in which order they lie in memory, [heads, dv, dk]
+    unless it is printed.
 
     ```mlir
     !ladle.pool<32x128x128xf32>
+    !ladle.pool<32x128x128xf32, dk_dv>
     ```
   }];
+  let parameters = (ins "int64_t":$heads, "int64_t":$keySize,
+                        "int64_t":$valueSize, "::mlir::Type":$elementType,
+                        "::ladle::PoolLayout":$layout);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
 }
 
 def Ladle_BufferType : Ladle_Type<"Buffer", "buffer"> {

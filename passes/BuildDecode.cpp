@@ -51,7 +51,7 @@ struct BuildDecode : ladle::impl::BuildDecodeBase<BuildDecode> {
     StepOptions options;
     options.capacity = capacity;
     options.drafts = drafts;
-    Type type = checkStepOptions(module, options, entryType);
+    Type type = checkStepOptions(module, options, entryType, stateLayout);
     if (!type)
       return signalPassFailure();
     SmallVector<RecurrenceOp> recurrences(module.getOps<RecurrenceOp>());

@@ -56,7 +56,7 @@ struct BuildVerify : ladle::impl::BuildVerifyBase<BuildVerify> {
     StepOptions options;
     options.capacity = capacity;
     options.drafts = drafts;
-    Type type = checkStepOptions(module, options, entryType);
+    Type type = checkStepOptions(module, options, entryType, stateLayout);
     if (!type)
       return signalPassFailure();
     if (drafts == 0)

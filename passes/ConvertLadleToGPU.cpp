@@ -15,6 +15,7 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/Passes.h"
 #include "passes/gpu/Kernel.h"
+#include "passes/gpu/KernelInfo.h"
 
 namespace ladle {
 #define GEN_PASS_DEF_CONVERTLADLETOGPU
@@ -29,8 +30,48 @@ struct ConvertLadleToGPU
     : ladle::impl::ConvertLadleToGPUBase<ConvertLadleToGPU> {
   using ConvertLadleToGPUBase::ConvertLadleToGPUBase;
 
+  /// Whether kernels hold a form.
+  bool keeps(Form form) const {
+    int64_t number = form == Form::Decode       ? kDecodeForm
+                     : form == Form::DecodeFold ? kDecodeFoldForm
+                                                : kFoldForm;
+    return forms == 0 || (forms & number);
+  }
+
+  /// A route without the forms that are wanted.
+  LogicalResult checkForms(ModuleOp module) {
+    for (StepOp step : module.getOps<StepOp>()) {
+      bool isKept = false;
+      for (StepOp other : module.getOps<StepOp>())
+        isKept |= other.getRoute() == step.getRoute() && keeps(other.getForm());
+      if (isKept)
+        continue;
+      InFlightDiagnostic diag =
+          step.emitError("route '")
+          << stringifyRoute(step.getRoute())
+          << "' has none of the forms that kernels are to hold";
+      diag.attachNote() << "a route without a buffer has the form decode alone";
+      return failure();
+    }
+    return success();
+  }
+
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    constexpr int64_t mostParts = 16;
+    if (pieces < 0 || pieces > mostParts || stages < 0 || stages > mostParts) {
+      module.emitError("pieces and stages must be 0 to ")
+          << mostParts << ", got " << pieces.getValue() << " and "
+          << stages.getValue();
+      return signalPassFailure();
+    }
+    if (forms < 0 || forms > (kDecodeForm | kDecodeFoldForm | kFoldForm)) {
+      module.emitError("forms must be a sum of 1, 2 and 4, got ")
+          << forms.getValue();
+      return signalPassFailure();
+    }
+    if (failed(checkForms(module)))
+      return signalPassFailure();
     if (threads < 0 || threads > 512 || threads % 32) {
       module.emitError("threads must be a multiple of 32 up to 512, got ")
           << threads.getValue();
@@ -45,7 +86,7 @@ struct ConvertLadleToGPU
     auto foldOf = [&](StepOp step) {
       for (StepOp other : module.getOps<StepOp>())
         if (step.getForm() == Form::Decode &&
-            other.getForm() == Form::DecodeFold &&
+            other.getForm() == Form::DecodeFold && keeps(Form::DecodeFold) &&
             other.getRecurrence() == step.getRecurrence() &&
             other.getRoute() == step.getRoute())
           return other;
@@ -59,12 +100,19 @@ struct ConvertLadleToGPU
             << "build the steps without drafts";
         return signalPassFailure();
       }
-      if (step.getForm() == Form::DecodeFold)
+      // With decode it is a branch of that.
+      if (!keeps(step.getForm()) ||
+          (step.getForm() == Form::DecodeFold && keeps(Form::Decode)))
         continue;
       GpuSchedule schedule;
       schedule.threads = threads;
       schedule.tileRows = tileRows;
       schedule.batch = batch;
+      // A flush comes once in a sequence.
+      if (step.getForm() != Form::Fold) {
+        schedule.pieces = std::max<int64_t>(1, pieces);
+        schedule.stages = std::max<int64_t>(1, stages);
+      }
       OpBuilder::InsertionGuard guard(builder);
       if (failed(GpuKernel(step, foldOf(step), schedule, builder).build()))
         return signalPassFailure();

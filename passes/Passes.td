@@ -55,6 +55,8 @@ def BuildDecode : Pass<"ladle-build-decode", "::mlir::ModuleOp"> {
            "entries that a slot holds">,
     Option<"entryType", "entry-type", "std::string", "\"f32\"",
            "type in which a value that depends on the state is cached">,
+    Option<"stateLayout", "state-layout", "std::string", "\"dv_dk\"",
+           "how a head of a state lies in memory: dv_dk or dk_dv">,
     Option<"drafts", "drafts", "int64_t", "0",
            "the most drafts of a row that the program also verifies; buffers "
            "are indexed then">,
@@ -118,6 +120,8 @@ def BuildVerify : Pass<"ladle-build-verify", "::mlir::ModuleOp"> {
            "entries that a slot holds; twice the drafts at least">,
     Option<"entryType", "entry-type", "std::string", "\"f32\"",
            "type in which a value that depends on the state is cached">,
+    Option<"stateLayout", "state-layout", "std::string", "\"dv_dk\"",
+           "how a head of a state lies in memory: dv_dk or dk_dv">,
     Option<"drafts", "drafts", "int64_t", "8", "the most drafts of a row">,
   ];
 }
@@ -129,8 +133,9 @@ def ConvertLadleToCPU : Pass<"convert-ladle-to-cpu", "::mlir::ModuleOp"> {
     a range of heads. Its arguments are seven indices (row, read slot, write
     slot, base and length of the entry ring, first head, head after the last),
     then the memory of parameters [heads, ...], tokens [rows, heads, ...],
-    carries [slots, heads, ...], pools [slots, heads, dv, dk], entry fields
-    [slots, heads, capacity, ...] and outputs [rows, heads, ...].
+    carries [slots, heads, ...], pools [slots, heads, dv, dk] (or, of the layout
+    dk_dv, [slots, heads, dk, dv], of which tiles are transposed on the way),
+    entry fields [slots, heads, capacity, ...] and outputs [rows, heads, ...].
 
     Head counts become a loop nest, in which a value with few heads is computed
     once for the heads that share it. Odd phases become loops over tiles of dv:
@@ -168,7 +173,8 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
   let description = [{
     A decode step and its decode_fold become one `gpu.func` in the module
     `kernels`, with a branch for the rows that fold; a fold becomes a kernel of
-    its own. A block takes a row of the batch (y), a head and a tile of dv (x);
+    its own; `forms` leaves some out. A block takes a row of the batch (y), a head
+    and a tile of dv (x);
     heads that share a carry share a block. Rows whose slot is negative or
     `pad_slot` get zeros. The cursors stay as they are.
 
@@ -211,6 +217,12 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
            "small batch">,
     Option<"batch", "batch", "int64_t", "0",
            "rows of the batch that blocks are to fill a GPU with; 0 is many">,
+    Option<"pieces", "pieces", "int64_t", "0",
+           "bulk copies of a tile that warps wait for apart; 0 stands for 1">,
+    Option<"stages", "stages", "int64_t", "0",
+           "stages in which a warp's rows are copied and read; 0 stands for 1">,
+    Option<"forms", "forms", "int64_t", "0",
+           "the sum of what kernels hold: 1 decode, 2 decode_fold, 4 fold; 0 all">,
   ];
 }
 

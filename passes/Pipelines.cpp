@@ -30,6 +30,7 @@ void ladle::buildStepPipeline(OpPassManager &pm,
     build.routes.push_back(stringifyRoute(route).str());
   build.capacity = options.capacity;
   build.entryType = options.entryType;
+  build.stateLayout = options.stateLayout;
   build.drafts = options.drafts;
   pm.addPass(createBuildDecode(build));
   if (options.drafts) {
@@ -37,6 +38,7 @@ void ladle::buildStepPipeline(OpPassManager &pm,
     verify.routes = build.routes;
     verify.capacity = options.capacity;
     verify.entryType = options.entryType;
+    verify.stateLayout = options.stateLayout;
     verify.drafts = options.drafts;
     pm.addPass(createBuildVerify(verify));
   }
@@ -86,6 +88,9 @@ struct CommandLineOptions : PassPipelineOptions<CommandLineOptions> {
   Option<std::string> entryType{*this, "entry-type",
                                 llvm::cl::desc("f32, bf16 or f16"),
                                 llvm::cl::init("f32")};
+  Option<std::string> stateLayout{*this, "state-layout",
+                                  llvm::cl::desc("dv_dk or dk_dv"),
+                                  llvm::cl::init("dv_dk")};
   Option<int64_t> drafts{*this, "drafts",
                          llvm::cl::desc("the most drafts of a row"),
                          llvm::cl::init(0)};
@@ -102,6 +107,7 @@ struct CommandLineOptions : PassPipelineOptions<CommandLineOptions> {
         llvm::errs() << "ignoring unknown route '" << name << "'\n";
     options.capacity = capacity;
     options.entryType = entryType;
+    options.stateLayout = stateLayout;
     options.drafts = drafts;
     options.tileRows = tileRows;
     return options;

@@ -21,6 +21,8 @@ struct DecodePipelineOptions {
   int64_t capacity = 16;
   /// "f32", "bf16" or "f16": the type of cached values that depend on a state.
   std::string entryType = "f32";
+  /// "dv_dk" or "dk_dv": how a head of a state lies in memory.
+  std::string stateLayout = "dv_dk";
   /// The most drafts of a row; 0 for programs that never verify.
   int64_t drafts = 0;
   /// Rows of the state in a tile of the CPU schedule.

@@ -13,8 +13,9 @@
 //   slot of the carries, slot of the ring, number of drafts
 // - a MemoryDescriptor for each parameter [heads, dims...], token
 //   [rows, heads, dims...], carry [slots, heads, dims...], state
-//   [slots, heads, dv, dk], field of the entries [slots, heads, L, dims...] and
-//   output [rows, heads, dims...], in the order of the signature
+//   [slots, heads, dv, dk] or [slots, heads, dk, dv], field of the entries
+//   [slots, heads, L, dims...] and output [rows, heads, dims...], in the order
+//   of the signature
 //
 // Kernels without a buffer get no fields. A fold gets null descriptors for
 // parameters, tokens and outputs. Carries, states and fields are dense within

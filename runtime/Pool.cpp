@@ -85,8 +85,7 @@ static Status addArray(Pool::Impl &pool, std::vector<Pool::Impl::Array> &arrays,
 }
 
 static TensorSpec slotSpec(const StateSpec &state) {
-  return {
-      state.name, state.dtype, {state.heads, state.valueSize, state.keySize}};
+  return {state.name, state.dtype, state.shape()};
 }
 
 static Status checkOptions(const PoolOptions &options,
@@ -291,6 +290,14 @@ Status Pool::Impl::checkProgram(const Program &program) const {
                                "program runs on {}",
                                signature.name, toString(device),
                                toString(program.device())));
+  if (other.states.size() == signature.states.size())
+    for (size_t i = 0; i < signature.states.size(); ++i)
+      if (StateLayout layout = other.states[i].layout;
+          layout != signature.states[i].layout)
+        return invalid(fmt::format(
+            "the pool of '{}' has '{}' {}, the program wants it {}",
+            signature.name, signature.states[i].name,
+            toString(signature.states[i].layout), toString(layout)));
   if (other.states != signature.states || other.carries != signature.carries)
     return invalid(fmt::format("the pool of '{}' does not have the states and "
                                "carries of '{}'",

@@ -18,6 +18,19 @@ TensorView SlotContents::Item::view() const {
   return TensorView::dense(const_cast<std::byte *>(data.data()), dtype, shape);
 }
 
+/// [heads, valueSize, keySize].
+static std::vector<int64_t> contentsShape(const StateSpec &spec) {
+  return {spec.heads, spec.valueSize, spec.keySize};
+}
+
+/// One slot of a state as its contents have it.
+static TensorView contentsView(const StateSpec &spec, void *slot) {
+  TensorView view = TensorView::dense(slot, spec.dtype, contentsShape(spec));
+  if (spec.layout == StateLayout::DkDv)
+    view.strides = {spec.keySize * spec.valueSize, 1, spec.valueSize};
+  return view;
+}
+
 Result<SlotContents> Pool::exportSlot(const Program &program, int32_t slot,
                                       void *stream) {
   if (Status status = impl->checkSlot(slot); !status)
@@ -27,36 +40,42 @@ Result<SlotContents> Pool::exportSlot(const Program &program, int32_t slot,
   if (Status status = flush(program, std::span(&slot, 1), stream); !status)
     return status;
   SlotContents contents;
-  auto read = [&](const auto &arrays, auto &items) {
-    for (const Impl::Array &array : arrays) {
-      SlotContents::Item &item = items.emplace_back();
-      item.name = array.spec.name;
-      item.dtype = array.spec.dtype;
-      item.shape = array.spec.shape;
-      item.data.resize(static_cast<size_t>(array.slotBytes()));
-      if (Status status = impl->read(array, slot, item.data.data(), stream);
-          !status)
-        return status;
-    }
-    return Status();
+  auto read = [&](const Impl::Array &array, SlotContents::Item &item) {
+    item.name = array.spec.name;
+    item.dtype = array.spec.dtype;
+    item.shape = array.spec.shape;
+    item.data.resize(static_cast<size_t>(array.slotBytes()));
+    return impl->read(array, slot, item.data.data(), stream);
   };
-  if (Status status = read(impl->states, contents.states); !status)
-    return status;
-  if (Status status = read(impl->carries, contents.carries); !status)
-    return status;
+  for (size_t i = 0; i < impl->states.size(); ++i) {
+    SlotContents::Item &item = contents.states.emplace_back();
+    if (Status status = read(impl->states[i], item); !status)
+      return status;
+    const StateSpec &spec = impl->signature.states[i];
+    item.shape = contentsShape(spec);
+    if (spec.layout == StateLayout::DvDk)
+      continue;
+    std::vector<std::byte> stored = item.data;
+    [[maybe_unused]] Status status =
+        copy(contentsView(spec, stored.data()), item.view());
+    assert(status.ok() && "of one shape and type");
+  }
+  for (const Impl::Array &array : impl->carries)
+    if (Status status = read(array, contents.carries.emplace_back()); !status)
+      return status;
   return contents;
 }
 
-/// Checks that `items` can become one slot of `arrays`.
+/// Checks that `items` can become one slot of what `specs` say.
 static Status checkItems(const std::vector<SlotContents::Item> &items,
-                         const std::vector<Pool::Impl::Array> &arrays,
+                         const std::vector<TensorSpec> &specs,
                          std::string_view what) {
-  if (items.size() != arrays.size())
+  if (items.size() != specs.size())
     return invalid(
-        fmt::format("got {} {}, wanted {}", items.size(), what, arrays.size()));
+        fmt::format("got {} {}, wanted {}", items.size(), what, specs.size()));
   for (size_t i = 0; i < items.size(); ++i) {
     const SlotContents::Item &item = items[i];
-    const TensorSpec &spec = arrays[i].spec;
+    const TensorSpec &spec = specs[i];
     if (item.name != spec.name || item.shape != spec.shape)
       return invalid(fmt::format("got '{}' {}, wanted '{}' {}", item.name,
                                  shapeText(item.shape), spec.name,
@@ -77,10 +96,14 @@ Status Pool::importSlot(int32_t slot, const SlotContents &contents,
                         void *stream) {
   if (Status status = impl->checkSlot(slot); !status)
     return status;
-  if (Status status = checkItems(contents.states, impl->states, "states");
-      !status)
+  const Signature &signature = impl->signature;
+  std::vector<TensorSpec> states;
+  for (const StateSpec &spec : signature.states)
+    states.push_back({spec.name, spec.dtype, contentsShape(spec)});
+  if (Status status = checkItems(contents.states, states, "states"); !status)
     return status;
-  if (Status status = checkItems(contents.carries, impl->carries, "carries");
+  if (Status status =
+          checkItems(contents.carries, signature.carries, "carries");
       !status)
     return status;
   if (Status status = impl->shared().settle(slot); !status)
@@ -96,24 +119,32 @@ Status Pool::importSlot(int32_t slot, const SlotContents &contents,
           !status)
         return status;
   }
-  auto write = [&](const auto &items, const auto &arrays) {
-    for (size_t i = 0; i < items.size(); ++i) {
-      const TensorSpec &spec = arrays[i].spec;
-      std::vector<std::byte> bytes(static_cast<size_t>(arrays[i].slotBytes()));
-      Status status =
-          copy(items[i].view(),
-               TensorView::dense(bytes.data(), spec.dtype, spec.shape));
-      assert(status.ok() && "checked before");
-      status = impl->write(arrays[i], slot, bytes.data(), stream);
-      if (!status)
-        return status;
-    }
-    return Status();
+  std::vector<std::byte> bytes;
+  auto write = [&](const SlotContents::Item &item, const TensorView &stored,
+                   const Impl::Array &array) {
+    [[maybe_unused]] Status status = copy(item.view(), stored);
+    assert(status.ok() && "checked before");
+    return impl->write(array, slot, bytes.data(), stream);
   };
-  if (Status status = write(contents.states, impl->states); !status)
-    return status;
-  if (Status status = write(contents.carries, impl->carries); !status)
-    return status;
+  for (size_t i = 0; i < impl->states.size(); ++i) {
+    const Impl::Array &array = impl->states[i];
+    bytes.resize(static_cast<size_t>(array.slotBytes()));
+    if (Status status =
+            write(contents.states[i],
+                  contentsView(signature.states[i], bytes.data()), array);
+        !status)
+      return status;
+  }
+  for (size_t i = 0; i < impl->carries.size(); ++i) {
+    const Impl::Array &array = impl->carries[i];
+    bytes.resize(static_cast<size_t>(array.slotBytes()));
+    if (Status status = write(
+            contents.carries[i],
+            TensorView::dense(bytes.data(), array.spec.dtype, array.spec.shape),
+            array);
+        !status)
+      return status;
+  }
   // What the slot holds is the state now, so kv_only must not ignore it.
   return impl->shared().write(slot, Cursor{0, 0, 0, 1}, stream);
 }

@@ -48,9 +48,8 @@ static Status checkSignature(const ProgramImpl &impl) {
         return invalid(impl, fmt::format("two of '{}'", spec.name));
     }
   for (const StateSpec &spec : signature.states)
-    if (!isValidShape(std::vector{spec.heads, spec.valueSize, spec.keySize},
-                      signature.heads) ||
-        !isFloat(spec.dtype) || !names.insert(spec.name).second)
+    if (!isValidShape(spec.shape(), signature.heads) || !isFloat(spec.dtype) ||
+        !names.insert(spec.name).second)
       return invalid(impl, fmt::format("state '{}' is no state", spec.name));
   return Status();
 }

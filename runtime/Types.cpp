@@ -51,3 +51,17 @@ std::string_view ladle::toString(FormKind form) {
       "decode", "decode_fold", "fold", "verify", "verify_fold"};
   return names[static_cast<size_t>(form)];
 }
+
+static constexpr std::array<std::string_view, 2> layoutNames = {"dv_dk",
+                                                                "dk_dv"};
+
+std::string_view ladle::toString(StateLayout layout) {
+  return layoutNames[static_cast<size_t>(layout)];
+}
+
+std::optional<StateLayout> ladle::parseStateLayout(std::string_view text) {
+  for (size_t i = 0; i < layoutNames.size(); ++i)
+    if (layoutNames[i] == text)
+      return static_cast<StateLayout>(i);
+  return std::nullopt;
+}

@@ -198,7 +198,7 @@ LogicalResult KernelPrinter::printShared(gpu::GPUFuncOp kernel) {
           auto wait = dyn_cast<memref::DmaWaitOp>(user);
           return wait && wait.getTagMemRef() == memory;
         }))
-      os << "copy_init(" << texts[memory] << ");\n";
+      printCopyInit(memory);
   return success();
 }
 
@@ -487,12 +487,15 @@ LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
                   use(copy.getStride()), use(copy.getNumElementsPerStride()));
     return success();
   }
-  std::string warp;
+  std::string warp, counter = texts[copy.getTagMemRef()];
   if (auto chosen = copy->getAttrOfType<IntegerAttr>("ladle.warp"))
     warp = formatv("<{0}>", chosen.getInt());
-  os << formatv("copy{0}{1}({2}, {3});\n",
-                copy->hasAttr("nontemporal") ? "_streaming" : "", warp,
-                texts[copy.getTagMemRef()], operands);
+  std::string kind = copy->hasAttr("nontemporal") ? "_streaming" : "";
+  if (countsParts(copy.getTagMemRef())) {
+    kind = "_part";
+    counter = pointer(copy.getTagMemRef(), copy.getTagIndices());
+  }
+  os << formatv("copy{0}{1}({2}, {3});\n", kind, warp, counter, operands);
   return success();
 }
 
@@ -524,6 +527,11 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
       .Case<memref::DmaWaitOp>([&](auto wait) {
         // Rows are waited for apart, by those who copied them.
         Value tag = wait.getTagMemRef();
+        if (countsParts(tag)) {
+          os << formatv("copy_part_wait({0} + {1});\n", texts[tag],
+                        use(wait.getTagIndices().front()));
+          return success();
+        }
         if (llvm::any_of(tag.getUsers(), [](Operation *user) {
               auto copy = dyn_cast<memref::DmaStartOp>(user);
               return copy && copy.isStrided();

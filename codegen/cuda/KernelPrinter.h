@@ -48,6 +48,7 @@ private:
   mlir::LogicalResult printStore(mlir::Operation *store, mlir::Value value,
                                  mlir::Value memref, mlir::ValueRange indices,
                                  bool streaming);
+  void printCopyInit(mlir::Value counters); // CopyPrinter.cpp
   mlir::LogicalResult printCopy(mlir::memref::DmaStartOp copy);
   std::string offset(mlir::Value memref, mlir::ValueRange indices);
 
@@ -100,6 +101,9 @@ private:
   /// Names of the strides of memref arguments; empty where they are static.
   llvm::DenseMap<mlir::Value, llvm::SmallVector<std::string>> strides;
 };
+
+/// Whether the copies of parts of a tile are counted apart; CopyPrinter.cpp.
+bool countsParts(mlir::Value tag);
 
 /// Emits the error that `op` cannot be printed, with the way out.
 mlir::LogicalResult unsupported(mlir::Operation *op);

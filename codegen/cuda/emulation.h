@@ -62,6 +62,7 @@ struct Copy {
   void *to;
   const void *from;
   std::size_t bytes;
+  bool isWaitedFor = false;
 };
 
 /// One for an OS thread: the fiber that runs on it, and how it calls back.
@@ -73,8 +74,9 @@ struct Scheduler {
   /// A value for each lane of the warp.
   unsigned long long *slots;
   /// Copies that nobody has waited for; those of a counter are made when all
-  /// threads wait for it at Point::Copies, which orders no other accesses.
-  Copy copies[64];
+  /// threads wait for it at Point::Copies, which orders no other accesses. So
+  /// are those that some thread waits for apart.
+  Copy copies[128];
   int copyCount = 0;
   const void *waitedCopies = nullptr;
 

@@ -459,6 +459,22 @@ inline void copy_wait(long long *copies, int line = __builtin_LINE()) {
   s.waitedCopies = copies;
   s.wait(s, ladle::emulation::Point::Copies, line);
 }
+template <int Parts> inline void copy_init_parts(long long *copies, int) {
+  for (int i = 0; i < Parts; ++i)
+    copy_init(copies + i);
+}
+template <int Warp = 0, class T>
+inline void copy_part(long long *copies, T *to, const T *from, int count) {
+  copy(copies, to, from, count);
+}
+/// Threads wait in one place, but not all for the same part.
+inline void copy_part_wait(long long *copies, int line = __builtin_LINE()) {
+  auto &s = *ladle::emulation::scheduler;
+  for (int i = 0; i < s.copyCount; ++i)
+    s.copies[i].isWaitedFor |= s.copies[i].counter == copies;
+  s.waitedCopies = nullptr;
+  s.wait(s, ladle::emulation::Point::Copies, line);
+}
 inline void copy_rows_wait(int line = __builtin_LINE()) { __syncthreads(line); }
 
 #define LADLE_DYNAMIC_SHARED(NAME, BYTES)                                      \
@@ -606,6 +622,69 @@ LADLE_INLINE void copy_wait(long long *copies) {
                  :
                  : "r"(address)
                  : "memory");
+  unsigned isOver;
+  do {
+    asm volatile("{\n"
+                 ".reg .pred over;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], 0;\n"
+                 "selp.b32 %0, 1, 0, over;\n"
+                 "}\n"
+                 : "=r"(isOver)
+                 : "r"(address)
+                 : "memory");
+  } while (!isOver);
+#else
+  copy_rows_wait();
+#endif
+}
+
+/// Counters of parts of a tile, each of which `starts` copies begin.
+template <int Parts>
+LADLE_INLINE void copy_init_parts(long long *copies, int starts) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (threadIdx.x == 0) {
+#pragma unroll
+    for (int i = 0; i < Parts; ++i)
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+                   :
+                   : "r"(ladle_detail::shared_address(copies + i)), "r"(starts)
+                   : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+#endif
+}
+
+/// The same as copy_streaming, of a part; by a warp that waits for it.
+template <int Warp = 0, class T>
+LADLE_INLINE void copy_part(long long *copies, T *to, const T *from,
+                            int count) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (threadIdx.x == 32 * Warp) {
+    const unsigned bytes = count * sizeof(T);
+    const unsigned address = ladle_detail::shared_address(copies);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :
+                 : "r"(address), "r"(bytes)
+                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1], %2, [%3], %4;"
+        :
+        : "r"(ladle_detail::shared_address(to)),
+          "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(address),
+          "l"(ladle_detail::evict_first())
+        : "memory");
+  }
+#else
+  copy_rows(to, from, count, 1 << 30, 1 << 30);
+#endif
+}
+
+/// All copies of a part are there, for the threads that wait. As often as one
+/// likes.
+LADLE_INLINE void copy_part_wait(long long *copies) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const unsigned address = ladle_detail::shared_address(copies);
   unsigned isOver;
   do {
     asm volatile("{\n"

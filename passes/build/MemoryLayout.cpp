@@ -55,9 +55,11 @@ SmallVector<MemRefType> ladle::memoryTypesOf(StepOp step,
   }
   case ArgumentKind::State: {
     auto pool = cast<PoolType>(argument.getType());
-    return {memoryType(
-        {pool.getHeads(), pool.getValueSize(), pool.getKeySize()},
-        pool.getElementType(), /*denseWithinOuter=*/true, /*hasOuter=*/true)};
+    int64_t rows = pool.getValueSize(), columns = pool.getKeySize();
+    if (pool.getLayout() == PoolLayout::DkDv)
+      std::swap(rows, columns);
+    return {memoryType({pool.getHeads(), rows, columns}, pool.getElementType(),
+                       /*denseWithinOuter=*/true, /*hasOuter=*/true)};
   }
   case ArgumentKind::Drafts:
     return {MemRefType::get({cast<DraftsType>(argument.getType()).getMost()},

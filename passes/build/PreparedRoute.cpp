@@ -19,8 +19,8 @@ using namespace ladle;
 // Options
 //===----------------------------------------------------------------------===//
 
-Type ladle::checkStepOptions(ModuleOp module, const StepOptions &options,
-                             StringRef entryType) {
+Type ladle::checkStepOptions(ModuleOp module, StepOptions &options,
+                             StringRef entryType, StringRef stateLayout) {
   Builder b(module.getContext());
   Type type = llvm::StringSwitch<Type>(entryType)
                   .Case("f32", b.getF32Type())
@@ -45,6 +45,12 @@ Type ladle::checkStepOptions(ModuleOp module, const StepOptions &options,
            "this step's are folded";
     return {};
   }
+  std::optional<PoolLayout> layout = symbolizePoolLayout(stateLayout);
+  if (!layout) {
+    module.emitError("states must lie dv_dk or dk_dv, got ") << stateLayout;
+    return {};
+  }
+  options.stateLayout = *layout;
   return type;
 }
 

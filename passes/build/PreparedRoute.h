@@ -18,11 +18,15 @@ struct StepOptions {
   /// The most drafts of a row; 0 for a program that never verifies. With
   /// drafts, buffers are indexed.
   int64_t drafts = 0;
+  PoolLayout stateLayout = PoolLayout::DvDk;
 };
 
-/// The type of entries, or null and an error if an option is out of range.
-mlir::Type checkStepOptions(mlir::ModuleOp module, const StepOptions &options,
-                            llvm::StringRef entryType);
+/// Checks the numbers of the options, sets the layout to the one called
+/// `stateLayout`, and returns the type of entries; or null and an error if
+/// something is out of range.
+mlir::Type checkStepOptions(mlir::ModuleOp module, StepOptions &options,
+                            llvm::StringRef entryType,
+                            llvm::StringRef stateLayout);
 
 /// The routes called `names`, or all legal ones.
 mlir::FailureOr<llvm::SmallVector<Route>>

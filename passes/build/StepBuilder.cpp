@@ -34,7 +34,8 @@ StepOp StepBuilder::begin(Form form) {
     Type type = argument.getType();
     if (auto state = dyn_cast<StateType>(type))
       type = PoolType::get(b.getContext(), state.getHeads(), state.getKeySize(),
-                           state.getValueSize(), state.getElementType());
+                           state.getValueSize(), state.getElementType(),
+                           options.stateLayout);
     addArgument(recurrence.getArgumentName(index),
                 recurrence.getArgumentKind(index), type, argument.getLoc());
   }

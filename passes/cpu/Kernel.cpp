@@ -306,6 +306,10 @@ LogicalResult Kernel::emitTile(int64_t phase, int64_t size, Value start,
   }
   if (!reads.empty())
     prefetchEntries(size);
+  for (ReadOp read : reads)
+    gatherTile(read.getState(), width);
+  for (StoreStateOp store : stores)
+    gatherTile(store.getState(), width);
   if (failed(emitReads(reads, width, !stores.empty())))
     return failure();
   for (Operation *op : others) {

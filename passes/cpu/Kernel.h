@@ -65,7 +65,9 @@ protected:
   unsigned levelOf(mlir::Type type) const;
   mlir::Value headIndex(int64_t heads);
   mlir::Value constantIndex(int64_t value);
-  mlir::Value allocateScratch(llvm::ArrayRef<int64_t> shape);
+  /// Of f32 unless `element` says otherwise.
+  mlir::Value allocateScratch(llvm::ArrayRef<int64_t> shape,
+                              mlir::Type element = {});
   /// All of a value, in an even phase.
   mlir::FailureOr<Components> headOperand(mlir::Value value);
   /// The tile of a value that starts at `tileStart`, in an odd phase.
@@ -132,6 +134,9 @@ protected:
   mlir::LogicalResult emitReads(llvm::ArrayRef<ReadOp> reads, int64_t width,
                                 bool stashForStore);
   mlir::LogicalResult emitStore(StoreStateOp store, int64_t width);
+  std::pair<mlir::Value, llvm::SmallVector<mlir::Value>>
+  storeRow(StoreStateOp store, mlir::Value tile, mlir::Value row,
+           mlir::Value local, int64_t offset);
   /// Consecutive rows of a state, each a vector over dk.
   using Rows = llvm::SmallVector<mlir::Value, 4>;
   /// A loop over the rows of the tile, several at a time: `body` gets the row
@@ -146,6 +151,23 @@ protected:
   void emitFoldRows(FoldBufferOp op, Rows &rows, mlir::Value local);
   void emitReplayRows(ReplayOp op, Rows &rows, mlir::Value local);
   mlir::Value rowOfTile(mlir::Value local, int64_t offset);
+
+  //===--- TransposedStates.cpp: states of the layout dk_dv ---------------===//
+  /// The place of a matrix in memory: the indices of its first element.
+  struct Corner {
+    mlir::Value memory;
+    llvm::SmallVector<mlir::Value, 2> outer;
+    mlir::Value row, column;
+  };
+  void copyTransposed(const Corner &from, const Corner &to, int64_t rows,
+                      int64_t columns);
+  /// Brings the rows of a tile together, if a state's memory does not have them
+  /// so: it is stashed.
+  void gatherTile(mlir::Value state, int64_t width);
+  /// Where rows of a tile are stored instead of the pool, [tile, dk]; null if
+  /// they go there. Then `scatterTile` brings them there.
+  mlir::Value tileToScatter(StoreStateOp store, int64_t width);
+  void scatterTile(StoreStateOp store, mlir::Value tile, int64_t width);
 
   StepOp step;
   mlir::ImplicitLocOpBuilder b;

@@ -28,15 +28,19 @@ inline constexpr llvm::StringLiteral kHeadGroupAttr = "ladle.head_group";
 /// On the step: rows of the state in a tile.
 inline constexpr llvm::StringLiteral kTileRowsAttr = "ladle.tile_rows";
 
-/// The pool from which a chain of state operations starts, or null for a
-/// chain that starts from zero.
-inline mlir::Value findLoadedPool(mlir::Value state) {
+/// What a chain of state operations starts from, or null for a chain that
+/// starts from zero.
+inline LoadStateOp findLoad(mlir::Value state) {
   mlir::Operation *op = state.getDefiningOp();
   while (op && !mlir::isa<LoadStateOp, ZeroStateOp>(op))
     op = op->getOperand(0).getDefiningOp();
-  if (auto load = mlir::dyn_cast_if_present<LoadStateOp>(op))
-    return load.getPool();
-  return {};
+  return mlir::dyn_cast_if_present<LoadStateOp>(op);
+}
+
+/// The pool of it, or null.
+inline mlir::Value findLoadedPool(mlir::Value state) {
+  LoadStateOp load = findLoad(state);
+  return load ? load.getPool() : mlir::Value();
 }
 
 } // namespace ladle

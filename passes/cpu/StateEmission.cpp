@@ -290,15 +290,36 @@ LogicalResult Kernel::emitReads(ArrayRef<ReadOp> reads, int64_t width,
 }
 
 LogicalResult Kernel::emitStore(StoreStateOp store, int64_t width) {
-  PoolType pool = store.getPool().getType();
-  return forRows(store.getState(), width, [&](Value local, int64_t count) {
+  Value tile = tileToScatter(store, width);
+  auto storeRows = [&](Value local, int64_t count) {
     FailureOr<Rows> rows = emitStateRows(store.getState(), local, count);
     if (failed(rows))
       return failure();
     for (auto [i, row] : llvm::enumerate(*rows))
-      storeVector(row, memory[store.getPool()],
-                  {writeSlot, headIndex(pool.getHeads()), rowOfTile(local, i),
-                   constantIndex(0)});
+      storeRow(store, tile, row, local, static_cast<int64_t>(i));
     return success();
-  });
+  };
+  if (failed(forRows(store.getState(), width, storeRows)))
+    return failure();
+  if (tile)
+    scatterTile(store, tile, width);
+  return success();
+}
+
+/// Stores row `local` + `offset` of the tile, and returns where it is.
+std::pair<Value, SmallVector<Value>> Kernel::storeRow(StoreStateOp store,
+                                                      Value tile, Value row,
+                                                      Value local,
+                                                      int64_t offset) {
+  Value zero = constantIndex(0);
+  std::pair<Value, SmallVector<Value>> place;
+  if (tile)
+    place = {tile,
+             {arith::AddIOp::create(b, local, constantIndex(offset)), zero}};
+  else
+    place = {memory[store.getPool()],
+             {writeSlot, headIndex(store.getPool().getType().getHeads()),
+              rowOfTile(local, offset), zero}};
+  storeVector(row, place.first, place.second);
+  return place;
 }

@@ -8,6 +8,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/build/Components.h"
 #include "passes/cpu/Kernel.h"
 #include "passes/cpu/ScheduleInfo.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -75,32 +76,19 @@ static Value repeatOn(ImplicitLocOpBuilder &b, Operation *op,
 
 Components Kernel::emitBroadcast(BroadcastOp op, const Components &input,
                                  int64_t width) {
-  ArrayRef<int64_t> from = op.getInput().getType().getShape();
-  ArrayRef<int64_t> to = op.getResult().getType().getShape();
-  ArrayRef<int64_t> dims = op.getDims();
-  if (from.size() == to.size()) // over heads only
-    return input;
-  bool keepsLast = from.size() > 1 && dims.back() + 1 == int64_t(to.size());
+  if (op.getInput().getType().getRank() == op.getResult().getType().getRank())
+    return input; // over heads only
   Components result;
   for (int64_t i = 0, e = componentCount(op.getResult().getType()); i < e;
        ++i) {
-    // Position of this component in the dimensions between.
-    SmallVector<int64_t> position(to.size(), 0);
-    for (int64_t rest = i, dim = int64_t(to.size()) - 2; dim > 0; --dim) {
-      position[dim] = rest % to[dim];
-      rest /= to[dim];
-    }
-    int64_t source = 0;
-    for (size_t dim = 1; dim + 1 < from.size(); ++dim)
-      source = source * from[dim] + position[dims[dim]];
-    Value component = input[source];
-    if (keepsLast) {
+    BroadcastSource source = sourceOf(op, i);
+    Value component = input[source.component];
+    if (keepsLastDimension(op)) {
       result.push_back(component);
       continue;
     }
-    if (from.size() > 1)
-      component =
-          vector::ExtractOp::create(b, component, position[dims.back()]);
+    if (op.getInput().getType().getRank() > 1)
+      component = vector::ExtractOp::create(b, component, source.element);
     result.push_back(splat(component, width));
   }
   return result;
@@ -127,19 +115,7 @@ Components Kernel::emitSum(SumOp op, const Components &input) {
           ArrayRef(sums).slice(i, size)));
     return result;
   }
-  // [outer, size, inner] components.
-  int64_t size = from.getDimSize(dim), inner = 1;
-  for (int64_t i = dim + 1; i < last; ++i)
-    inner *= from.getDimSize(i);
-  Components result;
-  for (int64_t i = 0, e = componentCount(to); i < e; ++i) {
-    int64_t first = i / inner * size * inner + i % inner;
-    Value total = input[first];
-    for (int64_t k = 1; k < size; ++k)
-      total = arith::AddFOp::create(b, total, input[first + k * inner]);
-    result.push_back(total);
-  }
-  return result;
+  return sumComponents(b, op, input);
 }
 
 FailureOr<Components> Kernel::emitComponents(Operation *op,

@@ -8,6 +8,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/build/Components.h"
 #include "passes/cpu/Kernel.h"
 #include "passes/cpu/ScheduleInfo.h"
 
@@ -43,11 +44,12 @@ Value Kernel::constantIndex(int64_t value) {
   return constant;
 }
 
-Value Kernel::allocateScratch(ArrayRef<int64_t> shape) {
+Value Kernel::allocateScratch(ArrayRef<int64_t> shape, Type element) {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(&function.getBody().front());
-  return memref::AllocaOp::create(b, MemRefType::get(shape, b.getF32Type()),
-                                  b.getI64IntegerAttr(64));
+  return memref::AllocaOp::create(
+      b, MemRefType::get(shape, element ? element : b.getF32Type()),
+      b.getI64IntegerAttr(64));
 }
 
 //===----------------------------------------------------------------------===//
@@ -55,15 +57,7 @@ Value Kernel::allocateScratch(ArrayRef<int64_t> shape) {
 //===----------------------------------------------------------------------===//
 
 Value Kernel::convertTo(Value value, Type elementType) {
-  Type from = getElementTypeOrSelf(value.getType());
-  if (from == elementType)
-    return value;
-  Type to = elementType;
-  if (auto vector = dyn_cast<VectorType>(value.getType()))
-    to = vector.clone(elementType);
-  if (from.getIntOrFloatBitWidth() < elementType.getIntOrFloatBitWidth())
-    return arith::ExtFOp::create(b, to, value);
-  return arith::TruncFOp::create(b, to, value);
+  return convertElements(b, value, elementType);
 }
 
 Value Kernel::toF32(Value value) { return convertTo(value, b.getF32Type()); }

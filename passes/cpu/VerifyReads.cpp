@@ -63,6 +63,9 @@ LogicalResult VerifyKernel::passOver(Value state, StoreStateOp store) {
     tileStart = start;
     tileWidth = width;
     Value zero = constantIndex(0);
+    stashed.clear();
+    gatherTile(source, width);
+    Value tile = store ? tileToScatter(store, width) : Value();
     auto multiply = [&](Value local, int64_t count) -> LogicalResult {
       FailureOr<Rows> rows = emitStateRows(source, local, count);
       if (failed(rows))
@@ -70,11 +73,10 @@ LogicalResult VerifyKernel::passOver(Value state, StoreStateOp store) {
       for (auto [i, each] : llvm::enumerate(*rows)) {
         if (!store)
           break;
-        SmallVector<Value, 4> at{writeSlot, headIndex(type.getHeads()),
-                                 rowOfTile(local, i), zero};
-        storeVector(each, memory[store.getPool()], at);
+        auto [place, at] =
+            storeRow(store, tile, each, local, static_cast<int64_t>(i));
         if (!type.getElementType().isF32())
-          each = loadVector(memory[store.getPool()], at, type.getKeySize());
+          each = loadVector(place, at, type.getKeySize());
       }
       for (const Product &product : products) {
         OpBuilder::InsertionGuard guard(b);
@@ -99,6 +101,8 @@ LogicalResult VerifyKernel::passOver(Value state, StoreStateOp store) {
     };
     if (failed(forRows(source, width, multiply, /*severalAtOnce=*/true)))
       return failure();
+    if (tile)
+      scatterTile(store, tile, width);
     for (const Product &product : products) {
       OpBuilder::InsertionGuard guard(b);
       auto loop = scf::ForOp::create(b, zero, product.count, constantIndex(1));

@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/build/Components.h"
 #include "passes/gpu/Kernel.h"
 
 using namespace mlir;
@@ -157,19 +158,7 @@ FailureOr<GpuKernel::Components> GpuKernel::emitSum(SumOp op,
     FailureOr<Components> input = get(op.getInput(), place);
     if (failed(input))
       return failure();
-    int64_t each = place.isRow ? 1 : place.chunks;
-    int64_t size = from.getDimSize(dim), inner = each;
-    for (int64_t i = dim + 1; i < last; ++i)
-      inner *= from.getDimSize(i);
-    Components result;
-    for (int64_t i = 0, e = componentCount(to) * each; i < e; ++i) {
-      int64_t first = i / inner * size * inner + i % inner;
-      Value total = (*input)[first];
-      for (int64_t k = 1; k < size; ++k)
-        total = arith::AddFOp::create(b, total, (*input)[first + k * inner]);
-      result.push_back(total);
-    }
-    return result;
+    return sumComponents(b, op, *input, place.isRow ? 1 : place.chunks);
   }
 
   bool alongRows = dependsOnRows(op.getInput());

@@ -179,7 +179,10 @@ int64_t GpuKernel::sharedBytes(int64_t rows) {
   int64_t bytes = 0;
   for (BlockArgument argument : step.getBody().getArguments()) {
     if (auto pool = dyn_cast<PoolType>(argument.getType()))
-      bytes += rows * keySize * bytesOf(pool.getElementType());
+      bytes += (pool.getLayout() == PoolLayout::DkDv
+                    ? llvm::PowerOf2Ceil(rows) * (keySize + width)
+                    : rows * keySize) *
+               bytesOf(pool.getElementType());
     auto buffer = dyn_cast<BufferType>(argument.getType());
     for (FieldAttr field : buffer ? buffer.getFields() : ArrayRef<FieldAttr>())
       if (isStaged(argument.getArgNumber(), field))
@@ -320,7 +323,7 @@ LogicalResult GpuKernel::chooseGeometry() {
     return chooseShared(rows);
   }
   copiesInBulk = headGroup == 1;
-  return success();
+  return checkPieces();
 }
 
 GpuKernel::Sheet GpuKernel::readSheet() {

@@ -73,7 +73,8 @@ void GpuKernel::createFunction() {
   for (size_t i = 0; i < step.getOutputTypes().size(); ++i)
     outputs.push_back(entry.getArgument(next++));
   if (copiesInBulk) {
-    copies = shared({1}, "copies", b.getI64Type());
+    copies =
+        shared({schedule.pieces * schedule.stages}, "copies", b.getI64Type());
     if (!fields.empty())
       entryCopies = shared({1}, "entry_copies", b.getI64Type());
   }
@@ -236,12 +237,14 @@ LogicalResult GpuKernel::emitForm(StepOp form) {
   // Branches see what came before them, not each other.
   auto before = values;
   auto queriesBefore = writtenQueries;
+  int64_t waitedBefore = stagesWaited;
   states.clear();
   weightedValues.clear();
   wholeValues.clear();
   LogicalResult result = emitSinks(form);
   values = std::move(before);
   writtenQueries = std::move(queriesBefore);
+  stagesWaited = waitedBefore;
   return result;
 }
 
@@ -305,7 +308,7 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
       b, padded, arith::ConstantOp::create(b, b.getBoolAttr(true)));
   LogicalResult result = success();
   {
-    bool storesZeros = step.getForm() == Form::Decode;
+    bool storesZeros = step.getForm() != Form::Fold;
     auto branch = scf::IfOp::create(b, active, storesZeros);
     OpBuilder::InsertionGuard guard(b);
     if (storesZeros) {

@@ -41,6 +41,8 @@ struct GpuSchedule {
   int64_t threads = 0;  ///< of a block; 0: as many as rows need
   int64_t tileRows = 0; ///< rows of dv in a block; 0: about 32 KiB of state
   int64_t batch = 0;    ///< rows that blocks are for; 0: many
+  int64_t pieces = 1;   ///< of a tile, each copied for the warps that read it
+  int64_t stages = 1;   ///< in which rows of a warp are copied and read
 };
 
 /// Where a vector of `size` elements is: element c·lanes·width + lane·width + i
@@ -127,6 +129,30 @@ private:
   void waitForEntries();
   void waitForStates();
 
+  //===--- Pieces.cpp: tiles that are copied and waited for in parts ------===//
+  bool hasPieces() const { return schedule.pieces * schedule.stages > 1; }
+  mlir::LogicalResult checkPieces();
+  void stagePieces(mlir::Value pool, mlir::Value tile);
+  /// Until the rows of the first `count` stages are there for this warp.
+  void waitForStages(int64_t count);
+
+  //===--- TransposedStates.cpp: states of the layout dk_dv ---------------===//
+  bool isTransposed(unsigned argument);
+  bool isTransposed(StoreStateOp op) {
+    return isTransposed(
+        llvm::cast<mlir::BlockArgument>(op.getPool()).getArgNumber());
+  }
+  int64_t tileRowsWithSpare() const {
+    return schedule.threads / lanes * rowsPerThread;
+  }
+  int64_t rowsAcross(mlir::Type element);
+  void stageTransposed(unsigned argument, bool isLoaded);
+  void storeTransposed(unsigned argument);
+  void forSquares(llvm::function_ref<
+                      void(llvm::ArrayRef<std::pair<mlir::Value, mlir::Value>>)>
+                      body,
+                  int64_t rows, int64_t across);
+
   //===--- Values.cpp: token values ---------------------------------------===//
   mlir::FailureOr<Components> get(mlir::Value value, const Place &place);
   mlir::FailureOr<Components> emit(mlir::Value value, const Place &place);
@@ -202,6 +228,8 @@ private:
     /// What operations of the rows have of them, if chunks are gone through.
     llvm::DenseMap<mlir::Operation *, Components> prepared{};
   };
+  /// Until row i of the sheet is there.
+  void waitForRow(const Sheet &sheet, int64_t i);
   /// For reads: a row a group. For stores: a row a warp, if one divides so.
   Sheet readSheet();
   Sheet storeSheet();
@@ -214,6 +242,7 @@ private:
   mlir::LogicalResult emitReads(ReadOp wanted);
   mlir::LogicalResult emitStore(StoreStateOp op);
   mlir::LogicalResult storeInTurns(StoreStateOp op, const Sheet &sheet);
+  mlir::LogicalResult storeSheets(StoreStateOp op);
   mlir::Value rowInWarp(const Sheet &sheet, int64_t i);
   mlir::LogicalResult storeRows(StoreStateOp op, const Sheet &sheet,
                                 int64_t first);
@@ -404,6 +433,10 @@ private:
   /// first.
   mlir::Value copies, entryCopies;
   int64_t copyCount = 0;
+  /// With pieces: which counter is the first of this warp's, and how many of
+  /// its stages have been waited for.
+  mlir::Value firstPart;
+  int64_t stagesWaited = 0;
   llvm::SmallVector<std::function<void()>> lateCopies;
   llvm::DenseMap<unsigned, mlir::Value> stagedStates;
   std::map<std::pair<unsigned, std::string>, mlir::Value> stagedFields;

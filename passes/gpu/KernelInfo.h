@@ -10,10 +10,14 @@
 
 #include "llvm/ADT/StringRef.h"
 
+#include <cstdint>
+
 namespace ladle {
 
 /// Arguments that all kernels have, before those of the step.
 inline constexpr unsigned kCommonArguments = 5;
+/// Forms that kernels may hold, as numbers that can be added.
+inline constexpr int64_t kDecodeForm = 1, kDecodeFoldForm = 2, kFoldForm = 4;
 /// On a kernel: blocks along x for a row of the batch; rows are blocks along y.
 inline constexpr llvm::StringLiteral kGridBlocksAttr = "ladle.grid_blocks";
 /// On an argument: its name in the source.

@@ -9,6 +9,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/build/Components.h"
 #include "passes/gpu/Kernel.h"
 
 using namespace mlir;
@@ -158,15 +159,7 @@ void GpuKernel::guarded(Value condition, function_ref<void()> body) {
 //===----------------------------------------------------------------------===//
 
 Value GpuKernel::convertTo(Value value, Type elementType) {
-  Type from = getElementTypeOrSelf(value.getType());
-  if (from == elementType)
-    return value;
-  Type to = elementType;
-  if (auto vector = dyn_cast<VectorType>(value.getType()))
-    to = vector.clone(elementType);
-  if (from.getIntOrFloatBitWidth() < elementType.getIntOrFloatBitWidth())
-    return arith::ExtFOp::create(b, to, value);
-  return arith::TruncFOp::create(b, to, value);
+  return convertElements(b, value, elementType);
 }
 
 Value GpuKernel::toF32(Value value) { return convertTo(value, b.getF32Type()); }

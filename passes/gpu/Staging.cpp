@@ -71,12 +71,28 @@ void GpuKernel::stageStates() {
     form.walk([&](LoadStateOp load) {
       wanted.insert(cast<BlockArgument>(load.getPool()).getArgNumber());
     });
+  for (StepOp form : forms())
+    form.walk([&](StoreStateOp store) {
+      unsigned argument = cast<BlockArgument>(store.getPool()).getArgNumber();
+      // What is only stored goes through shared memory, too.
+      if (isTransposed(argument) && !wanted.contains(argument) &&
+          !stagedStates.contains(argument))
+        stageTransposed(argument, /*isLoaded=*/false);
+    });
   for (unsigned argument : wanted) {
+    if (isTransposed(argument)) {
+      stageTransposed(argument, /*isLoaded=*/true);
+      continue;
+    }
     Value pool = memory[argument];
     Type element = cast<MemRefType>(pool.getType()).getElementType();
     Value tile = stagedStates[argument] =
         shared({schedule.tileRows, keySize},
                (step.getArgumentName(argument) + "_tile").str(), element);
+    if (hasPieces()) {
+      stagePieces(pool, tile);
+      continue;
+    }
     int64_t size = schedule.tileRows * keySize;
     if (copiesInBulk && size * bytesOf(element) % kCopyBytes == 0) {
       auto copy =
@@ -227,6 +243,8 @@ void GpuKernel::waitForEntries() {
 }
 
 void GpuKernel::waitForStates() {
+  if (hasPieces())
+    return waitForStages(1);
   if (copies)
     waitFor(b, copies, constantIndex(0));
 }

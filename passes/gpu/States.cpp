@@ -60,13 +60,17 @@ GpuKernel::emitRows(Value state, const Sheet &sheet, int64_t first) {
     return Components(sheet.atOnce * place.chunks, zero);
   }
   if (auto load = dyn_cast_if_present<LoadStateOp>(op)) {
-    Value tile =
-        stagedStates[cast<BlockArgument>(load.getPool()).getArgNumber()];
+    unsigned argument = cast<BlockArgument>(load.getPool()).getArgNumber();
+    Value tile = stagedStates[argument];
     Components result;
-    for (int64_t i = 0; i < sheet.atOnce; ++i)
+    for (int64_t i = 0; i < sheet.atOnce; ++i) {
+      waitForRow(sheet, first + i);
+      Value row = rowOf(sheet, first + i);
       llvm::append_range(
           result,
-          loadVector(tile, {clampedRow(rowOf(sheet, first + i))}, place));
+          loadVector(tile, {isTransposed(argument) ? row : clampedRow(row)},
+                     place));
+    }
     return result;
   }
   if (auto each = dyn_cast_if_present<FoldBufferOp>(op))
@@ -224,7 +228,7 @@ LogicalResult GpuKernel::storeRows(StoreStateOp op, const Sheet &sheet,
   FailureOr<Components> rows = stateRows(op.getState(), sheet, first);
   if (failed(rows))
     return failure();
-  if (storesInPlace(op)) {
+  if (storesInPlace(op) || isTransposed(op)) {
     Value tile = stagedStates[cast<BlockArgument>(op.getPool()).getArgNumber()];
     for (int64_t i = 0; i < sheet.atOnce; ++i)
       for (int64_t c = 0; c < place.chunks; ++c)
@@ -252,8 +256,19 @@ LogicalResult GpuKernel::storeRows(StoreStateOp op, const Sheet &sheet,
 }
 
 LogicalResult GpuKernel::emitStore(StoreStateOp op) {
-  if (multipliesFolds)
-    return storeTiles(op);
+  waitForStages(schedule.stages);
+  if (!isTransposed(op))
+    return multipliesFolds ? storeTiles(op) : storeSheets(op);
+  // Others may still read what is stored in its place.
+  if (!multipliesFolds)
+    barrier();
+  if (failed(multipliesFolds ? storeTiles(op) : storeSheets(op)))
+    return failure();
+  storeTransposed(cast<BlockArgument>(op.getPool()).getArgNumber());
+  return success();
+}
+
+LogicalResult GpuKernel::storeSheets(StoreStateOp op) {
   Sheet sheet = storeSheet();
   bool isInPlace = storesInPlace(op);
   if (sheet.atOnce == sheet.rows && !isInPlace)

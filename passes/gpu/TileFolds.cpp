@@ -130,6 +130,7 @@ bool GpuKernel::storesInPlace(StoreStateOp op) {
   bool isOwn = multipliesFolds ||
                (!materialises && storeSheet().place.lanes == 32 && lanes < 32);
   return isOwn && copiesInBulk && !hasSpareRows() && bytes % 16 == 0 &&
+         !isTransposed(op) &&
          stagedStates.contains(
              cast<BlockArgument>(op.getPool()).getArgNumber());
 }

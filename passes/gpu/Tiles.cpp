@@ -279,14 +279,25 @@ LogicalResult GpuKernel::multiplyReads(ArrayRef<ReadOp> reads) {
   for (int64_t i = 0; i < sheet.rows; ++i)
     rows.push_back(clampedRow(rowOf(sheet, i)));
   int64_t tileCount = llvm::divideCeil(sheet.rows, 2);
-  FailureOr<Components> products =
-      multiplyQueries(*queries, tileCount, [&](int64_t i, Value from) -> Value {
-        Value row = rows[std::min(i, sheet.rows - 1)];
-        return vector::LoadOp::create(b, type, tile, ValueRange{row, from});
-      });
-  if (failed(products))
-    return failure();
-  MutableArrayRef<Value> rest(*products);
+  int64_t each = tileCount / schedule.stages;
+  Components products(queries->size() * 2 * tileCount);
+  for (int64_t stage = 0; stage < schedule.stages; ++stage) {
+    waitForStages(stage + 1);
+    FailureOr<Components> some =
+        multiplyQueries(*queries, each, [&](int64_t i, Value from) -> Value {
+          Value row = rows[std::min(2 * stage * each + i, sheet.rows - 1)];
+          return vector::LoadOp::create(b, type, tile, ValueRange{row, from});
+        });
+    if (failed(some))
+      return failure();
+    // Rows of a query lie beside each other, stage after stage.
+    for (auto [i, product] : llvm::enumerate(*some)) {
+      auto at = static_cast<int64_t>(i);
+      products[at / (2 * each) * 2 * tileCount + stage * 2 * each +
+               at % (2 * each)] = product;
+    }
+  }
+  MutableArrayRef<Value> rest(products);
   for (ReadOp read : reads) {
     Components result;
     for (int64_t r = 0; r < componentCount(read.getQuery().getType()); ++r) {

@@ -13,6 +13,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/build/Components.h"
 #include "passes/gpu/Kernel.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -89,14 +90,12 @@ GpuKernel::Components GpuKernel::loadArgument(BlockArgument argument,
 
 FailureOr<GpuKernel::Components> GpuKernel::emitBroadcast(BroadcastOp op,
                                                           const Place &place) {
-  ArrayRef<int64_t> from = op.getInput().getType().getShape();
+  int64_t rank = op.getInput().getType().getRank();
   RankedTensorType type = op.getResult().getType();
-  ArrayRef<int64_t> to = type.getShape();
-  ArrayRef<int64_t> dims = op.getDims();
-  if (from.size() == to.size()) // over heads only
+  if (rank == type.getRank()) // over heads only
     return get(op.getInput(), place);
-  bool keepsLast = from.size() > 1 && dims.back() + 1 == int64_t(to.size());
-  bool isIndexed = from.size() > 1 && !keepsLast;
+  bool keepsLast = keepsLastDimension(op);
+  bool isIndexed = rank > 1 && !keepsLast;
   // What stands for one component of the input.
   int64_t each = keepsLast && !place.isRow ? place.chunks : 1;
   Components input;
@@ -122,25 +121,18 @@ FailureOr<GpuKernel::Components> GpuKernel::emitBroadcast(BroadcastOp op,
   };
   Components result;
   for (int64_t i = 0, e = componentCount(type); i < e; ++i) {
-    // Position of this component in the dimensions between.
-    SmallVector<int64_t> position(to.size(), 0);
-    for (int64_t rest = i, dim = int64_t(to.size()) - 2; dim > 0; --dim) {
-      position[dim] = rest % to[dim];
-      rest /= to[dim];
-    }
-    int64_t source = 0;
-    for (size_t dim = 1; dim + 1 < from.size(); ++dim)
-      source = source * from[dim] + position[dims[dim]];
+    BroadcastSource source = sourceOf(op, i);
     if (isIndexed) {
-      Value number = memref::LoadOp::create(
-          b, scratch,
-          ValueRange{constantIndex(source),
-                     constantIndex(position[dims.back()])});
+      Value number =
+          memref::LoadOp::create(b, scratch,
+                                 ValueRange{constantIndex(source.component),
+                                            constantIndex(source.element)});
       llvm::append_range(result, fill(number));
     } else if (keepsLast) {
-      llvm::append_range(result, ArrayRef(input).slice(source * each, each));
+      llvm::append_range(result,
+                         ArrayRef(input).slice(source.component * each, each));
     } else {
-      llvm::append_range(result, fill(input[source]));
+      llvm::append_range(result, fill(input[source.component]));
     }
   }
   return result;

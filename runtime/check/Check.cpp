@@ -31,6 +31,7 @@ static std::string keyOf(const CheckCase &config) {
   CheckCase key;
   key.stateType = config.stateType;
   key.entryType = config.entryType;
+  key.layout = config.layout;
   key.capacity = key.threshold = config.capacity;
   key.drafts = config.drafts;
   key.sizes = config.sizes;
@@ -41,6 +42,7 @@ Result<const Oracles *> Workbench::getOracles(const CheckCase &config) {
   CheckCase unbuffered = config;
   unbuffered.capacity = 1;
   unbuffered.drafts = 0;
+  unbuffered.layout = StateLayout::DvDk;
   std::string key = keyOf(unbuffered);
   if (auto it = oracles.find(key); it != oracles.end())
     return &it->second;
@@ -76,6 +78,7 @@ Result<CompileOptions> Workbench::makeOptions(const CheckCase &config) {
   options.options = request.elaboration.options;
   options.stateType = toString(config.stateType);
   options.entryType = toString(config.entryType);
+  options.stateLayout = toString(config.layout);
   options.capacity = config.capacity;
   options.drafts = config.drafts;
   options.target = request.target;

@@ -28,6 +28,7 @@ void visitKeys(Case &c, Visitor visit) {
   visit("route", c.route);
   visit("state", c.stateType);
   visit("entries", c.entryType);
+  visit("layout", c.layout);
   visit("L", c.capacity);
   visit("m", c.threshold);
   visit("drafts", c.drafts);
@@ -45,6 +46,7 @@ void visitKeys(Case &c, Visitor visit) {
 
 std::string show(RouteKind value) { return std::string(toString(value)); }
 std::string show(DType value) { return std::string(toString(value)); }
+std::string show(StateLayout value) { return std::string(toString(value)); }
 std::string show(bool value) { return value ? "1" : "0"; }
 template <typename T> std::string show(T value) {
   return fmt::format("{}", value);
@@ -68,6 +70,11 @@ bool read(std::string_view text, DType &value) {
   std::optional<DType> dtype = parseStorageType(text);
   value = dtype.value_or(value);
   return dtype.has_value();
+}
+bool read(std::string_view text, StateLayout &value) {
+  std::optional<StateLayout> layout = parseStateLayout(text);
+  value = layout.value_or(value);
+  return layout.has_value();
 }
 
 constexpr std::string_view sizePrefix = "size.";

@@ -40,7 +40,8 @@ public:
                          toString(route.route))),
         kernels(route, this->program.signature(), pool, heads) {}
 
-  /// Takes over arguments, of 1 row at least.
+  /// Takes over arguments, of 1 row at least. Those that differ from the last
+  /// ones in their addresses alone are not checked anew but for these.
   Status fill(const StepArguments &arguments);
   /// That the driver knows all memory as the device's.
   Status checkMemory() const;
@@ -67,10 +68,20 @@ public:
   Status setSlots(const int32_t *readSlots, const int32_t *writeSlots) override;
 
 private:
+  /// A tensor that has been checked.
+  struct Taken {
+    std::string name;
+    TensorView view;
+    const KernelArguments::Tensor *argument;
+  };
+  bool areLikeTaken(const StepArguments &arguments) const;
+  Status fillAnew(const StepArguments &arguments);
+
   Program program;
   DevicePool &pool;
   const RouteKernels &route;
-  std::string name; ///< in a profiler
+  std::string name;         ///< in a profiler
+  std::vector<Taken> taken; ///< in the order of names; empty: none are valid
   KernelArguments kernels;
   const int32_t *reads = nullptr, *writes = nullptr;
 };
@@ -130,7 +141,41 @@ Status DeviceStep::setSlots(const int32_t *readSlots,
   return Status();
 }
 
+bool DeviceStep::areLikeTaken(const StepArguments &arguments) const {
+  if (arguments.rows != rows || arguments.tensors.size() != taken.size())
+    return false;
+  auto known = taken.begin();
+  for (const auto &[name, view] : arguments.tensors) {
+    const TensorView &before = known->view;
+    if (name != known->name || !view.data || view.dtype != before.dtype ||
+        view.device != before.device || view.shape != before.shape ||
+        view.strides != before.strides)
+      return false;
+    ++known;
+  }
+  return true;
+}
+
 Status DeviceStep::fill(const StepArguments &arguments) {
+  if (!areLikeTaken(arguments))
+    return fillAnew(arguments);
+  auto known = taken.begin();
+  for (const auto &[name, view] : arguments.tensors) {
+    if (view.data != known->view.data) {
+      if (Status status = kernels.setMemory(*known->argument, view.data);
+          !status)
+        return status;
+      known->view.data = view.data;
+    }
+    ++known;
+  }
+  return setSlots(arguments.readSlots.data(),
+                  arguments.writeSlots.empty() ? nullptr
+                                               : arguments.writeSlots.data());
+}
+
+Status DeviceStep::fillAnew(const StepArguments &arguments) {
+  taken.clear();
   rows = arguments.rows;
   if (Status status = bindArguments(
           program.signature(), rows, pool.device, arguments.tensors,
@@ -139,6 +184,10 @@ Status DeviceStep::fill(const StepArguments &arguments) {
     return status;
   if (Status status = kernels.takeDescriptors(); !status)
     return status;
+  for (const auto &[name, view] : arguments.tensors)
+    for (const KernelArguments::Tensor &argument : kernels.tensors())
+      if (argument.spec->name == name)
+        taken.push_back({name, view, &argument});
   return setSlots(arguments.readSlots.data(),
                   arguments.writeSlots.empty() ? nullptr
                                                : arguments.writeSlots.data());

@@ -111,6 +111,7 @@ std::string Compilation::makeKey(llvm::ArrayRef<llvm::StringRef> more) const {
                                  options.preset,
                                  options.stateType,
                                  options.entryType,
+                                 options.stateLayout,
                                  std::to_string(options.capacity),
                                  std::to_string(options.drafts)};
   parts.push_back(std::to_string(options.sizes.size()));
@@ -286,6 +287,7 @@ std::string Compilation::makeManifest(RouteKind route,
       {"capacity", options.capacity},
       {"drafts", options.drafts},
       {"entry_type", options.entryType},
+      {"state_layout", options.stateLayout},
       {"route", llvm::StringRef(toString(route))},
       {"warnings", routes.front().object.warnings + warning(target)},
       {"milliseconds", target.milliseconds()}};
@@ -327,6 +329,8 @@ std::string Compilation::makeReproducer(RouteKind route,
     text += " --set " + size + "=" + std::to_string(value);
   if (!signature.states.empty())
     text += " --states " + std::string(toString(signature.states[0].dtype));
+  if (options.stateLayout != toString(StateLayout::DvDk))
+    text += " --state-layout " + options.stateLayout;
   text += " --routes " + std::string(toString(route)) + " --entries " +
           options.entryType + " --m " + std::to_string(options.capacity) +
           " --batch " + std::to_string(std::min<int64_t>(options.batch, 65535));
@@ -423,6 +427,9 @@ static Status checkOptions(const CompileOptions &options) {
       options.entryType != "f16")
     return invalid("entryType", "'" + options.entryType + "'",
                    "f32, bf16 or f16");
+  if (!parseStateLayout(options.stateLayout))
+    return invalid("stateLayout", "'" + options.stateLayout + "'",
+                   "dv_dk or dk_dv");
   return Status();
 }
 

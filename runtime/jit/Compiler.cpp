@@ -109,6 +109,7 @@ jit::Compiler::Impl::pipelineOptions(llvm::ArrayRef<Route> routes) const {
   pipeline.routes.assign(routes.begin(), routes.end());
   pipeline.capacity = options.capacity;
   pipeline.entryType = options.entryType;
+  pipeline.stateLayout = options.stateLayout;
   pipeline.drafts = options.drafts;
   return pipeline;
 }
@@ -117,6 +118,10 @@ jit::Compiler::Compiler(std::string_view text, std::string_view name,
                         const CompileOptions &options)
     : impl(std::make_unique<Impl>(text, name, options)) {}
 jit::Compiler::~Compiler() = default;
+
+static StateLayout layoutOf(const CompileOptions &options) {
+  return parseStateLayout(options.stateLayout).value_or(StateLayout::DvDk);
+}
 
 /// Bandwidths of the caller's go before what is known of the machine.
 static Machine machineOf(const CompileOptions &options,
@@ -168,7 +173,7 @@ Result<Plan> jit::Compiler::plan(const Machine::Card *gpu) {
                       std::to_string(options.context) + " tokens");
 
   Plan plan;
-  plan.shape = tune::describe(signatureOf(recurrence));
+  plan.shape = tune::describe(signatureOf(recurrence, layoutOf(options)));
   plan.route = toRouteKind(costs[choice->index].route);
   plan.foldThreshold = choice->threshold;
   for (const RouteCost &cost : costs) {
@@ -201,7 +206,8 @@ Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
 
   RouteObject result;
   result.route = kind;
-  result.signature = signatureOf(*module->getOps<RecurrenceOp>().begin());
+  result.signature = signatureOf(*module->getOps<RecurrenceOp>().begin(),
+                                 layoutOf(impl->options));
   for (StepOp step : module->getOps<StepOp>()) {
     std::string symbol = (step.getSymName() + kPackedSuffix).str();
     switch (step.getForm()) {

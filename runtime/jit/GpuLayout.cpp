@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/jit/GpuLayout.h"
+#include "passes/gpu/KernelInfo.h"
 #include "runtime/jit/BuildGpuProgram.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -23,12 +24,23 @@ struct Row {
 static const std::vector<Row> &rows() {
   using Options = ConvertLadleToGPUOptions;
   static const auto &table = *new std::vector<Row>{
+      // The first vary last: what the model ranks alike is tried in this order.
+      {{"pieces", "bulk copies of a tile that warps wait for apart", {0, 2, 4}},
+       &Options::pieces},
+      {{"stages",
+        "stages in which the rows of a warp are copied and read",
+        {0, 2}},
+       &Options::stages},
       {{"threads", "threads of a block", {0, 64, 128, 256, 512}},
        &Options::threads},
       {{"tile_rows", "rows of dv in a block", {0, 8, 16, 32, 64, 128}},
        &Options::tileRows},
       {{"batch", "rows that blocks are to fill a GPU with", {}},
        &Options::batch},
+      {{"forms",
+        "forms that kernels hold: 1 decode, 2 decode_fold, 4 fold, or sums",
+        {}},
+       &Options::forms},
   };
   return table;
 }
@@ -55,6 +67,24 @@ std::string jit::checkLayout(const GpuLayout &layout) {
                            "note: they have {1}",
                            name, names);
   return "";
+}
+
+Result<int64_t> jit::formsOf(const std::vector<std::string> &names) {
+  int64_t forms = 0;
+  for (const std::string &name : names) {
+    std::optional<Form> form = symbolizeForm(name);
+    if (form == Form::Decode)
+      forms |= kDecodeForm;
+    else if (form == Form::DecodeFold)
+      forms |= kDecodeFoldForm;
+    else if (form == Form::Fold)
+      forms |= kFoldForm;
+    else
+      return Status(ErrorCode::InvalidArgument,
+                    "kernels of a GPU have no form '" + name +
+                        "'\nnote: they have decode, decode_fold and fold");
+  }
+  return forms;
 }
 
 ConvertLadleToGPUOptions jit::optionsOf(const GpuLayout &layout) {

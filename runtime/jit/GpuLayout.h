@@ -12,6 +12,8 @@
 #ifndef LADLE_RUNTIME_JIT_GPULAYOUT_H
 #define LADLE_RUNTIME_JIT_GPULAYOUT_H
 
+#include "ladle/status.h"
+
 #include <cstdint>
 #include <map>
 #include <string>
@@ -32,6 +34,9 @@ struct GpuParameter {
 /// All that there are. Commands take them as --name and in --schedule, the
 /// tuner varies those that have values to try.
 const std::vector<GpuParameter> &gpuParameters();
+
+/// The value of the parameter "forms" for these: decode, decode_fold, fold.
+Result<int64_t> formsOf(const std::vector<std::string> &names);
 
 /// Empty, or which name is none of a parameter and which there are.
 std::string checkLayout(const GpuLayout &layout);

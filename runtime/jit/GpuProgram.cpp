@@ -89,13 +89,15 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
                                    const ConvertLadleToGPUOptions &lowering,
                                    GpuProgram &program) {
   module.walk([&](RecurrenceOp recurrence) {
-    program.signature = signatureOf(recurrence);
+    program.signature = signatureOf(
+        recurrence,
+        parseStateLayout(options.stateLayout).value_or(StateLayout::DvDk));
   });
   PassManager steps(module.getContext());
   buildStepPipeline(steps, options);
   if (failed(steps.run(module)))
     return failure();
-  std::string decode, fold;
+  std::string decode, decodeFold, fold;
   module.walk([&](StepOp step) {
     switch (step.getForm()) {
     case Form::Decode:
@@ -104,7 +106,8 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
       program.arguments = argumentsOf(step);
       break;
     case Form::DecodeFold:
-      program.folds = true;
+      decodeFold = step.getSymName();
+      program.folds = lowering.forms == 0 || lowering.forms & kDecodeFoldForm;
       break;
     case Form::Fold:
       fold = step.getSymName();
@@ -122,6 +125,9 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
   kernel.addPass(createCSEPass());
   if (failed(kernels.run(module)))
     return failure();
+  // Without decode, what folds is a kernel of its own.
+  if (lowering.forms != 0 && !(lowering.forms & kDecodeForm))
+    decode = decodeFold;
   module.walk([&](gpu::GPUFuncOp function) {
     if (function.getName() == fold)
       program.fold = describe(function);
@@ -170,6 +176,7 @@ std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
     options.routes.push_back(*symbolizeRoute(request.route));
   options.capacity = request.capacity;
   options.entryType = request.entryType;
+  options.stateLayout = request.stateLayout;
   GpuProgram program;
   if (!module || failed(buildGpuProgram(*module, options,
                                         optionsOf(request.layout), program)))

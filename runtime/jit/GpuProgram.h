@@ -23,7 +23,7 @@ struct GpuRequest {
   std::string path, preset; ///< empty: the first preset
   std::string route;        ///< empty: all, for their text
   std::map<std::string, int64_t> sizes;
-  std::string stateType, entryType = "f32";
+  std::string stateType, entryType = "f32", stateLayout = "dv_dk";
   int64_t capacity = 4;
   GpuLayout layout;
 };

@@ -56,7 +56,7 @@ static TensorSpec toSpec(llvm::StringRef name, mlir::Type type) {
           tensor.getShape().vec()};
 }
 
-Signature jit::signatureOf(RecurrenceOp recurrence) {
+Signature jit::signatureOf(RecurrenceOp recurrence, StateLayout layout) {
   Signature signature;
   signature.name = recurrence.getSymName().str();
   auto count = [&](int64_t heads) {
@@ -68,7 +68,7 @@ Signature jit::signatureOf(RecurrenceOp recurrence) {
     if (auto state = llvm::dyn_cast<StateType>(argument.getType())) {
       signature.states.push_back({name, state.getHeads(), state.getKeySize(),
                                   state.getValueSize(),
-                                  toDType(state.getElementType())});
+                                  toDType(state.getElementType()), layout});
       count(state.getHeads());
       continue;
     }

@@ -17,8 +17,9 @@ namespace ladle::jit {
 RouteKind toRouteKind(Route route);
 Route toRoute(RouteKind route);
 
-/// Arguments and results of a recurrence.
-Signature signatureOf(RecurrenceOp recurrence);
+/// Arguments and results of a recurrence whose states lie like this.
+Signature signatureOf(RecurrenceOp recurrence,
+                      StateLayout layout = StateLayout::DvDk);
 
 /// The fields of all buffers of a step, in their order; the fields of
 /// different states are told apart by the name of the state.

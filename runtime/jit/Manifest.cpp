@@ -46,6 +46,22 @@ static bool fromJSON(const json::Value &value, DType &dtype, json::Path path) {
   return false;
 }
 
+static json::Value toJSON(StateLayout layout) {
+  return json::Value(llvm::StringRef(toString(layout)));
+}
+
+static bool fromJSON(const json::Value &value, StateLayout &layout,
+                     json::Path path) {
+  std::optional<llvm::StringRef> text = value.getAsString();
+  std::optional<StateLayout> parsed =
+      text ? parseStateLayout(std::string_view(*text)) : std::nullopt;
+  if (!parsed)
+    path.report("expected a layout");
+  else
+    layout = *parsed;
+  return parsed.has_value();
+}
+
 static json::Value toJSON(const TensorSpec &spec) {
   return json::Object{{"name", spec.name},
                       {"dtype", toJSON(spec.dtype)},
@@ -60,11 +76,9 @@ static bool fromJSON(const json::Value &value, TensorSpec &spec,
 }
 
 static json::Value toJSON(const StateSpec &spec) {
-  return json::Object{{"name", spec.name},
-                      {"dtype", toJSON(spec.dtype)},
-                      {"heads", spec.heads},
-                      {"dk", spec.keySize},
-                      {"dv", spec.valueSize}};
+  return json::Object{{"name", spec.name},    {"dtype", toJSON(spec.dtype)},
+                      {"heads", spec.heads},  {"dk", spec.keySize},
+                      {"dv", spec.valueSize}, {"layout", toJSON(spec.layout)}};
 }
 
 static bool fromJSON(const json::Value &value, StateSpec &spec,
@@ -72,7 +86,7 @@ static bool fromJSON(const json::Value &value, StateSpec &spec,
   json::ObjectMapper map(value, path);
   return map && map.map("name", spec.name) && map.map("dtype", spec.dtype) &&
          map.map("heads", spec.heads) && map.map("dk", spec.keySize) &&
-         map.map("dv", spec.valueSize);
+         map.map("dv", spec.valueSize) && map.map("layout", spec.layout);
 }
 
 template <typename T> static json::Array toArray(const std::vector<T> &items) {

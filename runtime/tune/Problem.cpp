@@ -29,8 +29,11 @@ std::string tune::describe(const Signature &signature) {
   if (!signature.carries.empty())
     text += " " + describeAll(signature.carries);
   for (const StateSpec &spec : signature.states)
-    text += fmt::format(" {}:{}[{},{},{}]", spec.name, toString(spec.dtype),
-                        spec.heads, spec.keySize, spec.valueSize);
+    text += fmt::format(
+        " {}:{}[{},{},{}]{}", spec.name, toString(spec.dtype), spec.heads,
+        spec.keySize, spec.valueSize,
+        // Tables of earlier versions know the other one alone.
+        spec.layout == StateLayout::DvDk ? "" : toString(spec.layout));
   return text + " -> " + describeAll(signature.outputs);
 }
 

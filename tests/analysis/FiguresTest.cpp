@@ -35,7 +35,8 @@ std::vector<Json> readFigures() {
     if (document["device"] != card)
       continue;
     for (const Json &figure : document["results"])
-      if (figure["schedule"].empty() && figure["route"] != "kv_only")
+      if (figure["schedule"].empty() && !figure.contains("layout") &&
+          figure["route"] != "kv_only")
         figures.push_back(figure);
   }
   return figures;

@@ -151,6 +151,9 @@ TEST_CASE("whatever changes the code changes the entry") {
   capacity.capacity = 8;
   CHECK_FALSE(isCached(compile(linearAttention, capacity)));
   types.stateType = "bf16";
+  CompileOptions layout = options;
+  layout.stateLayout = "dk_dv";
+  CHECK_FALSE(isCached(compile(linearAttention, layout)));
   CHECK_FALSE(isCached(compile(linearAttention, types)));
   // The batch only matters to the choice of a route.
   options.batch = 3;
@@ -217,6 +220,36 @@ TEST_CASE("errors come back with the line and a caret") {
         ErrorCode::InvalidArgument);
 }
 
+TEST_CASE("a sequence moves between pools of both layouts") {
+  CompileOptions options;
+  options.useDiskCache = false;
+  options.route = "inner";
+  Program rows = compile(linearAttention, options);
+  options.stateLayout = "dk_dv";
+  Program columns = compile(linearAttention, options);
+  CHECK(manifestOf(columns)["state_layout"] == "dk_dv");
+  const StateSpec &spec = columns.signature().states[0];
+  REQUIRE(spec.keySize != spec.valueSize);
+  Pool from = *Pool::create(rows, {1}), to = *Pool::create(columns, {1});
+  SlotContents contents = *from.exportSlot(rows, 0);
+  SlotContents::Item &item = contents.states[0];
+  REQUIRE(item.shape == std::vector{spec.heads, spec.valueSize, spec.keySize});
+  auto *numbers = reinterpret_cast<float *>(item.data.data());
+  for (int64_t i = 0; i < item.view().count(); ++i)
+    numbers[i] = static_cast<float>(i);
+  REQUIRE(to.importSlot(0, contents).ok());
+  std::vector<float> stored = *toFloats((*to.state("S"))[0]);
+  for (int64_t h = 0; h < spec.heads; ++h)
+    for (int64_t k = 0; k < spec.keySize; ++k)
+      for (int64_t v = 0; v < spec.valueSize; ++v)
+        REQUIRE(stored[(h * spec.keySize + k) * spec.valueSize + v] ==
+                numbers[(h * spec.valueSize + v) * spec.keySize + k]);
+  CHECK(to.exportSlot(columns, 0)->states[0].data == item.data);
+  // A pool is of one layout.
+  CHECK_THAT(Decoder::create(rows, to).message(),
+             Contains("has 'S' dk_dv, the program wants it dv_dk"));
+}
+
 TEST_CASE("options out of range are named") {
   CompileOptions options;
   options.capacity = 0;
@@ -228,6 +261,10 @@ TEST_CASE("options out of range are named") {
   options = {};
   options.entryType = "f8";
   CHECK_THAT(messageOf(linearAttention, options), Contains("'f8'"));
+  options = {};
+  options.stateLayout = "kv";
+  CHECK_THAT(messageOf(linearAttention, options),
+             Contains("stateLayout is 'kv', expected dv_dk or dk_dv"));
   options = {};
   options.batch = 0;
   CHECK_THAT(messageOf(linearAttention, options), Contains("batch is 0"));

@@ -15,6 +15,11 @@
 
 // -----
 
+// expected-error @+1 {{unknown layout 'dk' of a pool, expected dv_dk or dk_dv}}
+"test.op"() {t = !ladle.pool<1x8x8xf32, dk>} : () -> ()
+
+// -----
+
 // expected-error @+1 {{expected heads x size x type, got 3 dimensions}}
 "test.op"() {t = !ladle.summary<1x8x8xf32>} : () -> ()
 

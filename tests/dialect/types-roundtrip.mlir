@@ -2,6 +2,8 @@
 
 // CHECK: state = !ladle.state<32x128x64xf32>
 // CHECK: pool = !ladle.pool<1x1x1xf16>
+// CHECK: other = !ladle.pool<32x128x64xf32, dk_dv>
+// CHECK: same = !ladle.pool<32x128x64xf32>
 // CHECK: ring = !ladle.buffer<[k : 16x4x128xbf16 @dk, "odd name" : 32x4x64xf32 @dv, decay : 32xf32 @scalar], capacity = 16, order = ring, weight = linear>
 // CHECK: cache = !ladle.buffer<[k : 8x128xf16 @dk, v : 8x128xf16 @dv], capacity = 0, order = paged, weight = exp>
 // CHECK: summary = !ladle.summary<32x128xbf16>
@@ -9,6 +11,10 @@ module @m1 attributes {test.a = {
   state = !ladle.state<32x128x64xf32>}} {}
 module @m2 attributes {test.a = {
   pool = !ladle.pool<1x1x1xf16>}} {}
+module @m2a attributes {test.a = {
+  other = !ladle.pool<32x128x64xf32, dk_dv>}} {}
+module @m2b attributes {test.a = {
+  same = !ladle.pool<32x128x64xf32, dv_dk>}} {}
 module @m3 attributes {test.a = {
   ring = !ladle.buffer<[k : 16x4x128xbf16 @dk, "odd name" : 32x4x64xf32 @dv,
                         decay : 32xf32 @scalar],

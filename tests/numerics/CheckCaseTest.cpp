@@ -23,6 +23,7 @@ TEST_CASE("a case is read as it is written") {
   REQUIRE(config.str() == "route=recurrent");
   config.route = RouteKind::Inner;
   config.stateType = DType::BF16;
+  config.layout = StateLayout::DkDv;
   config.capacity = 8;
   config.threshold = 5;
   config.drafts = 3;
@@ -31,8 +32,8 @@ TEST_CASE("a case is read as it is written") {
   config.seed = 7;
   config.sizes["Hv"] = 3;
   std::string text = config.str();
-  REQUIRE(text == "route=inner,state=bf16,L=8,m=5,drafts=3,trees=1,pads=1,"
-                  "seed=7,size.Hv=3");
+  REQUIRE(text == "route=inner,state=bf16,layout=dk_dv,L=8,m=5,drafts=3,"
+                  "trees=1,pads=1,seed=7,size.Hv=3");
   Result<CheckCase> read = CheckCase::parse(text);
   REQUIRE(read.ok());
   REQUIRE(*read == config);
@@ -46,6 +47,7 @@ TEST_CASE("a case that cannot be is refused with the value that is wrong") {
   REQUIRE(message("route=fast") == "case key 'route' cannot be 'fast'");
   REQUIRE(message("rows=x") == "case key 'rows' cannot be 'x'");
   REQUIRE(message("pads=2") == "case key 'pads' cannot be '2'");
+  REQUIRE(message("layout=kv") == "case key 'layout' cannot be 'kv'");
   REQUIRE(message("speed=1") == "a case has no key 'speed'");
   REQUIRE(message("rows=0") ==
           "a case needs at least one row, token and entry");

@@ -16,7 +16,8 @@ static BenchFigure makeFigure(const SourceOptions &source,
   bool buffers = candidate.route != "recurrent";
   return {{source.file, source.preset, source.sizes, candidate.route,
            source.stateType, buffers ? source.entryType : "",
-           buffers ? candidate.threshold : 1, batch, candidate.schedule},
+           buffers ? candidate.threshold : 1, batch, candidate.schedule,
+           source.stateLayout},
           specOf(source, candidate, batch)};
 }
 

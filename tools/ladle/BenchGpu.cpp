@@ -46,8 +46,18 @@ private:
   Status profileFigure(const BenchFigure &figure);
   Result<Json> timeFigure(const BenchFigure &figure, const RoutePlan &plan,
                           const GpuSubject &subject);
+  /// A kernel that holds one form alone, and the graphs of its steps.
+  struct Alone {
+    std::string form;
+    GpuSubject subject;
+    std::unique_ptr<measure::GpuCycle> cycle;
+    std::vector<std::vector<double>> samples;
+  };
+  Result<std::vector<Alone>> loadForms(const BenchFigure &figure,
+                                       const RoutePlan &plan);
   Result<const Checked *> load(const BenchFigure &figure);
   const std::string &kernelsOf(const BenchFigure &figure);
+  std::vector<std::string> formsOf(const BenchFigure &figure) const;
   const Json *findKnown(const BenchFigure &figure);
   Rates rates() const;
   void print(const Json &figures);
@@ -141,6 +151,8 @@ const Json *GpuBench::findKnown(const BenchFigure &figure) {
     return nullptr;
   bool isSame = figure.key.route == "recurrent" ||
                 known->value("model_layers", int64_t(0)) == options.modelLayers;
+  for (const std::string &form : formsOf(figure))
+    isSame &= known->contains("forms") && (*known)["forms"].contains(form);
   return isSame ? known : nullptr;
 }
 
@@ -165,6 +177,53 @@ Result<const Checked *> GpuBench::load(const BenchFigure &figure) {
   return &loaded.emplace(figure.spec.str(), std::move(checked)).first->second;
 }
 
+/// Those that a figure's kernel is compared with.
+std::vector<std::string> GpuBench::formsOf(const BenchFigure &figure) const {
+  // Other routes do not hold two.
+  bool holdsBoth = figure.key.route != "recurrent" &&
+                   figure.key.route != "kv_only" && figure.key.threshold > 1;
+  return holdsBoth ? options.forms : std::vector<std::string>();
+}
+
+Result<std::vector<GpuBench::Alone>>
+GpuBench::loadForms(const BenchFigure &figure, const RoutePlan &plan) {
+  std::vector<Alone> all;
+  for (const std::string &form : formsOf(figure)) {
+    GpuSpec spec = figure.spec;
+    Result<int64_t> number = jit::formsOf({form});
+    if (!number)
+      return number.status();
+    spec.schedule["forms"] = *number;
+    Result<GpuSubject> subject = programs.load(spec);
+    if (!subject)
+      return subject.status();
+    auto cycle = programs.record(*subject, plan, rates(), figure.key.batch,
+                                 /*replaySeconds=*/2e-3, options.modelLayers);
+    if (!cycle)
+      return cycle.status();
+    all.push_back({form, std::move(*subject), std::move(*cycle), {}});
+  }
+  return all;
+}
+
+/// A batch whose rows all take one form: what a kernel with both forms takes
+/// for it, and one that holds this one alone. The last fill is what folds.
+static Json compareForm(const std::string &form,
+                        const std::vector<double> &bothByFill,
+                        const std::vector<std::vector<double>> &samples) {
+  size_t last = samples.size() - 1;
+  size_t begin = form == "decode" ? 0 : last;
+  size_t end = form == "decode" ? last : last + 1;
+  double both = 0, alone = 0;
+  for (size_t fill = begin; fill < end; ++fill) {
+    both += bothByFill[fill] / static_cast<double>(end - begin);
+    alone += median(samples[fill]) / static_cast<double>(end - begin);
+  }
+  return {{"us_alone", rounded({alone}, 1e-6)[0]},
+          {"us_of_both", rounded({both}, 1e-6)[0]},
+          {"ratio", rounded({both / alone}, 1)[0]}};
+}
+
 Result<Json> GpuBench::timeFigure(const BenchFigure &figure,
                                   const RoutePlan &plan,
                                   const GpuSubject &subject) {
@@ -172,12 +231,19 @@ Result<Json> GpuBench::timeFigure(const BenchFigure &figure,
                                /*replaySeconds=*/2e-3, options.modelLayers);
   if (!cycle)
     return cycle.status();
+  Result<std::vector<Alone>> alone = loadForms(figure, plan);
+  if (!alone)
+    return alone.status();
   std::vector<std::vector<double>> samples;
   if (Status status = ceilings->again(); !status)
     return status;
-  for (int64_t i = 0; i < options.samples; ++i)
+  for (int64_t i = 0; i < options.samples; ++i) {
     if (Status status = (*cycle)->sampleAll(samples); !status)
       return status;
+    for (Alone &each : *alone)
+      if (Status status = each.cycle->sampleAll(each.samples); !status)
+        return status;
+  }
   if (Status status = ceilings->again(); !status)
     return status;
 
@@ -192,16 +258,22 @@ Result<Json> GpuBench::timeFigure(const BenchFigure &figure,
     limit += limits.back() / static_cast<double>(samples.size());
     raw.push_back(rounded(samples[fill], 1e-6));
   }
-  return Json{{"us_a_step", rounded({step}, 1e-6)[0]},
-              {"limit_us", rounded({limit}, 1e-6)[0]},
-              {"of_limit", rounded({limit / step}, 1)[0]},
-              {"predicted_us", rounded({plan.seconds}, 1e-6)[0]},
-              {"bytes_a_step", plan.bytes * rows},
-              {"layers", (*cycle)->layerCount()},
-              {"rotated_bytes", (*cycle)->rotatedBytes()},
-              {"us_by_fill", rounded(medians, 1e-6)},
-              {"limit_us_by_fill", rounded(limits, 1e-6)},
-              {"samples_us_by_fill", raw}};
+  Json forms = Json::object();
+  for (const Alone &each : *alone)
+    forms[each.form] = compareForm(each.form, medians, each.samples);
+  Json figures{{"us_a_step", rounded({step}, 1e-6)[0]},
+               {"limit_us", rounded({limit}, 1e-6)[0]},
+               {"of_limit", rounded({limit / step}, 1)[0]},
+               {"predicted_us", rounded({plan.seconds}, 1e-6)[0]},
+               {"bytes_a_step", plan.bytes * rows},
+               {"layers", (*cycle)->layerCount()},
+               {"rotated_bytes", (*cycle)->rotatedBytes()},
+               {"us_by_fill", rounded(medians, 1e-6)},
+               {"limit_us_by_fill", rounded(limits, 1e-6)},
+               {"samples_us_by_fill", raw}};
+  if (!forms.empty())
+    figures["forms"] = std::move(forms);
+  return figures;
 }
 
 /// One line a fill: what a profiler should find.
@@ -304,6 +376,12 @@ void GpuBench::print(const Json &figures) {
       time(figures["us_a_step"]), time(figures["limit_us"]),
       100 * figures["of_limit"].get<double>(), time(figures["predicted_us"]),
       time(1e-3 * figures.value("host_launch_ns", 0.0)));
+  if (figures.contains("forms"))
+    for (const auto &[form, compared] : figures["forms"].items())
+      fmt::print(
+          "{:>9} {} alone {}, with the other form beside it {}: {:.3f}\n", "",
+          form, time(compared["us_alone"]), time(compared["us_of_both"]),
+          compared["ratio"].get<double>());
   std::fflush(stdout);
 }
 

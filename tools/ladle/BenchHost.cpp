@@ -35,7 +35,7 @@ using measure::median;
 namespace {
 
 struct Settings {
-  std::string file, preset, entry;
+  std::string file, preset, entry, layout;
   std::map<std::string, int64_t> sizes;
   std::vector<std::string> routes, states;
   int64_t threshold = 16, rows = 0, rounds = 7;
@@ -98,6 +98,7 @@ Status Bench::addSubjects(const std::string &text, const std::string &state) {
     options.sizes = settings.sizes;
     options.stateType = state;
     options.entryType = settings.entry;
+    options.stateLayout = settings.layout;
     options.route = route;
     options.capacity = settings.threshold;
     Result<Program> program = compileSource(text, settings.file, options);
@@ -207,6 +208,7 @@ nlohmann::ordered_json Bench::json() const {
   result["file"] = settings.file;
   result["preset"] = settings.preset;
   result["entries"] = settings.entry;
+  result["layout"] = settings.layout;
   result["rows"] = settings.rows;
   result["threshold"] = settings.threshold;
   result["rounds"] = subjects.front().cycle.size();
@@ -295,6 +297,7 @@ int tool::benchOnHost(const BenchOptions &options) {
   settings.preset = options.source.preset;
   settings.sizes = options.source.sizes;
   settings.entry = options.entries.front();
+  settings.layout = options.source.stateLayout;
   settings.routes = options.routes;
   if (settings.routes.empty())
     settings.routes = {"recurrent", "inner", "adjoint"};

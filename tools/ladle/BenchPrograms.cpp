@@ -17,8 +17,9 @@ using namespace ladle::tool;
 //===----------------------------------------------------------------------===//
 
 std::string GpuSpec::layout() const {
-  return fmt::format("{}, {} states, {} entries, m = {}", route,
+  return fmt::format("{}, {} states{}, {} entries, m = {}", route,
                      source.stateType.empty() ? "declared" : source.stateType,
+                     source.stateLayout == "dv_dk" ? "" : " dk_dv",
                      source.entryType, source.capacity);
 }
 
@@ -38,6 +39,8 @@ std::string tool::reproducerOf(const GpuSpec &spec, int64_t batch) {
     text += fmt::format(" --set {}={}", name, value);
   if (!spec.source.stateType.empty())
     text += " --states " + spec.source.stateType;
+  if (spec.source.stateLayout != "dv_dk")
+    text += " --state-layout " + spec.source.stateLayout;
   text += fmt::format(" --routes {} --entries {} --m {} --batch {}", spec.route,
                       spec.source.entryType, spec.source.capacity, batch);
   std::string schedule;
@@ -91,6 +94,7 @@ Result<jit::GpuProgram> tool::compileSpec(const GpuSpec &spec) {
   request.route = spec.route;
   request.stateType = spec.source.stateType;
   request.entryType = spec.source.entryType;
+  request.stateLayout = spec.source.stateLayout;
   request.capacity = spec.source.capacity;
   request.layout = spec.schedule;
   if (std::string wrong = jit::checkLayout(spec.schedule); !wrong.empty())

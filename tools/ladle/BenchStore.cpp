@@ -19,9 +19,12 @@ using Json = nlohmann::ordered_json;
 static constexpr const char *kSchema = "ladle-bench-1";
 
 Json BenchKey::json() const {
-  return {{"file", file},   {"preset", preset}, {"sizes", sizes},
-          {"route", route}, {"state", state},   {"entry", entry},
-          {"m", threshold}, {"batch", batch},   {"schedule", schedule}};
+  Json key = {{"file", file},   {"preset", preset}, {"sizes", sizes},
+              {"route", route}, {"state", state},   {"entry", entry},
+              {"m", threshold}, {"batch", batch},   {"schedule", schedule}};
+  if (layout != "dv_dk")
+    key["layout"] = layout;
+  return key;
 }
 
 std::string tool::today() {
@@ -62,7 +65,8 @@ static bool isOf(const Json &result, const Json &key) {
   for (const auto &[name, value] : key.items())
     if (!result.contains(name) || result[name] != value)
       return false;
-  return true;
+  // Keys have it where it is not the default.
+  return result.contains("layout") == key.contains("layout");
 }
 
 const Json *BenchStore::find(const BenchKey &key) const {

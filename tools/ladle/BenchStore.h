@@ -24,6 +24,7 @@ struct BenchKey {
   std::string route, state, entry;
   int64_t threshold = 1, batch = 1;
   std::map<std::string, int64_t> schedule;
+  std::string layout = "dv_dk"; ///< of states
 
   nlohmann::ordered_json json() const;
   std::string str() const { return json().dump(); }

@@ -29,6 +29,7 @@ struct SourceOptions {
   std::map<std::string, double> options;
   std::string stateType; ///< empty: as declared
   std::string entryType = "f32";
+  std::string stateLayout = "dv_dk"; ///< or dk_dv
   int64_t capacity = 16;
 };
 
@@ -94,6 +95,8 @@ struct BenchOptions {
   std::vector<int64_t> thresholds{16}; ///< m
   /// How kernels are laid out: threads, tile_rows.
   std::map<std::string, int64_t> schedule;
+  /// On a GPU: forms whose kernels are timed besides those that hold all.
+  std::vector<std::string> forms;
   int64_t samples = 9; ///< of each fill; on a CPU the rounds
   /// Of a model, which share cursors: on a GPU these move once in so many
   /// steps.

@@ -99,6 +99,7 @@ int ladle::tool::emit(const EmitOptions &options) {
   DecodePipelineOptions pipeline;
   pipeline.capacity = options.source.capacity;
   pipeline.entryType = options.source.entryType;
+  pipeline.stateLayout = options.source.stateLayout;
   for (const std::string &name : options.routes) {
     std::optional<Route> route = symbolizeRoute(name);
     if (!route) {
@@ -120,11 +121,19 @@ int ladle::tool::emit(const EmitOptions &options) {
   pipeline.drafts = options.drafts.value_or(verifies ? 8 : 0);
   bool isForCpu = options.stage == "step" ||
                   (options.stage == "kernel" && options.target == "cpu");
+  jit::GpuLayout layout = options.layout;
   if (!forms->empty() && !isForCpu) {
-    llvm::errs() << "error: --form is of the stage step and of kernels of the "
-                    "CPU, got stage '"
-                 << options.stage << "'\nnote: leave --form out\n";
-    return 2;
+    if (options.stage == "spec" || options.stage == "history") {
+      llvm::errs() << "error: --form is of steps and kernels, got stage '"
+                   << options.stage << "'\nnote: leave --form out\n";
+      return 2;
+    }
+    Result<int64_t> held = jit::formsOf(options.forms);
+    if (!held) {
+      llvm::errs() << "error: " << held.message() << '\n';
+      return 2;
+    }
+    layout["forms"] = *held;
   }
   Source source(options.source, /*showRemarks=*/false);
   if (!source.module)
@@ -138,7 +147,7 @@ int ladle::tool::emit(const EmitOptions &options) {
     if (options.stage == "kernel")
       buildKernelPipeline(manager, pipeline);
   } else if (options.stage == "kernel" || isCuda) {
-    buildGPUPipeline(manager, pipeline, jit::optionsOf(options.layout));
+    buildGPUPipeline(manager, pipeline, jit::optionsOf(layout));
   } else if (options.stage != "spec") {
     llvm::errs() << "error: unknown stage '" << options.stage
                  << "'\nnote: stages are spec, history, step, kernel, cuda, "

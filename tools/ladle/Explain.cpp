@@ -53,8 +53,11 @@ private:
   /// What was chosen on such a machine by measuring, if somebody has.
   std::optional<tune::TunedChoice> findTuned(int64_t batch) const {
     std::string card = machine.name == "h200" ? "NVIDIA H200" : "";
-    return tune::lookupTuned(card, jit::signatureOf(recurrence),
-                             options.source.entryType, batch);
+    return tune::lookupTuned(
+        card,
+        jit::signatureOf(recurrence,
+                         *parseStateLayout(options.source.stateLayout)),
+        options.source.entryType, batch);
   }
 
   int64_t drafts;
@@ -102,7 +105,10 @@ void Explanation::printHistory(raw_ostream &os) {
          << "_jᵀ";
     }
     os << "        " << type.getHeads() << " heads, " << type.getKeySize()
-       << " × " << type.getValueSize() << " " << type.getElementType() << "\n";
+       << " × " << type.getValueSize() << " " << type.getElementType();
+    if (options.source.stateLayout == toString(StateLayout::DkDv))
+      os << ", dv contiguous";
+    os << "\n";
     if (decays)
       os << "    γ_t = Π_{j≤t} " << math.render(state.decay) << "_j\n";
     for (auto [i, write] : llvm::enumerate(state.writes)) {
@@ -402,6 +408,7 @@ int ladle::tool::explain(const ExplainOptions &options) {
   DecodePipelineOptions pipeline;
   pipeline.capacity = options.source.capacity;
   pipeline.entryType = options.source.entryType;
+  pipeline.stateLayout = options.source.stateLayout;
   pipeline.drafts = options.drafts.value_or(
       std::min<int64_t>(4, options.source.capacity / 2));
   if (options.source.capacity < 2 * pipeline.drafts) {

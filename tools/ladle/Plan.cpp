@@ -53,6 +53,7 @@ std::optional<Planner> Planner::create(const SourceOptions &options) {
   DecodePipelineOptions pipeline;
   pipeline.capacity = options.capacity;
   pipeline.entryType = options.entryType;
+  pipeline.stateLayout = options.stateLayout;
   PassManager manager(&source.context);
   buildStepPipeline(manager, pipeline);
   if (failed(manager.run(*source.module)))

@@ -198,6 +198,7 @@ void RunCommand::compileRoutes(const RunPlan &plan) {
   compile.options = options.source.options;
   compile.stateType = options.source.stateType;
   compile.entryType = options.source.entryType;
+  compile.stateLayout = options.source.stateLayout;
   compile.capacity = options.source.capacity;
   compile.target = gpu ? "cuda" : "cpu";
   progress.show("compiling", 0, 1);

@@ -34,6 +34,15 @@ void addFileOptions(CLI::App &command, SourceOptions &source,
       ->allow_extra_args(false);
 }
 
+void addLayoutOption(CLI::App &command, SourceOptions &source) {
+  command
+      .add_option("--state-layout", source.stateLayout,
+                  "how a head of a state lies in memory: dv_dk, the keys "
+                  "contiguous, or dk_dv")
+      ->check(CLI::IsMember({"dv_dk", "dk_dv"}))
+      ->capture_default_str();
+}
+
 void addSourceOptions(CLI::App &command, SourceOptions &source,
                       std::vector<std::string> &settings) {
   addFileOptions(command, source, settings);
@@ -45,6 +54,7 @@ void addSourceOptions(CLI::App &command, SourceOptions &source,
       .add_option("--entry", source.entryType,
                   "cache values that depend on a state as f32, bf16 or f16")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  addLayoutOption(command, source);
   command
       .add_option("--capacity", source.capacity,
                   "entries that the ring of a slot holds")
@@ -79,6 +89,7 @@ void addTuneOptions(CLI::App &command, TuneRequest &tune) {
                   "cache values that depend on a state as f32, bf16 or f16")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}))
       ->capture_default_str();
+  addLayoutOption(command, tune.source);
   addList("--routes", tune.routes, "routes to choose from, simple ones first")
       ->check(
           CLI::IsMember({"recurrent", "inner", "outer", "adjoint", "kv_only"}));
@@ -129,6 +140,7 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   addList("--entries", bench.entries, "storage of values that are cached")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  addLayoutOption(command, bench.source);
   addList("--batch", bench.batches, "rows, on a GPU")
       ->check(CLI::Range(1, 65535));
   addList("--m", bench.thresholds, "entries of a cycle")
@@ -156,6 +168,10 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
       "--profile", bench.profile,
       "for a profiler: on a GPU, launch a step of every layer at "
       "every fill once, print what bytes are expected, time nothing");
+  addList("--forms", bench.forms,
+          "on a GPU, also time kernels that hold one of these forms alone, "
+          "and compare: decode, decode_fold")
+      ->check(CLI::IsMember({"decode", "decode_fold"}));
   command.add_option("--threads", bench.threads, "of a CPU (default: all)");
   command.add_option("--rows", bench.hostRows,
                      "rows on a CPU (default: states of four times the "
@@ -245,6 +261,8 @@ int main(int argc, char **argv) {
       ->check(CLI::IsMember({"cpu", "cuda"}));
   for (const ladle::jit::GpuParameter &parameter :
        ladle::jit::gpuParameters()) {
+    if (parameter.name == "forms") // --form has names for them
+      continue;
     std::string flag = "--" + parameter.name;
     std::replace(flag.begin(), flag.end(), '_', '-');
     emitCommand
@@ -262,9 +280,9 @@ int main(int argc, char **argv) {
       ->allow_extra_args(false);
   emitCommand
       ->add_option("--form", emitOptions.forms,
-                   "forms to print of the step stage and the CPU's kernels: "
-                   "decode, decode_fold, fold, verify, verify_fold (default: "
-                   "all)")
+                   "forms to print of the step stage and the CPU's kernels, or "
+                   "that a GPU's kernels hold: decode, decode_fold, fold, "
+                   "verify, verify_fold (default: all)")
       ->delimiter(',')
       ->allow_extra_args(false);
   emitCommand

@@ -78,7 +78,7 @@ static void describe(GpuTensor &tensor, const GpuProgram &program, int64_t rows,
   case Kind::State: {
     const StateSpec &spec = signature.states[index];
     tensor.dtype = spec.dtype;
-    tensor.shape = {spec.heads, spec.valueSize, spec.keySize};
+    tensor.shape = spec.shape();
     break;
   }
   case Kind::Field:

@@ -28,6 +28,9 @@ struct CompileOptions {
   std::map<std::string, double> options;
   /// Storage of all states: "f32", "bf16" or "f16"; empty: as declared.
   std::string stateType;
+  /// How a head of a state lies in the pool: "dv_dk", the keys contiguous, or
+  /// "dk_dv". The first takes less to decode.
+  std::string stateLayout = "dv_dk";
   /// Storage of tokens and outputs by name, where it is not as declared.
   std::map<std::string, std::string> tokenTypes;
   /// Storage of cached values that depend on a state.
@@ -60,7 +63,7 @@ struct CompileOptions {
 ///
 /// The manifest of the program is a JSON object with
 /// - "version", "target" (a processor, or "sm_90a"), "capacity", "drafts",
-///   "entry_type"
+///   "entry_type", "state_layout"
 /// - "route" and "fold_threshold", the choice of the cost model if the route
 ///   was "auto"; and then also
 /// - "routes": an array of what each legal route costs: "route",

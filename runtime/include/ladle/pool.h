@@ -32,10 +32,11 @@ struct PoolOptions {
   /// A route without a buffer that takes drafts keeps a state for each of them
   /// so far apart.
   std::vector<int64_t> slotStrides;
-  /// Memory of the caller for each state, [slots, heads, valueSize, keySize]
-  /// with the stride above, aligned to 64 bytes, of the program's device; null
-  /// or an absent element is owned by the pool and zero. The states in it count
-  /// as histories that have begun; `reset` makes them empty. Not for a program
+  /// Memory of the caller for each state, [slots, heads, valueSize, keySize],
+  /// or [slots, heads, keySize, valueSize] if the program has them dk_dv, with
+  /// the stride above, aligned to 64 bytes, of the program's device; null or an
+  /// absent element is owned by the pool and zero. The states in it count as
+  /// histories that have begun; `reset` makes them empty. Not for a program
   /// that takes drafts and has a route without a buffer.
   std::vector<void *> stateMemory;
   /// As of CursorOptions.
@@ -58,8 +59,10 @@ struct SlotContents {
 
     TensorView view() const;
   };
-  std::vector<Item> states;  ///< [heads, valueSize, keySize]
-  std::vector<Item> carries; ///< [heads, ...]
+  /// [heads, valueSize, keySize], however the pool has them.
+  std::vector<Item> states;
+  /// [heads, ...]
+  std::vector<Item> carries;
 };
 
 class Pool {
@@ -132,7 +135,8 @@ public:
   Status importSlot(int32_t slot, const SlotContents &contents,
                     void *stream = nullptr);
 
-  /// The memory of a state, [slots, heads, valueSize, keySize], or of a carry,
+  /// The memory of a state as it lies, [slots, heads, valueSize, keySize] or
+  /// with the last two the other way round (StateSpec::layout), or of a carry,
   /// [slots, heads, ...]. Without the entries that are not folded yet. In a
   /// pool for drafts it is right until the next verify, and InvalidArgument
   /// while a slot has drafts that are not committed.

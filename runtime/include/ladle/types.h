@@ -67,11 +67,28 @@ struct TensorSpec {
   bool operator==(const TensorSpec &) const = default;
 };
 
-/// A state of one slot, stored as [heads, valueSize, keySize].
+/// How a head of a state lies in memory: [valueSize, keySize], the keys
+/// contiguous, or [keySize, valueSize].
+enum class StateLayout : uint8_t { DvDk, DkDv };
+
+/// "dv_dk", "dk_dv".
+std::string_view toString(StateLayout layout);
+std::optional<StateLayout> parseStateLayout(std::string_view text);
+
+/// A state of one slot.
 struct StateSpec {
   std::string name;
   int64_t heads = 0, keySize = 0, valueSize = 0;
   DType dtype = DType::F32;
+  StateLayout layout = StateLayout::DvDk;
+
+  /// As it lies in memory: [heads, valueSize, keySize], or with the last two
+  /// the other way round.
+  std::vector<int64_t> shape() const {
+    return layout == StateLayout::DvDk
+               ? std::vector<int64_t>{heads, valueSize, keySize}
+               : std::vector<int64_t>{heads, keySize, valueSize};
+  }
 
   bool operator==(const StateSpec &) const = default;
 };

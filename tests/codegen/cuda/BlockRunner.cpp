@@ -224,7 +224,7 @@ bool BlockRunner::passBlock() {
   if (one->point == Point::Copies) {
     ladle::emulation::Copy *end =
         std::partition(copies, copies + copyCount, [&](const auto &copy) {
-          return copy.counter != waitedCopies;
+          return copy.counter != waitedCopies && !copy.isWaitedFor;
         });
     for (auto *copy = end; copy != copies + copyCount; ++copy)
       std::memcpy(copy->to, copy->from, copy->bytes);

@@ -74,6 +74,8 @@ Decoding::Decoding(const GpuRequest &request, int threshold, Executor &executor)
   frontend::ElaborationOptions elaboration;
   elaboration.preset = request.preset;
   elaboration.sizes = request.sizes;
+  if (!request.stateType.empty())
+    elaboration.stateTypes["*"] = request.stateType;
   std::ifstream file(request.path);
   std::ostringstream text;
   text << file.rdbuf();
@@ -114,9 +116,9 @@ Decoding::Decoding(const GpuRequest &request, int threshold, Executor &executor)
       break;
     case Kind::State: {
       const StateSpec &spec = signature.states[argument.index];
-      tensor.allocate(spec.dtype,
-                      {kSlots, spec.heads, spec.valueSize, spec.keySize}, 1,
-                      64);
+      std::vector<int64_t> shape = spec.shape();
+      shape.insert(shape.begin(), kSlots);
+      tensor.allocate(spec.dtype, shape, 1, 64);
       break;
     }
     case Kind::Field: {

@@ -18,15 +18,23 @@ using namespace ladle::test;
 /// Static shared memory that a block may have on every architecture.
 static constexpr int kSharedLimit = 48 << 10;
 
-static void checkResources(const std::string &model, const std::string &arch) {
+static void checkResources(const std::string &model, const std::string &arch,
+                           const std::string &stateType = "",
+                           const std::string &stateLayout = "dv_dk",
+                           const GpuLayout &layout = {},
+                           const std::string &route = "") {
   llvm::Expected<Nvrtc> nvrtc = Nvrtc::open();
   if (!nvrtc) {
     WARN("skipped: " << llvm::toString(nvrtc.takeError()));
     return;
   }
-  CAPTURE(model, arch);
+  CAPTURE(model, arch, stateType, stateLayout);
   GpuRequest request;
   request.path = examplePath(model);
+  request.stateType = stateType;
+  request.stateLayout = stateLayout;
+  request.layout = layout;
+  request.route = route;
   request.capacity = 16;
   std::string messages;
   std::optional<GpuProgram> program = compileForGpu(request, messages);
@@ -38,7 +46,7 @@ static void checkResources(const std::string &model, const std::string &arch) {
     FAIL(llvm::toString(cubin.takeError()));
     return;
   }
-  CHECK(cubin->kernels.size() > 3);
+  CHECK(cubin->kernels.size() > (route.empty() ? 3 : 1));
   for (const KernelResources &kernel : cubin->kernels) {
     CAPTURE(kernel.name, kernel.registers);
     // Here ptxas keeps to the 80 registers that 13 blocks can share.
@@ -58,4 +66,17 @@ TEST_CASE("kernels of published shapes fit into registers", "[nvrtc]") {
                "rwkv7", "rwkv7_core", "mamba3", "mamba3_mimo", "short_conv",
                "coupled"),
       GENERATE(as<std::string>(), "sm_90a", "sm_80", "sm_100a", "sm_120"));
+}
+
+TEST_CASE("so do those that transpose their states", "[nvrtc]") {
+  checkResources(GENERATE(as<std::string>(), "lightning", "mamba2",
+                          "gated_delta_net", "kda"),
+                 "sm_90a", GENERATE(as<std::string>(), "f32", "bf16"), "dk_dv");
+}
+
+TEST_CASE("and those that copy tiles in parts", "[nvrtc]") {
+  checkResources(GENERATE(as<std::string>(), "gated_delta_net", "kda"),
+                 GENERATE(as<std::string>(), "sm_90a", "sm_80"),
+                 GENERATE(as<std::string>(), "f32", "bf16"), "dv_dk",
+                 {{"pieces", 2}, {"stages", 2}}, "inner");
 }

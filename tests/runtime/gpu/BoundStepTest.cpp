@@ -7,6 +7,7 @@
 
 #include "runtime/cuda/Driver.h"
 #include "tests/runtime/gpu/Gpu.h"
+#include <functional>
 
 using namespace ladle;
 using namespace ladle::test;
@@ -58,6 +59,54 @@ TEST_CASE("a bound step reads slots and tensors when it runs") {
     f.compare();
   }
   CHECK(step.rows() == 3);
+}
+
+TEST_CASE("arguments that have changed are checked, wherever they differ") {
+  if (!hasGpu())
+    return;
+  Fixture f;
+  Tensors others(f.program, 3);
+  auto step = [&](Tensors &tensors, int32_t token) {
+    CAPTURE(token);
+    tensors.fill({1, 2, 3}, {token, token + 5, token + 9});
+    f.expected.fill({1, 2, 3}, {token, token + 5, token + 9});
+    need(f.decoder.step(tensors.arguments));
+    need(f.reference.step(f.expected.arguments));
+    for (int64_t row = 0; row < 3; ++row) {
+      std::vector<float> got = tensors.output(row),
+                         wanted = f.expected.output(row);
+      for (size_t i = 0; i < got.size(); ++i)
+        REQUIRE(got[i] == Approx(wanted[i]).margin(1e-5));
+    }
+  };
+  auto refuse = [&](const std::function<void(StepArguments &)> &change,
+                    const std::string &message) {
+    StepArguments bad = f.tensors.arguments;
+    change(bad);
+    CHECK_THAT(f.decoder.step(bad).message(), Contains(message));
+  };
+  step(f.tensors, 0);
+  step(f.tensors, 1);
+  // The same but for their addresses.
+  step(others, 2);
+  refuse([](StepArguments &bad) { bad.tensors["q"].data = nullptr; },
+         "argument 'q' is null");
+  refuse(
+      [](StepArguments &bad) {
+        auto &data = bad.tensors["k"].data;
+        data = static_cast<std::byte *>(data) + 1;
+      },
+      "argument 'k' is at");
+  step(others, 3);
+  refuse([](StepArguments &bad) { bad.tensors["v"].shape[0] = 2; },
+         "argument 'v' is");
+  refuse([](StepArguments &bad) { bad.tensors["v"].dtype = DType::F16; },
+         "argument 'v' is");
+  refuse([](StepArguments &bad) { bad.tensors.erase("k"); },
+         "argument 'k' is missing");
+  refuse([](StepArguments &bad) { bad.tensors["w"] = bad.tensors["k"]; },
+         "unknown argument 'w'");
+  step(f.tensors, 4);
 }
 
 TEST_CASE("a bound step decodes its first rows alone") {

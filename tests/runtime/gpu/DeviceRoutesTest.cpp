@@ -137,6 +137,11 @@ TEST_CASE("sizes, groups of heads, types and long rings") {
       {"short_conv", "route=inner,size.Hk=1,size.Hv=2,size.Dk=64,size.Dv=64,"
                      "L=4,m=3,tokens=7"},
       {"mamba3_mimo", "route=outer,L=4,m=3,tokens=7"},
+      // States of which dv is contiguous.
+      {"gated_delta_rule", "route=inner,layout=dk_dv,size.Hk=1,size.Hv=3,"
+                           "size.Dk=64,size.Dv=32,L=8,m=5,tokens=13"},
+      {"kda", "route=inner,layout=dk_dv,state=bf16,entries=bf16,size.H=1,"
+              "size.Dk=128,size.Dv=64,L=6,m=4,tokens=11"},
       // Where a block has no room, entries stay in global memory, and values
       // are weighed where they are used.
       {"rwkv7", "route=inner,size.H=1,size.Dk=64,size.Dv=64,L=64,m=7,tokens=9"},
