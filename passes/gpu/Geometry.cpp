@@ -293,6 +293,9 @@ LogicalResult GpuKernel::chooseGeometry() {
   };
   int64_t threads = std::max<int64_t>(schedule.threads,
                                       threadsFor(mostRows(kStateRegisters)));
+  // Keys that decay are loaded two elements a thread.
+  if (!decayedKeys.empty())
+    threads = std::max(threads, int64_t(llvm::alignTo(keySize / 2, 32)));
   while (threads > kMaxThreads && !ownsAllRows && rows % 2 == 0) {
     rows /= 2;
     threads = threadsFor(mostRows(kStateRegisters));
