@@ -23,7 +23,8 @@ static Program compile(const Config &config, const ModelOptions &options) {
   for (const char *name : {"q", "k", "v", "a", "b", "y"})
     compile.tokenTypes[name] = "f32";
   compile.target = options.device;
-  compile.route = options.isDeterministic ? "recurrent" : options.route;
+  compile.route = options.route;
+  compile.deterministic = options.isDeterministic;
   compile.batch = options.slots;
   compile.drafts = options.drafts > 1 ? options.drafts : 0;
   compile.capacity = 16 + 2 * compile.drafts;

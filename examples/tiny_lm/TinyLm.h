@@ -17,7 +17,7 @@ struct ModelOptions {
   /// The recurrence of the Gated DeltaNet layers.
   std::string recurrence = "examples/gated_delta_net.ladle";
   std::string device = "cpu"; ///< "cpu", "cuda", "auto"
-  std::string route = "inner";
+  std::string route = "auto";
   /// The most tokens of a row in one pass. 1: a pass is a step.
   int64_t drafts = 16;
   int64_t slots = 4;
