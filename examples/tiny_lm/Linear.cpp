@@ -52,4 +52,6 @@ void tinylm::add(std::span<float> x, std::span<const float> y) {
     x[i] += y[i];
 }
 
-void tinylm::setThreads(int threads) { openblas_set_num_threads(threads); }
+void tinylm::setThreads(int threads) {
+  openblas_set_num_threads(threads ? threads : openblas_get_num_procs());
+}

@@ -45,7 +45,7 @@ inline std::span<float> rowOf(Vector &x, int64_t index, int64_t width) {
                               static_cast<size_t>(width));
 }
 
-/// OpenBLAS computes on so many threads from now on.
+/// OpenBLAS computes on so many threads from now on; 0: one a processor.
 void setThreads(int threads);
 
 } // namespace tinylm

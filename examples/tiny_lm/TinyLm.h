@@ -22,7 +22,7 @@ struct ModelOptions {
   int64_t drafts = 16;
   int64_t slots = 4;
   int64_t longest = 4096; ///< tokens of a sequence, with its drafts
-  int threads = 1;
+  int threads = 1;        ///< 0: one a processor, which all layers share
   /// The same bits, however a sequence is cut into passes.
   bool isDeterministic = false;
 };

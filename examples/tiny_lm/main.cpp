@@ -103,8 +103,9 @@ static void parse(CLI::App &app, Options &options) {
   app.add_option("--route", options.engine.route,
                  "how Ladle decodes: auto, recurrent, outer, inner, adjoint")
       ->capture_default_str();
-  app.add_option("--threads", options.engine.threads, "of the CPU")
-      ->check(CLI::Range(1, 4096))
+  app.add_option("--threads", options.engine.threads,
+                 "of the CPU: 1, or 0 for one a processor")
+      ->check(CLI::Range(0, 1))
       ->capture_default_str();
   app.add_flag("--deterministic", options.engine.isDeterministic,
                "the same bits, however many bytes a pass has");
