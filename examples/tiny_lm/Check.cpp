@@ -48,10 +48,9 @@ static double logSumExp(std::span<const float> logits) {
 
 double tinylm::bitsPerByte(TinyLm &model, std::span<const uint8_t> text) {
   model.reset(std::vector<int32_t>{0});
-  auto most = static_cast<size_t>(model.getOptions().drafts);
   double nats = 0;
-  for (size_t begin = 0; begin + 1 < text.size(); begin += most) {
-    size_t end = std::min(text.size() - 1, begin + most);
+  for (size_t begin = 0, end; begin + 1 < text.size(); begin = end) {
+    end = std::min(text.size() - 1, begin + static_cast<size_t>(model.room(0)));
     Batch batch;
     batch.addRow(0);
     Acceptance accepted;

@@ -43,7 +43,7 @@ void Engine::admit(const std::vector<Request> &requests) {
 /// What the model has not seen of a sequence, as much as fits, and if that is
 /// all of it, drafts of what follows.
 void Engine::plan(Sequence &sequence, Batch &batch) const {
-  int64_t most = model.getOptions().drafts;
+  int64_t most = model.room(sequence.slot);
   auto missing =
       static_cast<int64_t>(sequence.text.size() - sequence.committed);
   sequence.known = static_cast<int32_t>(std::min(most, missing));
@@ -110,7 +110,7 @@ void Engine::pass(const std::vector<Request> &requests,
   int64_t prompted = 0;
   for (Sequence &sequence : running) {
     if (sequence.committed < sequence.prompt)
-      prompted += std::min<int64_t>(model.getOptions().drafts,
+      prompted += std::min<int64_t>(model.room(sequence.slot),
                                     sequence.prompt - sequence.committed);
     plan(sequence, batch);
   }

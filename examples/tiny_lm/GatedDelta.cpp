@@ -13,42 +13,6 @@
 using namespace tinylm;
 using namespace ladle;
 
-//===----------------------------------------------------------------------===//
-// Numbers on the device
-//===----------------------------------------------------------------------===//
-
-DeviceNumbers::DeviceNumbers(DeviceId device, int64_t most)
-    : memory(orThrow(DeviceTensor::allocate(device, DType::I32, {most}))) {}
-
-std::span<const int32_t>
-DeviceNumbers::hold(const std::vector<int32_t> &numbers) {
-  auto count = static_cast<int64_t>(numbers.size());
-  TensorView from;
-  from.data = const_cast<int32_t *>(numbers.data()); // is only read
-  from.dtype = DType::I32;
-  from.shape = {count};
-  from.strides = {1};
-  orThrow(copy(from, memory.view().slice(0, 0, count)));
-  return {memory.as<int32_t>(), numbers.size()};
-}
-
-DeviceBatch::DeviceBatch(DeviceId device, int64_t rows, int64_t tokens)
-    : slotNumbers(device, rows), startNumbers(device, rows + 1),
-      parentNumbers(device, tokens) {}
-
-void DeviceBatch::hold(const Batch &batch) {
-  isStep = batch.count() == batch.rows();
-  slots = slotNumbers.hold(batch.slots);
-  if (isStep)
-    return;
-  starts = startNumbers.hold(batch.starts);
-  parents = parentNumbers.hold(batch.parents);
-}
-
-//===----------------------------------------------------------------------===//
-// A layer
-//===----------------------------------------------------------------------===//
-
 static Pool makePool(const Program &program, const Cursors &cursors) {
   PoolOptions options;
   options.cursors = cursors;
@@ -90,6 +54,8 @@ GatedDelta::GatedDelta(const GatedDeltaWeights &weights, const Config &config,
       memory.emplace(spec.name, orThrow(DeviceTensor::allocate(
                                     program.device(), spec.dtype, shape)));
     }
+  for (const TensorSpec &spec : signature.tokens)
+    windows[spec.name].resize(static_cast<size_t>(options.slots));
 }
 
 Vector GatedDelta::mix(const Batch &batch, const Vector &mu) const {
@@ -112,27 +78,50 @@ Vector GatedDelta::mix(const Batch &batch, const Vector &mu) const {
   return result;
 }
 
-void GatedDelta::send(const std::string &name, const Vector &values,
-                      int64_t tokens) {
-  TensorView view = memory.at(name).view().slice(0, 0, tokens);
-  orThrow(copy(viewOf(values, view.shape), view));
+/// Behind what is verified again of each row.
+void GatedDelta::send(const std::string &name, Vector values,
+                      const Batch &batch, const DeviceBatch &held) {
+  auto size = static_cast<int64_t>(values.size()) / batch.count();
+  Vector all;
+  for (int64_t row = 0; row < batch.rows(); ++row) {
+    const Vector &again = windows.at(name)[batch.slots[row]];
+    all.insert(all.end(), again.begin(), again.end());
+    all.insert(all.end(), values.begin() + batch.starts[row] * size,
+               values.begin() + batch.starts[row + 1] * size);
+  }
+  TensorView view = memory.at(name).view().slice(0, 0, held.count());
+  orThrow(copy(viewOf(all, view.shape), view));
   arguments[name] = view;
+  latest[name] = std::move(values);
+}
+
+/// What the tokens of the batch were answered.
+Vector GatedDelta::receive(const Batch &batch, const DeviceBatch &held) {
+  Vector all = orThrow(toFloats(arguments.at("y"))), result;
+  auto size = static_cast<int64_t>(all.size()) / held.count();
+  auto next = all.begin();
+  for (int64_t row = 0; row < batch.rows(); ++row) {
+    next += held.repeated(row) * size;
+    auto end = next + (batch.starts[row + 1] - batch.starts[row]) * size;
+    result.insert(result.end(), next, end);
+    next = end;
+  }
+  return result;
 }
 
 Vector GatedDelta::forward(const Batch &batch, const DeviceBatch &held,
                            Vector input) {
   inputs = std::move(input);
-  int64_t tokens = batch.count();
-  send("q", multiply(weights.query, mix(batch, weights.mixQuery), order),
-       tokens);
-  send("k", multiply(weights.key, mix(batch, weights.mixKey), order), tokens);
-  send("v", multiply(weights.value, mix(batch, weights.mixValue), order),
-       tokens);
-  send("a", multiply(weights.decay, inputs, order), tokens);
-  send("b", multiply(weights.strength, inputs, order), tokens);
-  TensorView result = memory.at("y").view().slice(0, 0, tokens);
-  arguments["y"] = result;
-  if (held.isStep) {
+  auto project = [&](const char *name, const Matrix &matrix, const Vector &x) {
+    send(name, multiply(matrix, x, order), batch, held);
+  };
+  project("q", weights.query, mix(batch, weights.mixQuery));
+  project("k", weights.key, mix(batch, weights.mixKey));
+  project("v", weights.value, mix(batch, weights.mixValue));
+  project("a", weights.decay, inputs);
+  project("b", weights.strength, inputs);
+  arguments["y"] = memory.at("y").view().slice(0, 0, held.count());
+  if (held.isStep()) {
     StepArguments step;
     step.rows = batch.rows();
     step.readSlots = held.slots;
@@ -148,23 +137,39 @@ Vector GatedDelta::forward(const Batch &batch, const DeviceBatch &held,
     orThrow(decoder.verify(verify));
   }
   Vector gates = multiply(weights.gate, inputs, order);
-  Vector normed =
-      rmsNorm(orThrow(toFloats(result)), weights.norm, config.epsilon);
+  Vector normed = rmsNorm(receive(batch, held), weights.norm, config.epsilon);
   for (size_t i = 0; i < normed.size(); ++i)
     normed[i] *= silu(gates[i]);
   return multiply(weights.output, normed, order);
 }
 
-void GatedDelta::commit(const Batch &batch, const Acceptance &accepted) {
+void GatedDelta::commit(const Batch &batch, const DeviceBatch &held,
+                        const Acceptance &accepted) {
+  auto append = [](Vector &to, std::span<const float> row) {
+    to.insert(to.end(), row.begin(), row.end());
+  };
   size_t next = 0;
   for (int64_t row = 0; row < batch.rows(); ++row) {
-    next += accepted.counts[row];
-    if (accepted.counts[row] == 0)
+    int32_t slot = batch.slots[row], first = batch.starts[row];
+    std::span<const int32_t> path(accepted.path.data() + next,
+                                  accepted.counts[row]);
+    next += path.size();
+    if (path.empty())
       continue;
-    int32_t last = batch.starts[row] + accepted.path[next - 1];
-    std::span<const float> from = rowOf(inputs, last, config.width);
-    std::copy(from.begin(), from.end(),
-              rowOf(lastInputs, batch.slots[row], config.width).begin());
+    std::span<const float> last =
+        rowOf(inputs, first + path.back(), config.width);
+    std::copy(last.begin(), last.end(),
+              rowOf(lastInputs, slot, config.width).begin());
+    for (auto &[name, slots] : windows) {
+      if (held.isFilled(row)) {
+        slots[slot].clear();
+        continue;
+      }
+      const Vector &values = latest.at(name);
+      auto size = static_cast<int64_t>(values.size()) / batch.count();
+      for (int32_t token : held.hasWindow() ? path : path.first(0))
+        append(slots[slot], rowOf(values, first + token, size));
+    }
   }
 }
 
@@ -172,5 +177,7 @@ void GatedDelta::reset(std::span<const int32_t> slots) {
   for (int32_t slot : slots) {
     std::span<float> last = rowOf(lastInputs, slot, config.width);
     std::fill(last.begin(), last.end(), 0.0f);
+    for (auto &[name, each] : windows)
+      each[slot].clear();
   }
 }

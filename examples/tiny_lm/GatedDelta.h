@@ -8,36 +8,11 @@
 #ifndef LADLE_EXAMPLES_TINY_LM_GATEDDELTA_H
 #define LADLE_EXAMPLES_TINY_LM_GATEDDELTA_H
 
-#include "examples/tiny_lm/Batch.h"
+#include "examples/tiny_lm/DeviceBatch.h"
 #include "examples/tiny_lm/Linear.h"
 #include "ladle/decode.h"
-#include "ladle/device.h"
 
 namespace tinylm {
-
-/// Numbers that the calls of Ladle take, in the memory of a device.
-class DeviceNumbers {
-public:
-  DeviceNumbers(ladle::DeviceId device, int64_t most);
-  /// A copy of `numbers`, which are `most` of them at most.
-  std::span<const int32_t> hold(const std::vector<int32_t> &numbers);
-
-private:
-  ladle::DeviceTensor memory;
-};
-
-/// What a batch is to Ladle, for all layers of the model.
-struct DeviceBatch {
-  DeviceBatch(ladle::DeviceId device, int64_t rows, int64_t tokens);
-  void hold(const Batch &batch);
-
-  std::span<const int32_t> slots, starts, parents;
-  /// Each row has one token.
-  bool isStep = false;
-
-private:
-  DeviceNumbers slotNumbers, startNumbers, parentNumbers;
-};
 
 struct GatedDeltaOptions {
   int64_t slots = 0, rows = 0, tokens = 0; ///< the most of a batch
@@ -58,14 +33,18 @@ public:
   /// [tokens, width] of the normed input. The tokens wait for the commit of
   /// the cursors, or its `advance` after a step.
   Vector forward(const Batch &batch, const DeviceBatch &held, Vector input);
-  /// What is not Ladle's: the last input of each slot.
-  void commit(const Batch &batch, const Acceptance &accepted);
+  /// What is not Ladle's: the last input of each slot, and tokens that are
+  /// verified again.
+  void commit(const Batch &batch, const DeviceBatch &held,
+              const Acceptance &accepted);
   void reset(std::span<const int32_t> slots);
 
 private:
   /// x + mu · (the input before x − x).
   Vector mix(const Batch &batch, const Vector &mu) const;
-  void send(const std::string &name, const Vector &values, int64_t tokens);
+  void send(const std::string &name, Vector values, const Batch &batch,
+            const DeviceBatch &held);
+  Vector receive(const Batch &batch, const DeviceBatch &held);
 
   const GatedDeltaWeights &weights;
   const Config &config;
@@ -75,7 +54,11 @@ private:
   /// Of the parameters, and of the tokens and outputs of the largest batch.
   std::map<std::string, ladle::DeviceTensor> memory;
   std::map<std::string, ladle::TensorView, std::less<>> arguments;
-  Vector inputs;     ///< of the last batch, [tokens, width]
+  Vector inputs; ///< of the last batch, [tokens, width]
+  /// Of each token of the program: what the last batch had, and what each slot
+  /// has accepted of its window.
+  std::map<std::string, Vector> latest;
+  std::map<std::string, std::vector<Vector>> windows;
   Vector lastInputs; ///< [slots, width]
 };
 

@@ -9,10 +9,18 @@
 #include "examples/tiny_lm/Errors.h"
 #include "ladle/compile.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 using namespace tinylm;
 using namespace ladle;
+
+/// A window is verified as a whole.
+static int64_t draftsOf(const ModelOptions &options) {
+  if (options.isDeterministic)
+    return ModelOptions::mostDrafts;
+  return options.drafts > 1 ? options.drafts : 0;
+}
 
 static Program compile(const Config &config, const ModelOptions &options) {
   CompileOptions compile;
@@ -24,9 +32,8 @@ static Program compile(const Config &config, const ModelOptions &options) {
     compile.tokenTypes[name] = "f32";
   compile.target = options.device;
   compile.route = options.route;
-  compile.deterministic = options.isDeterministic;
   compile.batch = options.slots;
-  compile.drafts = options.drafts > 1 ? options.drafts : 0;
+  compile.drafts = draftsOf(options);
   compile.capacity = 16 + 2 * compile.drafts;
   return orThrow(compileFile(options.recurrence, compile));
 }
@@ -42,14 +49,15 @@ TinyLm::TinyLm(const Weights &weights, const ModelOptions &options)
       order(options.isDeterministic ? Order::Fixed : Order::Fastest),
       program(compile(weights.config, options)),
       cursors(makeCursors(program, options.slots)),
-      held(program.device(), options.slots, options.slots * options.drafts),
-      countNumbers(program.device(), options.slots),
-      pathNumbers(program.device(), options.slots * options.drafts),
+      held({.device = program.device(),
+            .slots = options.slots,
+            .rowTokens = std::max<int64_t>(draftsOf(options), 1),
+            .window = options.isDeterministic ? draftsOf(options) : 0}),
       lengths(static_cast<size_t>(options.slots)) {
   setThreads(options.threads);
   GatedDeltaOptions layer;
   layer.slots = layer.rows = options.slots;
-  layer.tokens = options.slots * options.drafts;
+  layer.tokens = options.slots * std::max<int64_t>(draftsOf(options), 1);
   layer.threads = options.threads;
   layer.order = order;
   mixers.reserve(weights.layers.size());
@@ -83,7 +91,7 @@ Vector TinyLm::forward(const Batch &batch) {
                       "in all",
                       length, count, options.longest));
   }
-  held.hold(batch);
+  held.hold(batch, lengths);
   const Config &config = weights.config;
   Vector x;
   for (uint8_t token : batch.tokens) {
@@ -106,18 +114,21 @@ Vector TinyLm::forward(const Batch &batch) {
 }
 
 void TinyLm::commit(const Batch &batch, const Acceptance &accepted) {
-  if (held.isStep)
-    orThrow(cursors.advance(held.slots));
-  else
-    orThrow(cursors.commit(held.slots, countNumbers.hold(accepted.counts),
-                           pathNumbers.hold(accepted.path)));
+  held.commit(batch, accepted, cursors);
   for (auto &mixer : mixers)
     if (auto *attention = std::get_if<Attention>(&mixer))
       attention->commit(batch, accepted, lengths);
     else
-      std::get<GatedDelta>(mixer).commit(batch, accepted);
+      std::get<GatedDelta>(mixer).commit(batch, held, accepted);
   for (int64_t row = 0; row < batch.rows(); ++row)
     lengths[batch.slots[row]] += accepted.counts[row];
+}
+
+int64_t TinyLm::room(int32_t slot) const {
+  if (!options.isDeterministic)
+    return options.drafts;
+  return std::min(options.drafts,
+                  draftsOf(options) - lengths[slot] % draftsOf(options));
 }
 
 void TinyLm::reset(std::span<const int32_t> slots) {

@@ -19,12 +19,14 @@ struct ModelOptions {
   std::string device = "cpu"; ///< "cpu", "cuda", "auto"
   std::string route = "auto";
   /// The most tokens of a row in one pass. 1: a pass is a step.
-  int64_t drafts = 16;
+  int64_t drafts = mostDrafts;
   int64_t slots = 4;
   int64_t longest = 4096; ///< tokens of a sequence, with its drafts
   int threads = 1;        ///< 0: one a processor, which all layers share
   /// The same bits, however a sequence is cut into passes.
   bool isDeterministic = false;
+
+  static constexpr int64_t mostDrafts = 16; ///< that Ladle takes
 };
 
 /// The layers, and what they keep of each slot's sequence. A pass answers the
@@ -39,6 +41,8 @@ public:
   Vector forward(const Batch &batch);
   /// Of the last batch. A step, a batch of one token a row, is accepted whole.
   void commit(const Batch &batch, const Acceptance &accepted);
+  /// The most tokens that the next pass takes of a slot.
+  int64_t room(int32_t slot) const;
   /// Slots that a new sequence begins in.
   void reset(std::span<const int32_t> slots);
 
@@ -55,7 +59,6 @@ private:
   ladle::Program program;
   ladle::Cursors cursors;
   DeviceBatch held;
-  DeviceNumbers countNumbers, pathNumbers;
   std::vector<std::variant<GatedDelta, Attention>> mixers;
   std::vector<int64_t> lengths; ///< [slots], committed
 };

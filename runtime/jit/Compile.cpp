@@ -423,17 +423,6 @@ static Status checkOptions(const CompileOptions &options) {
       options.entryType != "f16")
     return invalid("entryType", "'" + options.entryType + "'",
                    "f32, bf16 or f16");
-  if (!options.deterministic)
-    return Status();
-  // The others add up entries, which were folded at other tokens.
-  auto isFixed = [](const std::string &route) { return route == "recurrent"; };
-  if (options.route != "auto" && !isFixed(options.route))
-    return invalid("route", "'" + options.route + "'",
-                   "auto or recurrent of a deterministic program");
-  for (const std::string &extra : options.extraRoutes)
-    if (!isFixed(extra))
-      return invalid("extraRoutes", "'" + extra + "'",
-                     "none but recurrent of a deterministic program");
   return Status();
 }
 
@@ -461,11 +450,6 @@ Result<Program> ladle::compileSource(std::string_view text,
                                      const CompileOptions &options) {
   if (Status status = checkOptions(options); !status)
     return status;
-  if (options.deterministic && options.route == "auto") {
-    CompileOptions chosen = options;
-    chosen.route = "recurrent";
-    return compileSource(text, name, chosen);
-  }
   Result<jit::Target> target = jit::Target::choose(options);
   if (!target)
     return target.status();
@@ -519,10 +503,6 @@ ladle::compileAllRoutes(std::string_view text, std::string_view name,
                         const CompileOptions &options) {
   if (Status status = checkOptions(options); !status)
     return status;
-  if (options.deterministic)
-    return Status(ErrorCode::InvalidArgument,
-                  "deterministic is true, expected false: all routes are "
-                  "compiled, and one of them is deterministic");
   Result<jit::Target> target = jit::Target::choose(options);
   if (!target)
     return target.status();

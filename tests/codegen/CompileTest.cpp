@@ -232,19 +232,6 @@ TEST_CASE("options out of range are named") {
   options.batch = 0;
   CHECK_THAT(messageOf(linearAttention, options), Contains("batch is 0"));
   options = {};
-  options.deterministic = true;
-  options.route = "inner";
-  CHECK_THAT(messageOf(linearAttention, options),
-             Contains("route is 'inner', expected auto or recurrent of a "
-                      "deterministic program"));
-  options.route = "auto";
-  options.extraRoutes = {"outer"};
-  CHECK_THAT(messageOf(linearAttention, options),
-             Contains("extraRoutes is 'outer', expected none but recurrent"));
-  options.extraRoutes.clear();
-  CHECK_THAT(compileAllRoutes(linearAttention, "test.ladle", options).message(),
-             Contains("deterministic is true, expected false"));
-  options = {};
   options.sizes["Dz"] = 3;
   CHECK_THAT(messageOf(linearAttention, options), Contains("Dz"));
 }

@@ -168,6 +168,28 @@ void readPrompt(Engine &engine, int32_t slot, int64_t sequence,
 }
 // [prompt]
 
+// [window]
+/// A chain of tokens from `begin` on, of which the first `wanted` are accepted,
+/// in windows as long as a program takes drafts. Returns how many are.
+int64_t extend(Engine &engine, int32_t slot, int64_t sequence, int64_t begin,
+               int64_t tokens, int64_t wanted) {
+  int64_t start = begin / mostDrafts * mostDrafts;
+  auto count =
+      static_cast<int32_t>(std::min(mostDrafts, begin + tokens - start));
+  std::vector<Place> places;
+  for (int32_t i = 0; i < count; ++i)
+    places.push_back({sequence, start + i});
+  verify(engine, {slot}, {0, count}, /*parents=*/{}, places);
+  int64_t end = std::min(begin + wanted, start + count);
+  bool isFull = end == start + mostDrafts;
+  std::vector<int32_t> slots{slot}, counts{isFull ? count : 0};
+  need(engine.cursors.commit(slots, counts));
+  if (isFull)
+    need(engine.cursors.flush(slots));
+  return end - begin;
+}
+// [window]
+
 // [preempt]
 std::vector<SlotContents> takeOut(Engine &engine, int32_t slot) {
   std::vector<SlotContents> contents;
@@ -272,6 +294,27 @@ TEST_CASE("a sequence that is taken out goes on in another slot") {
     step(*each, {1}, {}, {{1, 13}});
     checkSame(answer(*each, 0), first[13]);
   }
+}
+
+TEST_CASE("in windows, all answers are the same to the bit") {
+  auto decode = [](const std::vector<int64_t> &drafts, int64_t wanted) {
+    Engine engine = makeEngine(makeOptions());
+    std::vector<std::vector<float>> answers;
+    for (size_t pass = 0; answers.size() < 20; ++pass) {
+      auto begin = static_cast<int64_t>(answers.size());
+      int64_t done =
+          extend(engine, 0, 1, begin, drafts[pass % drafts.size()], wanted);
+      for (int64_t i = 0; i < done; ++i)
+        answers.push_back(answer(engine, begin % mostDrafts + i));
+    }
+    answers.resize(20);
+    return answers;
+  };
+  auto plain = decode({1}, 1), first = referenceOf(1, 20);
+  for (size_t i = 0; i < 20; ++i)
+    checkSame(plain[i], first[i]);
+  CHECK(decode({4}, 4) == plain);
+  CHECK(decode({3, 1, 4, 2}, 1) == plain); // the others are rejected
 }
 
 TEST_CASE("sequences begin with a prefix that they share") {

@@ -37,13 +37,6 @@ struct CompileOptions {
   /// The most drafts of a row that Decoder::verify takes, 0 to 16; the capacity
   /// is twice as much at least. 0: the program only decodes. Of the CPU.
   int64_t drafts = 0;
-  /// A draft's answer is that of a step to the same token after the same
-  /// history, bit for bit: whatever drafts stand beside it, however many, and
-  /// in which calls the history came. The route is `recurrent`, which is the
-  /// only one that adds up in one order: from entries, a sum depends on what is
-  /// folded, committed or a draft. Drafts are decoded one after another, and a
-  /// slot has a state for each.
-  bool deterministic = false;
   /// A route, or "auto": the one that the cost model finds cheapest for
   /// `batch` rows and sequences of `context` tokens (0: longer than any
   /// buffer) on this machine.
