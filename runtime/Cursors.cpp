@@ -53,11 +53,6 @@ Status Cursors::Impl::start(int64_t foldThreshold) {
 
 Result<Cursors> Cursors::create(const Program &program,
                                 const CursorOptions &options) {
-  if (program.capacity() == 0 && program.drafts() == 0)
-    return invalid(fmt::format("'{}' keeps no entries by route '{}': cursors "
-                               "would have nothing to move on",
-                               program.signature().name,
-                               toString(program.route())));
   Result<std::shared_ptr<Impl>> impl = Impl::make(program, options);
   if (!impl)
     return impl.status();

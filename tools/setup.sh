@@ -9,7 +9,7 @@ set -euo pipefail
 build=(
   ca-certificates ccache clang-22 cmake g++ git libmlir-22-dev libzstd-dev
   lld-22 llvm-22-dev mlir-22-tools ninja-build zlib1g-dev
-  libcli11-dev libfmt-dev nlohmann-json3-dev
+  libcli11-dev libfmt-dev libopenblas-dev nlohmann-json3-dev
 )
 tests=(
   catch2 libbenchmark-dev libclang-rt-22-dev libdlpack-dev libeigen3-dev

@@ -13,7 +13,7 @@ tests = "\n".join(
     if path.suffix in (".cpp", ".h", ".mlir", ".ladle", ".test", ".txt")
 )
 problems = []
-paths = tree.files("examples/*.ladle", "examples/*.cpp")
+paths = tree.files(":(glob)examples/*.ladle", ":(glob)examples/*.cpp")
 for path in paths:
     if not re.search(rf"\b{path.stem}\b", tests):
         problems.append((path, None, "named in no test"))

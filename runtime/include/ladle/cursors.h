@@ -54,9 +54,9 @@ struct CursorOptions {
 /// Copies are the same cursors. They last as long as a pool that shares them.
 class Cursors {
 public:
-  /// For pools of programs of the same device, capacity and drafts.
-  /// InvalidArgument if the program has neither a buffer nor drafts: there is
-  /// nothing to move then.
+  /// For pools of programs of the same device, capacity and drafts. Those of a
+  /// program without a buffer have little to move; who calls them need not know
+  /// by which route the program decodes.
   static Result<Cursors> create(const Program &program,
                                 const CursorOptions &options);
 
