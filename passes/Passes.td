@@ -61,6 +61,68 @@ def BuildDecode : Pass<"ladle-build-decode", "::mlir::ModuleOp"> {
   ];
 }
 
+def BuildPrefill : Pass<"ladle-build-prefill", "::mlir::ModuleOp"> {
+  let summary = "build the prefill steps of every route";
+  let description = [{
+    From a recurrence in normal form, builds the steps that answer a chunk of a
+    prompt at once. A chunk is a chain of drafts (see `ladle-build-verify`): the
+    written values come out of one triangular solve, the outputs out of masked
+    products, and decays are only multiplied between two tokens of a chunk, so
+    that nothing overflows.
+
+    - `prefill_fold`, of every route but `kv_only`, reads the state with all
+      vectors of the chunk and stores the state that holds the chunk. It takes
+      no entries: those that a slot holds are folded before.
+    - `prefill_entries`, of every route with a buffer, reads the committed
+      history as the route does and appends an entry a token. Of `kv_only` it
+      touches no state.
+
+    ```mlir
+    %p = ladle.read %S, %k : ...
+    %u = arith.subf %v, %p : ...
+    %0 = ladle.decay %S, %a : ...
+    %1 = ladle.write %0, %k, %u : ...
+    %y = ladle.read %S, %q : ...
+    ```
+    becomes, for `prefill_fold`,
+    ```mlir
+    %k, %v, %q, %a = ladle.each_draft %chunk { ... }
+    %p = ladle.path_decay %a along %chunk : ...
+    %x, %z = ladle.each_draft %chunk stacks(%k, %q, %p) { ... mul ... }
+    %S = ladle.load_state %pool : ...
+    %0 = ladle.read %S, %x : ...
+    %1 = ladle.read %S, %z : ...
+    %r = ladle.each_draft %chunk stacks(%0, %v) { ... sub ... }
+    %A = ladle.path_gram %x, %k decay %a along %chunk : ...
+    %u = ladle.path_solve [%r : ...] through [%A : ...] rows [0] columns [0]
+         along %chunk : ...
+    %G = ladle.path_gram %q, %k decay %a along %chunk : ...
+    %2 = ladle.path_product [%G : ...] of [%u : ...] along %chunk : ...
+    %y = ladle.each_draft %chunk stacks(%1, %2) { ... add ... }
+    %3 = ladle.fold_drafts %S keys [%k : ...] values [%u : ...] decay %a : ...
+         along %chunk : ...
+    ladle.store_state %3, %pool : ...
+    ```
+    Where a decay, a key or a query depends on a read, or a written value is not
+    affine in reads, or a carry depends on one, a token waits for the one before
+    it: a remark says so, and the runtime decodes the prompt token by token.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::math::MathDialect"];
+  let options = [
+    ListOption<"routes", "routes", "std::string",
+               "routes to build; none stands for every legal route">,
+    Option<"capacity", "capacity", "int64_t", "16",
+           "entries that a slot holds">,
+    Option<"entryType", "entry-type", "std::string", "\"f32\"",
+           "type in which a value that depends on the state is cached">,
+    Option<"drafts", "drafts", "int64_t", "0",
+           "the most drafts of a row that the program also verifies; buffers "
+           "are indexed then">,
+    Option<"chunk", "chunk", "int64_t", "64", "tokens of a chunk, 1 to 256">,
+  ];
+}
+
 def BuildVerify : Pass<"ladle-build-verify", "::mlir::ModuleOp"> {
   let summary = "build the verify steps of every route";
   let description = [{

@@ -45,6 +45,11 @@ Type ladle::checkStepOptions(ModuleOp module, const StepOptions &options,
            "this step's are folded";
     return {};
   }
+  if (options.chunk < 1 || options.chunk > kMostInChain) {
+    module.emitError("a chunk must have 1 to ")
+        << kMostInChain << " tokens, got " << options.chunk;
+    return {};
+  }
   return type;
 }
 

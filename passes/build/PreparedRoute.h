@@ -18,6 +18,8 @@ struct StepOptions {
   /// The most drafts of a row; 0 for a program that never verifies. With
   /// drafts, buffers are indexed.
   int64_t drafts = 0;
+  /// Tokens of a prompt that a prefill step answers.
+  int64_t chunk = 64;
 };
 
 /// The type of entries, or null and an error if an option is out of range.

@@ -1,4 +1,4 @@
-//===- VerifyBuilder.cpp - all drafts of a row at once --------------------===//
+//===- VerifyBuilder.cpp - several tokens of a row at once ----------------===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -121,7 +121,7 @@ Location VerifyBuilder::locOf(const StateHistory &state) const {
 }
 
 RankedTensorType VerifyBuilder::stacked(Type type) const {
-  return stackType(cast<RankedTensorType>(type), options.drafts);
+  return stackType(cast<RankedTensorType>(type), most);
 }
 
 Value VerifyBuilder::stack(Value value) const {
@@ -189,6 +189,8 @@ void VerifyBuilder::buildTokens() {
   };
   for (const StateHistory &state : history.getStates()) {
     ask(state.decay);
+    if (prefillsState)
+      continue;
     for (Value source : layouts[state.index].sources)
       if (history.getClass(source) == OperandClass::TokenOnly)
         ask(source);
@@ -274,9 +276,8 @@ Value VerifyBuilder::gram(const StateHistory &state, Value queries,
       std::lcm(typeOf(queries).getDimSize(0), typeOf(keys).getDimSize(0));
   if (decays)
     heads = std::lcm(heads, typeOf(decays).getDimSize(0));
-  auto type = RankedTensorType::get({heads, options.drafts,
-                                     rankOfStack(typeOf(queries)),
-                                     options.drafts, rankOfStack(typeOf(keys))},
+  auto type = RankedTensorType::get({heads, most, rankOfStack(typeOf(queries)),
+                                     most, rankOfStack(typeOf(keys))},
                                     b.getF32Type());
   return PathGramOp::create(b, locOf(state), type, drafts, queries, keys,
                             decays);
@@ -341,6 +342,14 @@ VerifyBuilder::readHistory(const StateHistory &state, ArrayRef<Value> queries,
   Location loc = locOf(state);
   SmallVector<SmallVector<Value>> parts(queries.size());
   auto add = [&](size_t i, Value part) { parts[i].push_back(part); };
+  if (prefillsState) {
+    Value &checkpoint = checkpoints[state.index];
+    if (!checkpoint)
+      checkpoint = load(state);
+    for (auto [i, query] : llvm::enumerate(queries))
+      add(i, ReadOp::create(b, loc, types[i], checkpoint, query));
+    return parts;
+  }
   if (!folds && route == Route::Adjoint) {
     SmallVector<Type> originTypes(ValueRange(queries).getTypes());
     auto transport =
@@ -404,7 +413,7 @@ void VerifyBuilder::answer() {
       continue;
     SmallVector<Value> queries = scale(state, vectors, {});
     SmallVector<Value> scaled = queries;
-    if (!folds && route == Route::Inner)
+    if (!folds && !prefillsState && route == Route::Inner)
       if (Value gamma = decayProduct(state))
         scaled = scale(state, vectors, gamma);
     for (auto [owner, list] :
@@ -521,19 +530,42 @@ void VerifyBuilder::buildFields() {
   }
 }
 
+/// The state after the chunk.
+void VerifyBuilder::foldChunk() {
+  for (const StateHistory &state : history.getStates()) {
+    Value before = checkpoints[state.index];
+    if (!before) // no token reads it
+      before = load(state);
+    SmallVector<Value> keys, values;
+    for (auto [write, value] : llvm::zip(writes, written)) {
+      if (write.state != &state)
+        continue;
+      keys.push_back(stack(write.write->key));
+      values.push_back(value);
+    }
+    Value after =
+        FoldDraftsOp::create(b, locOf(state), before.getType(), before, drafts,
+                             keys, values, stack(state.decay));
+    StoreStateOp::create(b, locOf(state), after, pools[state.index]);
+  }
+}
+
 StepOp VerifyBuilder::build(Form form) {
   OpBuilder::InsertionGuard guard(b);
   begin(form);
   b.setInsertionPointToStart(&step.getBody().front());
   folds = form == Form::VerifyFold;
+  prefillsState = form == Form::PrefillFold;
   drafts = step.getDrafts();
+  most = cast<DraftsType>(drafts.getType()).getMost();
   checkpoints.assign(history.getStates().size(), Value());
   written.clear();
   answers.clear();
   collectWrites();
   collectFrontier();
   buildTokens();
-  if (route == Route::Adjoint)
+  // A chunk that is folded needs the values that it writes.
+  if (route == Route::Adjoint && !prefillsState)
     answerAdjoint();
   else
     answer();
@@ -558,7 +590,10 @@ StepOp VerifyBuilder::build(Form form) {
                              pools[state.index]);
       ClearOp::create(b, locOf(state), buffer(state));
     }
-  buildFields();
+  if (prefillsState)
+    foldChunk();
+  else
+    buildFields();
   llvm::append_range(yielded, nextCarries);
   YieldOp::create(b, loc, yielded);
   return step;
