@@ -378,6 +378,9 @@ std::vector<RouteCost> ladle::collectCosts(Operation *module,
     case Form::Fold:
       found->fold = cost;
       break;
+    case Form::PrefillFold: // a prompt is no part of a cycle
+    case Form::PrefillEntries:
+      break;
     }
   });
   return costs;

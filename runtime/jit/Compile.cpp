@@ -22,6 +22,10 @@ using namespace ladle;
 using jit::LoadedRoute;
 namespace json = llvm::json;
 
+static bool foldsByChunk(const CompileOptions &options) {
+  return options.numerics == "chunk";
+}
+
 namespace {
 
 class Timer {
@@ -48,6 +52,8 @@ public:
   /// Of a GPU: what was tuned for the shape and the batch, if anything was. A
   /// route that the caller did not choose becomes the tuned one.
   void applyTuning(jit::Plan &plan);
+  /// Leaves the routes that can fold by chunks to choose from.
+  Status keepBuffered(jit::Plan &plan) const;
   /// The kernels of several routes. Those that are not in the cache are
   /// compiled at the same time.
   Result<std::vector<LoadedRoute>> load(llvm::ArrayRef<RouteKind> routes);
@@ -112,7 +118,10 @@ std::string Compilation::makeKey(llvm::ArrayRef<llvm::StringRef> more) const {
                                  options.stateType,
                                  options.entryType,
                                  std::to_string(options.capacity),
-                                 std::to_string(options.drafts)};
+                                 std::to_string(options.drafts),
+                                 std::to_string(options.prefill),
+                                 std::to_string(options.chunk),
+                                 options.numerics};
   parts.push_back(std::to_string(options.sizes.size()));
   for (const auto &[size, value] : options.sizes) {
     parts.push_back(size);
@@ -193,9 +202,33 @@ Result<jit::Plan> Compilation::plan() {
       if (std::optional<jit::Plan> plan = jit::parsePlan(entry->parts[0]))
         return std::move(*plan);
   Result<jit::Plan> plan = getCompiler().plan(target.card());
+  if (plan && foldsByChunk(options))
+    if (Status status = keepBuffered(*plan); !status)
+      return status;
   if (plan)
     store(key, {jit::serialize(*plan)});
   return plan;
+}
+
+Status Compilation::keepBuffered(jit::Plan &plan) const {
+  llvm::erase_if(plan.routes, [](const jit::RouteSummary &summary) {
+    return summary.route == RouteKind::Recurrent;
+  });
+  if (plan.routes.empty())
+    return Status(ErrorCode::InvalidArgument,
+                  "numerics is 'chunk', expected 'step': no route of the "
+                  "recurrence has a buffer, so that every token is folded");
+  if (plan.route == RouteKind::Recurrent)
+    plan.route = llvm::min_element(plan.routes, [](auto &one, auto &other) {
+                   auto rank = [](const jit::RouteSummary &summary) {
+                     // It is for short contexts.
+                     bool isLast = summary.route == RouteKind::KvOnly;
+                     return std::pair(isLast, summary.seconds);
+                   };
+                   return rank(one) < rank(other);
+                 })->route;
+  plan.foldThreshold = options.chunk;
+  return Status();
 }
 
 void Compilation::applyTuning(jit::Plan &plan) {
@@ -285,6 +318,8 @@ std::string Compilation::makeManifest(RouteKind route,
       {"version", version()},
       {"capacity", options.capacity},
       {"drafts", options.drafts},
+      {"chunk", options.prefill ? options.chunk : 0},
+      {"numerics", options.numerics},
       {"entry_type", options.entryType},
       {"route", llvm::StringRef(toString(route))},
       {"warnings", routes.front().object.warnings + warning(target)},
@@ -345,6 +380,8 @@ Result<Program> Compilation::link(RouteKind route,
   ProgramImpl impl;
   impl.signature = routes.front().object.signature;
   impl.drafts = options.drafts;
+  impl.chunk = options.prefill ? options.chunk : 0;
+  impl.foldsByChunk = foldsByChunk(options);
   impl.route = route;
   impl.manifest = makeManifest(route, routes, plan);
   impl.reproducer = makeReproducer(route, impl.signature);
@@ -361,23 +398,27 @@ Result<Program> Compilation::link(RouteKind route,
       impl.capacity = options.capacity;
     }
     impl.headGroup = std::lcm(impl.headGroup, object.headGroup);
-    auto function = [&](size_t index) {
-      return reinterpret_cast<KernelFunction>(loaded.code.addresses[index]);
-    };
     RouteKernels kernels;
     kernels.route = object.route;
     kernels.usesBuffer = object.usesBuffer();
     kernels.gpu = loaded.gpu;
     if (!gpu) {
-      kernels.decode = function(0);
-      if (kernels.usesBuffer) {
-        kernels.decodeFold = function(1);
-        kernels.fold = function(2);
-      }
-      if (!object.verify.empty()) {
-        kernels.verify = function(3);
-        kernels.verifyFold = function(4);
-      }
+      size_t next = 0;
+      for (auto [symbol, function] :
+           std::initializer_list<
+               std::pair<const std::string &, KernelFunction &>>{
+               {object.decode, kernels.decode},
+               {object.decodeFold, kernels.decodeFold},
+               {object.fold, kernels.fold},
+               {object.verify, kernels.verify},
+               {object.verifyFold, kernels.verifyFold},
+               {object.prefillFold, kernels.prefillFold},
+               {object.prefillEntries, kernels.prefillEntries}})
+        if (!symbol.empty())
+          function = reinterpret_cast<KernelFunction>(
+              loaded.code.addresses[next++]);
+      kernels.workspaceBytes = object.workspaceBytes;
+      kernels.workspacePerHead = object.workspacePerHead;
       code->push_back(loaded.code.owner);
     }
     impl.routes.push_back(kernels);
@@ -398,6 +439,16 @@ static void addRoute(std::vector<RouteKind> &routes, RouteKind route) {
     add(RouteKind::Inner);
 }
 
+/// What some options say of others.
+static CompileOptions complete(const CompileOptions &options) {
+  CompileOptions result = options;
+  if (foldsByChunk(options)) {
+    result.prefill = true;
+    result.capacity = options.chunk;
+  }
+  return result;
+}
+
 static Status checkOptions(const CompileOptions &options) {
   auto invalid = [](const char *what, const std::string &got,
                     const char *wanted) {
@@ -414,6 +465,19 @@ static Status checkOptions(const CompileOptions &options) {
     return invalid("capacity", std::to_string(options.capacity),
                    "at least twice the drafts of a row, so that those of the "
                    "next step find room");
+  if (options.chunk < 1 || options.chunk > maxChunk)
+    return invalid("chunk", std::to_string(options.chunk),
+                   "1 to 256 tokens of a prompt");
+  if (options.numerics != "step" && options.numerics != "chunk")
+    return invalid("numerics", "'" + options.numerics + "'", "step or chunk");
+  if (foldsByChunk(options) && options.drafts > 0)
+    return invalid("drafts", std::to_string(options.drafts),
+                   "0 with numerics = chunk: what is accepted of drafts ends "
+                   "anywhere, and not where chunks do");
+  if (foldsByChunk(options) && options.route == "recurrent")
+    return invalid("route", "'recurrent'",
+                   "one with a buffer with numerics = chunk: this one folds "
+                   "every token");
   if (options.batch < 1)
     return invalid("batch", std::to_string(options.batch), "at least 1 row");
   if (options.context < 0)
@@ -428,6 +492,10 @@ static Status checkOptions(const CompileOptions &options) {
 
 static Status checkDrafts(const CompileOptions &options,
                           const jit::Target &target) {
+  if (options.prefill && target.isGpu())
+    return Status(ErrorCode::Unsupported,
+                  "prefill is set, expected none: prompts are not prefilled on "
+                  "a GPU yet; compile for the target cpu");
   if (options.drafts == 0 || !target.isGpu())
     return Status();
   return Status(ErrorCode::Unsupported,
@@ -447,7 +515,8 @@ static Result<RouteKind> parseRouteOption(const std::string &text) {
 
 Result<Program> ladle::compileSource(std::string_view text,
                                      std::string_view name,
-                                     const CompileOptions &options) {
+                                     const CompileOptions &given) {
+  CompileOptions options = complete(given);
   if (Status status = checkOptions(options); !status)
     return status;
   Result<jit::Target> target = jit::Target::choose(options);
@@ -500,7 +569,8 @@ Result<Program> ladle::compileFile(const std::string &path,
 
 Result<std::vector<Program>>
 ladle::compileAllRoutes(std::string_view text, std::string_view name,
-                        const CompileOptions &options) {
+                        const CompileOptions &given) {
+  CompileOptions options = complete(given);
   if (Status status = checkOptions(options); !status)
     return status;
   Result<jit::Target> target = jit::Target::choose(options);

@@ -110,6 +110,7 @@ jit::Compiler::Impl::pipelineOptions(llvm::ArrayRef<Route> routes) const {
   pipeline.capacity = options.capacity;
   pipeline.entryType = options.entryType;
   pipeline.drafts = options.drafts;
+  pipeline.chunk = options.prefill ? options.chunk : 0;
   return pipeline;
 }
 
@@ -149,7 +150,7 @@ Result<Plan> jit::Compiler::plan(const Machine::Card *gpu) {
                                   // Costs are those of the other forms.
                                   DecodePipelineOptions pipeline =
                                       impl->pipelineOptions({});
-                                  pipeline.drafts = 0;
+                                  pipeline.drafts = pipeline.chunk = 0;
                                   buildStepPipeline(manager, pipeline);
                                 });
       !status)
@@ -187,6 +188,16 @@ Result<Plan> jit::Compiler::plan(const Machine::Card *gpu) {
   return plan;
 }
 
+std::vector<std::string> RouteObject::symbols() const {
+  std::vector<std::string> list;
+  for (const std::string *symbol :
+       {&decode, &decodeFold, &fold, &verify, &verifyFold, &prefillFold,
+        &prefillEntries})
+    if (!symbol->empty())
+      list.push_back(*symbol);
+  return list;
+}
+
 Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
   if (Status status = impl->elaborate(); !status)
     return status;
@@ -221,6 +232,12 @@ Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
     case Form::VerifyFold:
       result.verifyFold = symbol;
       break;
+    case Form::PrefillFold:
+      result.prefillFold = symbol;
+      break;
+    case Form::PrefillEntries:
+      result.prefillEntries = symbol;
+      break;
     }
   }
 
@@ -233,9 +250,16 @@ Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
       !status)
     return status;
   // The groups of the forms divide one another or the head count.
-  for (mlir::Operation &op : *module->getBody())
+  for (mlir::Operation &op : *module->getBody()) {
     if (auto group = op.getAttrOfType<mlir::IntegerAttr>(kHeadGroupAttr))
       result.headGroup = std::lcm(result.headGroup, group.getInt());
+    auto atLeast = [&](int64_t &bytes, llvm::StringRef name) {
+      if (auto attr = op.getAttrOfType<mlir::IntegerAttr>(name))
+        bytes = std::max(bytes, attr.getInt());
+    };
+    atLeast(result.workspaceBytes, kWorkspaceAttr);
+    atLeast(result.workspacePerHead, kWorkspacePerHeadAttr);
+  }
   if (Status status = impl->run(*module,
                                 [&](mlir::OpPassManager &manager) {
                                   buildLowerToLLVMPipeline(manager, lowering);
