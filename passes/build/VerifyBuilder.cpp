@@ -253,13 +253,17 @@ SmallVector<Value> VerifyBuilder::scale(const StateHistory &state,
 }
 
 Value VerifyBuilder::sum(ArrayRef<Value> parts, RankedTensorType type,
-                         Location loc) {
-  if (parts.size() == 1 && parts.front().getType() == stacked(type))
+                         Location loc, ArrayRef<Value> scales) {
+  if (parts.size() == 1 && parts.front().getType() == stacked(type) &&
+      (scales.empty() || !scales.front()))
     return parts.front();
   Region region(*this, loc);
   Value total;
-  for (Value part : parts) {
-    Value next = broadcastHeads(b, loc, region.slice(part), type.getDimSize(0));
+  for (auto [i, part] : llvm::enumerate(parts)) {
+    Value next = region.slice(part);
+    if (i < scales.size() && scales[i])
+      next = multiply(b, loc, next, region.slice(scales[i]));
+    next = broadcastHeads(b, loc, next, type.getDimSize(0));
     total = total ? Value(arith::AddFOp::create(b, loc, total, next)) : next;
   }
   return region.finish(total).front();
@@ -398,11 +402,16 @@ void VerifyBuilder::answer() {
   for (const AffineRoot &root : found.outputs)
     all.push_back(&root);
 
-  SmallVector<SmallVector<Value>> parts(all.size());
+  SmallVector<SmallVector<Value>> parts(all.size()), scales(all.size());
   for (const StateHistory &state : history.getStates()) {
     SmallVector<Value> vectors;
     SmallVector<size_t> owners;
     SmallVector<Type> types;
+    // A chunk is long: a number a token is cheaper to multiply with the answer,
+    // which is added to others anyway, than with the query.
+    Value path = paths[state.index], late;
+    if (prefillsState && path && typeOf(path).getRank() == 2)
+      late = path;
     for (auto [i, root] : llvm::enumerate(all))
       if (Value query = stack(root->queries[state.index])) {
         vectors.push_back(query);
@@ -411,14 +420,16 @@ void VerifyBuilder::answer() {
       }
     if (vectors.empty())
       continue;
-    SmallVector<Value> queries = scale(state, vectors, {});
+    SmallVector<Value> queries = late ? vectors : scale(state, vectors, {});
     SmallVector<Value> scaled = queries;
     if (!folds && !prefillsState && route == Route::Inner)
       if (Value gamma = decayProduct(state))
         scaled = scale(state, vectors, gamma);
     for (auto [owner, list] :
-         llvm::zip(owners, readHistory(state, queries, scaled, types)))
+         llvm::zip(owners, readHistory(state, queries, scaled, types))) {
       llvm::append_range(parts[owner], list);
+      scales[owner].append(list.size(), late);
+    }
   }
   for (auto [root, list] : llvm::zip(all, parts))
     if (Value rest = stack(root->remainder))
@@ -431,15 +442,17 @@ void VerifyBuilder::answer() {
       rhs.push_back(stack(write.write->value));
       continue;
     }
-    rhs.push_back(sum(parts[next++], typeOf(write.root->value),
-                      write.root->value.getLoc()));
+    rhs.push_back(sum(parts[next], typeOf(write.root->value),
+                      write.root->value.getLoc(), scales[next]));
+    ++next;
   }
   written = solve(rhs);
   for (auto [i, root] : llvm::enumerate(found.outputs)) {
     SmallVector<Value> &list = parts[unknowns + i];
     if (Value inside = product(root, written, root.value.getType()))
       list.push_back(inside);
-    answers.push_back(sum(list, typeOf(root.value), root.value.getLoc()));
+    answers.push_back(sum(list, typeOf(root.value), root.value.getLoc(),
+                          scales[unknowns + i]));
   }
 }
 

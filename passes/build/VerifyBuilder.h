@@ -102,9 +102,11 @@ private:
                       llvm::ArrayRef<mlir::Value> values, mlir::Type type);
   /// Solves for the values of all writes; those that read nothing are known.
   llvm::SmallVector<mlir::Value> solve(llvm::ArrayRef<mlir::Value> rhs);
-  /// The sum of stacks, repeated over heads to `type` of one draft.
+  /// The sum of stacks, repeated over heads to `type` of one draft; those that
+  /// have one in `scales` times a stack of numbers.
   mlir::Value sum(llvm::ArrayRef<mlir::Value> parts,
-                  mlir::RankedTensorType type, mlir::Location loc);
+                  mlir::RankedTensorType type, mlir::Location loc,
+                  llvm::ArrayRef<mlir::Value> scales = {});
 
   const VerifyRoots &found;
   bool folds = false, prefillsState = false;

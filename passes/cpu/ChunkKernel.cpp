@@ -22,15 +22,42 @@ static RankedTensorType typeOf(Value value) {
 // The workspace
 //===----------------------------------------------------------------------===//
 
+static constexpr int64_t kLineBytes = 64;
+
+/// Elements from one row of a matrix to the next. Rows that lie a power of two
+/// apart would share a few sets of the nearest cache, which a column of a
+/// product then falls out of.
+static int64_t rowStride(int64_t width) {
+  constexpr int64_t line = kLineBytes / 4;
+  return width >= 2 * line && width % line == 0 ? width + line : width;
+}
+
+static int64_t matrixBytes(int64_t rows, int64_t width) {
+  return llvm::alignTo(rows * rowStride(width) * 4, kLineBytes);
+}
+
+/// A matrix of f32 in the workspace, `offset` bytes from its start.
+Value ChunkKernel::viewWorkspace(Value offset, int64_t rows, int64_t width) {
+  int64_t stride = rowStride(width);
+  Value view = memref::ViewOp::create(
+      b, MemRefType::get({rows, stride}, b.getF32Type()), workspace, offset,
+      ValueRange());
+  if (stride == width)
+    return view;
+  auto size = [&](int64_t value) { return b.getIndexAttr(value); };
+  return memref::SubViewOp::create(
+      b, view, ArrayRef<OpFoldResult>{size(0), size(0)},
+      ArrayRef<OpFoldResult>{size(rows), size(width)},
+      ArrayRef<OpFoldResult>{size(1), size(1)});
+}
+
 /// Scratch memory of a chunk is too much for a stack.
 Value ChunkKernel::allocateScratch(ArrayRef<int64_t> shape) {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointAfter(scratchSize);
   auto offset = arith::ConstantIndexOp::create(b, scratchBytes);
-  constexpr int64_t line = 64;
-  scratchBytes += llvm::alignTo(ShapedType::getNumElements(shape) * 4, line);
-  return memref::ViewOp::create(b, MemRefType::get(shape, b.getF32Type()),
-                                workspace, offset, ValueRange());
+  scratchBytes += matrixBytes(shape[0], shape[1]);
+  return viewWorkspace(offset, shape[0], shape[1]);
 }
 
 /// Zeroes the rows of a stack that have no token.
@@ -132,9 +159,7 @@ Value ChunkKernel::heldState(Value pool) {
   Value head = arith::SubIOp::create(b, headIndex(type.getHeads()), first);
   Value offset = plus(times(head, stateBytes), stateOffsets.lookup(pool));
   offset = arith::AddIOp::create(b, offset, scratchSize->getResult(0));
-  auto held = MemRefType::get({type.getKeySize(), type.getValueSize()},
-                              b.getF32Type());
-  return memref::ViewOp::create(b, held, workspace, offset, ValueRange());
+  return viewWorkspace(offset, type.getKeySize(), type.getValueSize());
 }
 
 /// Between the pool, [dv, dk], and the workspace.
@@ -142,7 +167,7 @@ void ChunkKernel::moveState(Value pool, bool isLoad) {
   auto type = cast<PoolType>(pool.getType());
   Value held = heldState(pool), zero = constantIndex(0);
   int64_t keySize = type.getKeySize();
-  Value line = allocateScratch({1, keySize});
+  Value row = allocateScratch({1, keySize});
   auto only = scf::IfOp::create(b, isLoad ? isFirst : isLast, false);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(&only.getThenRegion().front());
@@ -150,19 +175,19 @@ void ChunkKernel::moveState(Value pool, bool isLoad) {
   SmallVector<Value> at{isLoad ? readSlot : writeSlot,
                         headIndex(type.getHeads()), v, zero};
   if (isLoad)
-    vector::StoreOp::create(b, loadVector(memory[pool], at, keySize), line,
+    vector::StoreOp::create(b, loadVector(memory[pool], at, keySize), row,
                             ArrayRef<Value>{zero, zero});
   {
     OpBuilder::InsertionGuard inner(b);
     Value c = openLoop(zero, constantIndex(keySize));
-    SmallVector<Value> inLine{zero, c}, inHeld{c, v};
+    SmallVector<Value> inRow{zero, c}, inHeld{c, v};
     Value element =
-        memref::LoadOp::create(b, isLoad ? line : held, isLoad ? inLine : inHeld);
-    memref::StoreOp::create(b, element, isLoad ? held : line,
-                            isLoad ? inHeld : inLine);
+        memref::LoadOp::create(b, isLoad ? row : held, isLoad ? inRow : inHeld);
+    memref::StoreOp::create(b, element, isLoad ? held : row,
+                            isLoad ? inHeld : inRow);
   }
   if (!isLoad)
-    storeVector(loadVector(line, {zero, zero}, keySize), memory[pool], at);
+    storeVector(loadVector(row, {zero, zero}, keySize), memory[pool], at);
 }
 
 LogicalResult ChunkKernel::emitFoldDrafts(FoldDraftsOp op) {
@@ -344,7 +369,7 @@ FailureOr<func::FuncOp> ChunkKernel::buildPrefill() {
   for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State)) {
     auto type = cast<PoolType>(pool.getType());
     stateOffsets[pool] = stateBytes;
-    stateBytes += llvm::alignTo(type.getKeySize() * type.getValueSize() * 4, 64);
+    stateBytes += matrixBytes(type.getKeySize(), type.getValueSize());
   }
 
   b.setInsertionPoint(scratchEnd);

@@ -42,6 +42,7 @@ private:
   int64_t roomFor(int64_t most) const override {
     return llvm::alignTo(most, kStackRows);
   }
+  mlir::Value viewWorkspace(mlir::Value offset, int64_t rows, int64_t width);
   mlir::LogicalResult emitOp(mlir::Operation *op, unsigned level) override;
   mlir::LogicalResult emitRead(ReadOp op) override;
   Components loadCarryOfParent(mlir::BlockArgument carry,

@@ -22,6 +22,15 @@ static std::vector<std::string> allExamples() {
   return names;
 }
 
+/// Hundreds of random tokens blow up a state that models keep in bounds.
+static check::InputRanges rangesOf(const std::string &model) {
+  if (model != "rwkv7_core")
+    return {};
+  return {{"kk", *check::InputRange::parse("unit")},
+          {"a", *check::InputRange::parse("0:1")},
+          {"w", *check::InputRange::parse("-1:0")}};
+}
+
 TEST_CASE("prompts of any length, on top of anything") {
   for (const std::string &model : allExamples())
     for (RouteKind route : routesOf(requestOf(model))) {
@@ -29,7 +38,7 @@ TEST_CASE("prompts of any length, on top of anything") {
       CompileOptions options;
       options.preset = "tiny";
       options.route = toString(route);
-      Prompts prompts(readExample(model), options);
+      Prompts prompts(readExample(model), options, rangesOf(model));
       prompts.prefill({0, 1, 2, -1, 3, 4}, {1, 63, 64, 2, 65, 200});
       CHECK(prompts.worst < 1e-5);
       // Then decode, and another prompt on what there is.

@@ -18,7 +18,9 @@ static void require(const Status &status) {
     FAIL(status.message());
 }
 
-Prompts::Prompts(const std::string &source, CompileOptions options) {
+Prompts::Prompts(const std::string &source, CompileOptions options,
+                 const check::InputRanges &ranges)
+    : inputs(ranges, 11) {
   frontend::ElaborationOptions elaboration;
   elaboration.preset = options.preset;
   std::string messages;

@@ -28,7 +28,8 @@ public:
   static constexpr int64_t slots = 6;
 
   /// `options` needs no sizes: they are those of the preset "tiny" of `source`.
-  Prompts(const std::string &source, CompileOptions options);
+  Prompts(const std::string &source, CompileOptions options,
+          const check::InputRanges &ranges = {});
 
   /// Rows of `counts` tokens follow what `slots` hold; a negative slot is
   /// padding. The answers, [tokens] of the outputs after one another.
@@ -51,7 +52,7 @@ private:
   Arrays drawTokens(int32_t slot);
 
   std::optional<Interpreter> oracle;
-  check::RandomInputs inputs{{}, 11};
+  check::RandomInputs inputs;
   Arrays params;
   std::vector<Interpreter::Row> sequences;
   std::vector<uint64_t> positions; ///< tokens that each slot has had
