@@ -37,6 +37,26 @@ ladle::check::planCross(const std::vector<RouteKind> &routes,
       one.capacity = 12;
       one.trees = one.resets = true;
       cases.push_back(one);
+      // Prompts around the ends of chunks. A reference takes its time where a
+      // recurrence is large.
+      bool isSmall = &map == &sizes.back();
+      CheckCase prompts;
+      prompts.route = route;
+      prompts.prompts = isSmall ? 200 : 20;
+      prompts.chunk = isSmall ? 64 : 16;
+      prompts.capacity = prompts.threshold = 8;
+      prompts.rows = 3;
+      prompts.tokens = 8;
+      prompts.staggered = prompts.pads = prompts.resets = true;
+      prompts.seed = seed;
+      prompts.sizes = map;
+      cases.push_back(prompts);
+      if (route == RouteKind::Recurrent)
+        continue;
+      prompts.byChunk = true;
+      prompts.chunk = prompts.capacity = prompts.threshold = 16;
+      prompts.prompts = isSmall ? 50 : 20;
+      cases.push_back(prompts);
     }
   return cases;
 }

@@ -33,6 +33,9 @@ static std::string keyOf(const CheckCase &config) {
   key.entryType = config.entryType;
   key.capacity = key.threshold = config.capacity;
   key.drafts = config.drafts;
+  key.prompts = config.prompts > 0;
+  key.chunk = config.chunk;
+  key.byChunk = config.byChunk;
   key.sizes = config.sizes;
   return key.str();
 }
@@ -40,7 +43,9 @@ static std::string keyOf(const CheckCase &config) {
 Result<const Oracles *> Workbench::getOracles(const CheckCase &config) {
   CheckCase unbuffered = config;
   unbuffered.capacity = 1;
-  unbuffered.drafts = 0;
+  unbuffered.drafts = unbuffered.prompts = 0;
+  unbuffered.chunk = CheckCase().chunk;
+  unbuffered.byChunk = false;
   std::string key = keyOf(unbuffered);
   if (auto it = oracles.find(key); it != oracles.end())
     return &it->second;
@@ -78,6 +83,9 @@ Result<CompileOptions> Workbench::makeOptions(const CheckCase &config) {
   options.entryType = toString(config.entryType);
   options.capacity = config.capacity;
   options.drafts = config.drafts;
+  options.prefill = config.prompts > 0;
+  options.chunk = config.chunk;
+  options.numerics = config.byChunk ? "chunk" : "step";
   options.target = request.target;
   Result<const Oracles *> oracles = getOracles(config);
   if (!oracles)
@@ -228,9 +236,9 @@ std::vector<CheckCase> Checker::plan() {
       config.tokens *= 4;
     cases.push_back(std::move(config));
   }
-  // Drafts are not verified on a GPU yet.
+  // Neither drafts nor prompts are for a GPU yet.
   std::erase_if(cases, [&](const CheckCase &config) {
-    return config.drafts > 0 && !isOnCpu;
+    return (config.drafts > 0 || config.prompts > 0) && !isOnCpu;
   });
   return cases;
 }

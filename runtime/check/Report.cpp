@@ -26,7 +26,7 @@ namespace {
 /// The cases of one route and one pair of storage types.
 struct Line {
   size_t cases = 0, failures = 0;
-  std::array<FormResult, 5> worst;
+  std::array<FormResult, 7> worst;
   double margin = 0; ///< the largest error over its bound
 };
 } // namespace
