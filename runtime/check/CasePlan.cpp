@@ -61,11 +61,12 @@ ladle::check::planCross(const std::vector<RouteKind> &routes,
   return cases;
 }
 
-/// L, m and drafts. 64 is longer than a case, so that nothing folds before the
+/// L, m, drafts and tokens of a prompt. 64 is longer than a case, so that nothing folds before the
 /// end.
-static constexpr std::array<int64_t, 3> buffers[] = {
-    {1, 1, 0},   {4, 4, 0},    {16, 16, 0}, {16, 7, 0}, {5, 3, 0},
-    {64, 64, 0}, {32, 16, 16}, {12, 5, 6},  {2, 1, 1}};
+static constexpr std::array<int64_t, 4> buffers[] = {
+    {1, 1, 0, 0},   {4, 4, 0, 30},    {16, 16, 0, 0}, {16, 7, 0, 0},
+    {5, 3, 0, 0},   {64, 64, 0, 40},  {32, 16, 16, 0}, {12, 5, 6, 20},
+    {2, 1, 1, 0}};
 
 static CheckCase makeCase(const Combination &levels,
                           const std::vector<SizeMap> &sizes) {
@@ -74,8 +75,9 @@ static CheckCase makeCase(const Combination &levels,
   size_t factor = 0;
   one.stateType = types[levels[factor++]];
   one.entryType = types[levels[factor++]];
-  std::tie(one.capacity, one.threshold, one.drafts) =
+  std::tie(one.capacity, one.threshold, one.drafts, one.prompts) =
       std::tuple_cat(buffers[levels[factor++]]);
+  one.chunk = one.prompts ? 16 : one.chunk;
   one.trees = levels[factor++] && one.drafts;
   one.rows = levels[factor++] ? 3 : 1;
   one.staggered = levels[factor++];

@@ -43,6 +43,8 @@ Prompts::Prompts(const std::string &source, CompileOptions options,
   params = inputs.draw(oracle->getParams(), 0, check::RandomInputs::params);
   sequences.assign(slots, oracle->makeRow());
   positions.resize(slots);
+  for (int64_t slot = 0; slot < slots; ++slot)
+    streams.push_back(static_cast<uint64_t>(slot));
 }
 
 void Prompts::compare(const std::vector<double> &actual,
@@ -54,7 +56,7 @@ void Prompts::compare(const std::vector<double> &actual,
 Prompts::Arrays Prompts::drawTokens(int32_t slot) {
   if (slot < 0)
     return inputs.draw(oracle->getTokens(), slots, 0);
-  return inputs.draw(oracle->getTokens(), static_cast<uint64_t>(slot),
+  return inputs.draw(oracle->getTokens(), streams[slot],
                      positions[slot]++);
 }
 
@@ -96,7 +98,8 @@ Prompts::prefill(const std::vector<int32_t> &named,
   return answers;
 }
 
-void Prompts::decode(const std::vector<int32_t> &named) {
+std::vector<Prompts::Arrays>
+Prompts::decode(const std::vector<int32_t> &named) {
   auto rows = static_cast<int64_t>(named.size());
   check::Batch batch(program->signature(), rows, /*packed=*/false);
   batch.setParams(params);
@@ -110,12 +113,16 @@ void Prompts::decode(const std::vector<int32_t> &named) {
   arguments.readSlots = named;
   arguments.tensors = batch.getTensors();
   require(decoder->step(arguments));
+  std::vector<Arrays> answers(named.size());
   for (int64_t row = 0; row < rows; ++row) {
     Arrays outputs(oracle->getOutputs().size());
     oracle->step(sequences[named[row]], params, tokens[row], outputs);
-    for (size_t k = 0; k < outputs.size(); ++k)
-      compare(batch.getOutput(row, k), outputs[k]);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      answers[row].push_back(batch.getOutput(row, k));
+      compare(answers[row].back(), outputs[k]);
+    }
   }
+  return answers;
 }
 
 void Prompts::compareSlots() {

@@ -35,8 +35,10 @@ public:
   /// padding. The answers, [tokens] of the outputs after one another.
   std::vector<Arrays> prefill(const std::vector<int32_t> &slots,
                               const std::vector<int32_t> &counts);
-  /// One token for each of `slots`.
-  void decode(const std::vector<int32_t> &slots);
+  /// One token for each of `slots`; the answers.
+  std::vector<Arrays> decode(const std::vector<int32_t> &slots);
+  /// From now on an empty slot gets the tokens that another has had.
+  void repeat(int32_t slot, int32_t other) { streams[slot] = streams[other]; }
   /// States and carries of all slots, after a flush of a copy.
   void compareSlots();
   Cursor cursor(int32_t slot) const { return *pool->cursor(slot); }
@@ -56,6 +58,7 @@ private:
   Arrays params;
   std::vector<Interpreter::Row> sequences;
   std::vector<uint64_t> positions; ///< tokens that each slot has had
+  std::vector<uint64_t> streams;   ///< that they are drawn from
 };
 
 } // namespace ladle::test
