@@ -167,7 +167,8 @@ def Ladle_FoldDraftsOp : Ladle_Op<"fold_drafts", [
                        Optional<Ladle_Value>:$decays);
   let results = (outs Ladle_StateType:$result);
   let assemblyFormat = [{
-    $state `keys` `[` $keys `:` type($keys) `]` `values` `[` $values `:` type($values) `]`
+    $state (`keys` `[` $keys^ `:` type($keys) `]`)?
+    (`values` `[` $values^ `:` type($values) `]`)?
     (`decay` $decays^ `:` type($decays))? `along` $drafts attr-dict `:`
     type($state) `,` type($drafts)
   }];
