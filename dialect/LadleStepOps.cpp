@@ -76,7 +76,7 @@ LogicalResult StepOp::verifyRegions() {
     return emitOpError("of form ")
            << stringifyForm(getForm()) << " must have "
            << (isStacked() ? "one argument of drafts, got "
-                          : "no argument of drafts, got ")
+                           : "no argument of drafts, got ")
            << drafts.size();
   for (BlockArgument argument : drafts)
     if (!isa<DraftsType>(argument.getType()))

@@ -246,9 +246,8 @@ Type DraftsType::parse(AsmParser &parser) {
   }
   if (parser.parseGreater())
     return {};
-  return getChecked(
-      [&] { return parser.emitError(parser.getNameLoc()); },
-      parser.getContext(), most, isChain);
+  return getChecked([&] { return parser.emitError(parser.getNameLoc()); },
+                    parser.getContext(), most, isChain);
 }
 
 void DraftsType::print(AsmPrinter &printer) const {

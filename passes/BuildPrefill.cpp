@@ -20,7 +20,8 @@ using namespace mlir;
 using namespace ladle;
 
 /// Why the tokens of a chunk cannot be answered at once.
-static std::optional<VerifyObstacle> findObstacle(const PreparedRoute &prepared) {
+static std::optional<VerifyObstacle>
+findObstacle(const PreparedRoute &prepared) {
   // Decays, keys and queries have to be known before any read.
   if (auto obstacle = prepared.history.getObstacle(Route::Inner))
     return VerifyObstacle{obstacle->op, obstacle->reason};
@@ -47,10 +48,10 @@ static LogicalResult buildRoute(RecurrenceOp original, Route route,
       roots = std::get<VerifyRoots>(std::move(found));
   }
   if (obstacle) {
-    InFlightDiagnostic diag = obstacle->op->emitRemark("route '")
-                              << stringifyRoute(route)
-                              << "' prefills one token after another: "
-                              << obstacle->reason;
+    InFlightDiagnostic diag =
+        obstacle->op->emitRemark("route '")
+        << stringifyRoute(route)
+        << "' prefills one token after another: " << obstacle->reason;
     diag.attachNote() << "what is written may be a sum of reads, each times "
                          "one number a head, and of values of the token";
     return success();

@@ -79,8 +79,7 @@ struct HostCursors final : Cursors::Impl {
   /// slot's cursor at `after`.
   Status checkPrompt(int32_t slot, int64_t tokens, const Cursor &after,
                      const void *by) const;
-  void take(int32_t slot, int64_t tokens, const Cursor &after,
-            const void *by);
+  void take(int32_t slot, int64_t tokens, const Cursor &after, const void *by);
 
   Status begin() override;
   Status markWritten() override;
@@ -110,7 +109,7 @@ private:
 
   std::vector<Cursor> all;
   std::vector<Branches> branches;
-  std::vector<Prompt> prompts; // [slots] if any was taken
+  std::vector<Prompt> prompts;  // [slots] if any was taken
   std::vector<int32_t> order;   // [slots, L]
   std::vector<int32_t> parents; // [slots, most drafts]
   int64_t rounds = 0;

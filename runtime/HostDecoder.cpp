@@ -47,7 +47,8 @@ Status HostDecoder::checkSlots(const StepArguments &arguments) const {
         return invalid(fmt::format("row {}: {}", row, status.message()));
     if (read != write && program.foldsByChunk())
       return invalid(fmt::format(
-          "writeSlots[{}] is {}, wanted the {} of readSlots: a row that goes on "
+          "writeSlots[{}] is {}, wanted the {} of readSlots: a row that goes "
+          "on "
           "in another slot folds, and the program folds where chunks end",
           row, write, read));
   }

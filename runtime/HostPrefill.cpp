@@ -35,8 +35,7 @@ Status HostCursors::checkMoved(int32_t slot) const {
 }
 
 Status HostCursors::checkPrompt(int32_t slot, int64_t tokens,
-                                const Cursor &after,
-                                const void *by) const {
+                                const Cursor &after, const void *by) const {
   if (prompts.empty() || prompts[slot].tokens == 0)
     return Status();
   const Prompt &prompt = prompts[slot];
@@ -173,9 +172,8 @@ Status HostDecoder::planPrompts(const PrefillArguments &arguments) {
         row.kernels->route == RouteKind::KvOnly && row.kernels->usesBuffer;
     if (isKvOnly && !row.isFresh())
       row.kernels = impl.find(RouteKind::Inner);
-    row.keepsEntries =
-        isKvOnly && row.isFresh() &&
-        row.cursor.committed + row.count < cursors.threshold;
+    row.keepsEntries = isKvOnly && row.isFresh() &&
+                       row.cursor.committed + row.count < cursors.threshold;
     if (!row.kernels->usesBuffer && row.cursor.committed > 0)
       return invalid(fmt::format("slots[{}]: slot {} holds {} entries, which "
                                  "route '{}' does not read; "
@@ -293,11 +291,10 @@ void HostDecoder::prefillSerially() {
       if (row->count == 0)
         continue;
       const RouteKernels &kernels = *row->kernels;
-      bool folds =
-          kernels.usesBuffer && row->cursor.length + 1 >= threshold;
-      tasks.push_back(promptTask(
-          *row, folds ? kernels.decodeFold : kernels.decode,
-          kernels.usesBuffer, 0));
+      bool folds = kernels.usesBuffer && row->cursor.length + 1 >= threshold;
+      tasks.push_back(promptTask(*row,
+                                 folds ? kernels.decodeFold : kernels.decode,
+                                 kernels.usesBuffer, 0));
       ++row->first;
       isLeft |= --row->count > 0;
       Cursor &cursor = row->cursor;

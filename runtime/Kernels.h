@@ -31,8 +31,8 @@
 //
 // Prefill kernels have, after the fields, a workspace [bytes] of u8, aligned to
 // 64: RouteKernels says how large. There the row is that of the first token of
-// the prompt, and the number of drafts that of its tokens. A kernel that folds a
-// prompt gets no fields.
+// the prompt, and the number of drafts that of its tokens. A kernel that folds
+// a prompt gets no fields.
 //
 //===----------------------------------------------------------------------===//
 

@@ -19,9 +19,9 @@
 //   Y = Sᵀ(path ∘ Q + (Q·K masked) (I − A)⁻¹ (path ∘ X))
 //       + (Q·K masked) (I − A)⁻¹ V.
 //
-// A chunk of a prompt is the same with a chain for the tree: a step that appends
-// its entries differs in nothing else, one that folds reads the state alone and
-// stores it with K and U in it.
+// A chunk of a prompt is the same with a chain for the tree: a step that
+// appends its entries differs in nothing else, one that folds reads the state
+// alone and stores it with K and U in it.
 //
 //===----------------------------------------------------------------------===//
 

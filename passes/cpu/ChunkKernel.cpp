@@ -39,9 +39,9 @@ static int64_t matrixBytes(int64_t rows, int64_t width) {
 /// A matrix of f32 in the workspace, `offset` bytes from its start.
 Value ChunkKernel::viewWorkspace(Value offset, int64_t rows, int64_t width) {
   int64_t stride = rowStride(width);
-  Value view = memref::ViewOp::create(
-      b, MemRefType::get({rows, stride}, b.getF32Type()), workspace, offset,
-      ValueRange());
+  Value view =
+      memref::ViewOp::create(b, MemRefType::get({rows, stride}, b.getF32Type()),
+                             workspace, offset, ValueRange());
   if (stride == width)
     return view;
   auto size = [&](int64_t value) { return b.getIndexAttr(value); };
@@ -115,9 +115,9 @@ void ChunkKernel::beginCarries(EachDraftOp op, unsigned level) {
       continue;
     Value &versions = carryVersions[carry];
     if (!versions)
-      versions = allocateScratch(
-          {(most + 1) * componentCount(type),
-           type.getRank() > 1 ? type.getShape().back() : 1});
+      versions =
+          allocateScratch({(most + 1) * componentCount(type),
+                           type.getRank() > 1 ? type.getShape().back() : 1});
     Value from = arith::SelectOp::create(b, isFirst, readCarry, writeCarry);
     Components components = loadArgument(carry, from);
     SmallVector<Value> rows;
@@ -142,9 +142,7 @@ void ChunkKernel::endCarries(EachDraftOp op, unsigned level) {
 // States
 //===----------------------------------------------------------------------===//
 
-bool ChunkKernel::foldsState() {
-  return step.getForm() == Form::PrefillFold;
-}
+bool ChunkKernel::foldsState() { return step.getForm() == Form::PrefillFold; }
 
 /// Whether a state is that of the workspace.
 bool ChunkKernel::isHeldHere(Value state) {
@@ -217,8 +215,8 @@ LogicalResult ChunkKernel::emitFoldDrafts(FoldDraftsOp op) {
       return failure();
     keys.push_back(*found);
     ranks.push_back(rowsOf(key.getType()));
-    scaled.push_back(
-        decays ? allocateScratch({most * ranks.back(), keySize}) : *found);
+    scaled.push_back(decays ? allocateScratch({most * ranks.back(), keySize})
+                            : *found);
   }
   Value total;
   if (decays) {
@@ -230,8 +228,7 @@ LogicalResult ChunkKernel::emitFoldDrafts(FoldDraftsOp op) {
       OpBuilder::InsertionGuard guard(b);
       b.setInsertionPointToStart(loop.getBody());
       Value last = arith::SubIOp::create(b, draftCount, constantIndex(1));
-      Value draft =
-          arith::SubIOp::create(b, last, loop.getInductionVar());
+      Value draft = arith::SubIOp::create(b, last, loop.getInductionVar());
       Value after = loop.getRegionIterArg(0);
       Value factor =
           isVector ? after
@@ -244,8 +241,7 @@ LogicalResult ChunkKernel::emitFoldDrafts(FoldDraftsOp op) {
                                   into, at);
         }
       Value decay = loadVector(decays, {draft, zero}, decaySize);
-      scf::YieldOp::create(b,
-                           Value(arith::MulFOp::create(b, after, decay)));
+      scf::YieldOp::create(b, Value(arith::MulFOp::create(b, after, decay)));
     }
     total = allocateScratch({1, decaySize});
     vector::StoreOp::create(b, loop.getResult(0), total,
@@ -329,9 +325,9 @@ LogicalResult ChunkKernel::emitOp(Operation *op, unsigned level) {
   b.setLoc(op->getLoc());
   if (foldsState() && isa<LoadStateOp, FoldDraftsOp, StoreStateOp>(op)) {
     // Once a head of the state, whatever has more heads besides.
-    auto type = cast<StateType>(isa<StoreStateOp>(op)
-                                    ? op->getOperand(0).getType()
-                                    : op->getResult(0).getType());
+    auto type =
+        cast<StateType>(isa<StoreStateOp>(op) ? op->getOperand(0).getType()
+                                              : op->getResult(0).getType());
     bool isHere = levels[level] == type.getHeads();
     return isHere ? emitStateOp(op) : success();
   }

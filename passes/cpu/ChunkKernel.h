@@ -11,8 +11,8 @@
 // workspace from the first chunk to the last, in f32 and transposed, [dk, dv],
 // so that reads and folds both run along dv.
 //
-// Rows of a stack that have no token, up to the next multiple of kStackRows, are
-// zero: sums may run over them.
+// Rows of a stack that have no token, up to the next multiple of kStackRows,
+// are zero: sums may run over them.
 //
 //===----------------------------------------------------------------------===//
 

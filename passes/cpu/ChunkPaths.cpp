@@ -57,9 +57,8 @@ Value ChunkKernel::transposeKeys(Value keys) {
     return result;
   result = allocateScratch({columnsOf(scratch), rowCountOf(scratch)});
   OpBuilder::InsertionGuard guard(b);
-  Value row = openLoop(
-      constantIndex(0),
-      times(roundUp(draftCount, kStackRows), rowsOf(keys.getType())));
+  Value row = openLoop(constantIndex(0), times(roundUp(draftCount, kStackRows),
+                                               rowsOf(keys.getType())));
   transposeInto(scratch, row, result, row);
   return result;
 }
@@ -68,8 +67,8 @@ Value ChunkKernel::maskOf(Value decays, int64_t rankKeys) {
   Value &mask = masks[{decays, rankKeys}];
   if (mask)
     return mask;
-  int64_t most = roomFor(
-      cast<DraftsType>(step.getDrafts().getType()).getMost());
+  int64_t most =
+      roomFor(cast<DraftsType>(step.getDrafts().getType()).getMost());
   int64_t width = most * rankKeys;
   mask = allocateScratch({most, width});
   Value from = decays ? stacks.lookup(decays) : Value();
@@ -110,7 +109,8 @@ LogicalResult ChunkKernel::emitPathGram(PathGramOp op) {
   Value &result = stacks[op.getResult()];
   if (!result)
     result = allocateScratch({room * ranks, room * rankKeys});
-  if (decays && cast<RankedTensorType>(op.getDecays().getType()).getRank() > 2) {
+  if (decays &&
+      cast<RankedTensorType>(op.getDecays().getType()).getRank() > 2) {
     emitVectorGram(op, *queries, *keys, decays, result);
     return success();
   }
@@ -149,8 +149,8 @@ void ChunkKernel::emitPairs(Value first, Value last, int64_t ranks,
   OpBuilder::InsertionGuard guard(b);
   {
     OpBuilder::InsertionGuard inner(b);
-    Value row = openLoop(times(first, ranks),
-                         times(plus(first, kSubBlock), ranks));
+    Value row =
+        openLoop(times(first, ranks), times(plus(first, kSubBlock), ranks));
     vector::StoreOp::create(b, zeros(kSubBlock * rankKeys), result,
                             ArrayRef<Value>{row, times(first, rankKeys)});
   }
@@ -159,9 +159,9 @@ void ChunkKernel::emitPairs(Value first, Value last, int64_t ranks,
   for (int64_t r = 0; r < ranks; ++r)
     vectors.push_back(
         loadVector(queries, {rowOf(token, ranks, r), zero}, keySize));
-  auto walk = scf::ForOp::create(b, zero,
-                                 arith::SubIOp::create(b, token, first),
-                                 constantIndex(1), vectors);
+  auto walk =
+      scf::ForOp::create(b, zero, arith::SubIOp::create(b, token, first),
+                         constantIndex(1), vectors);
   b.setInsertionPointToStart(walk.getBody());
   Value back = plus(walk.getInductionVar(), 1);
   Value ancestor = arith::SubIOp::create(b, token, back);
@@ -196,16 +196,16 @@ void ChunkKernel::emitVectorGram(PathGramOp op, Value queries, Value keys,
   Value first = openLoop(zero, draftCount, kSubBlock);
   Value last = smaller(plus(first, kSubBlock), draftCount);
 
-  auto walk =
-      scf::ForOp::create(b, zero, constantIndex(kSubBlock), one,
-                         ones(b, keySize));
+  auto walk = scf::ForOp::create(b, zero, constantIndex(kSubBlock), one,
+                                 ones(b, keySize));
   {
     OpBuilder::InsertionGuard inner(b);
     b.setInsertionPointToStart(walk.getBody());
     Value i = walk.getInductionVar(), path = walk.getRegionIterArg(0);
     Value token = arith::AddIOp::create(b, first, i);
     for (int64_t r = 0; r < ranks; ++r) {
-      Value query = loadVector(queries, {rowOf(token, ranks, r), zero}, keySize);
+      Value query =
+          loadVector(queries, {rowOf(token, ranks, r), zero}, keySize);
       vector::StoreOp::create(b, arith::MulFOp::create(b, query, path), scaled,
                               ArrayRef<Value>{rowOf(i, ranks, r), zero});
     }
@@ -234,8 +234,8 @@ void ChunkKernel::emitVectorGram(PathGramOp op, Value queries, Value keys,
   {
     OpBuilder::InsertionGuard inner(b);
     Value c = openLoop(zero, constantIndex(keySize));
-    Value decay = splat(
-        memref::LoadOp::create(b, line, ValueRange{zero, c}), kSubBlock);
+    Value decay =
+        splat(memref::LoadOp::create(b, line, ValueRange{zero, c}), kSubBlock);
     Value column = openLoop(zero, times(first, rankKeys), kSubBlock);
     Value before = loadVector(earlier, {c, column}, kSubBlock);
     vector::StoreOp::create(b, arith::MulFOp::create(b, before, decay), earlier,
@@ -245,8 +245,7 @@ void ChunkKernel::emitVectorGram(PathGramOp op, Value queries, Value keys,
                                  one, ones(b, keySize));
   b.setInsertionPointToStart(back.getBody());
   Value after = back.getRegionIterArg(0);
-  Value token = arith::SubIOp::create(
-      b, last, plus(back.getInductionVar(), 1));
+  Value token = arith::SubIOp::create(b, last, plus(back.getInductionVar(), 1));
   for (int64_t k = 0; k < rankKeys; ++k) {
     Value row = rowOf(token, rankKeys, k);
     Value key = loadVector(keys, {row, zero}, keySize);
@@ -319,7 +318,8 @@ void ChunkKernel::solveBlock(PathSolveOp op,
                 memref::LoadOp::create(b, term.gram, ValueRange{row, column});
             Value value =
                 loadVector(term.values, {column, constantIndex(0)}, width);
-            total = vector::FMAOp::create(b, splat(weight, width), value, total);
+            total =
+                vector::FMAOp::create(b, splat(weight, width), value, total);
           }
         scf::YieldOp::create(b, total);
       }
@@ -329,7 +329,8 @@ void ChunkKernel::solveBlock(PathSolveOp op,
 }
 
 LogicalResult ChunkKernel::emitPathSolve(PathSolveOp op) {
-  for (auto [i, pair] : llvm::enumerate(llvm::zip(op.getRhs(), op.getResults()))) {
+  for (auto [i, pair] :
+       llvm::enumerate(llvm::zip(op.getRhs(), op.getResults()))) {
     auto [rhs, result] = pair;
     FailureOr<Value> from = findStack(rhs);
     if (failed(from))
@@ -366,8 +367,8 @@ LogicalResult ChunkKernel::emitPathSolve(PathSolveOp op) {
     product.factors = [&](Value) {
       SmallVector<Factor> factors;
       for (const Weighed &term : list)
-        factors.push_back({elementsOf(term.gram), term.values,
-                           times(first, term.keys)});
+        factors.push_back(
+            {elementsOf(term.gram), term.values, times(first, term.keys)});
       return factors;
     };
     product.finish = storesInto(into);

@@ -17,8 +17,8 @@ using namespace ladle::check;
 
 /// Inputs of prompts are drawn at positions that no token and no draft has.
 static uint64_t drawPosition(int64_t token, int64_t inPrompt) {
-  constexpr uint64_t mostTokens = uint64_t(1) << 16,
-                     firstPrompt = uint64_t(1) << 48;
+  constexpr uint64_t mostTokens = uint64_t(1) << 16, firstPrompt = uint64_t(1)
+                                                                   << 48;
   return firstPrompt + static_cast<uint64_t>(token) * mostTokens +
          static_cast<uint64_t>(inPrompt);
 }
@@ -37,7 +37,11 @@ Simulation::PromptPlan Simulation::makePromptPlan() {
       slot = firstSlot == 1 ? 0 : -1;
     // Around the end of a chunk, or of any length.
     std::array<int64_t, 6> counts = {
-        1, config.chunk - 1, config.chunk, config.chunk + 1, config.prompts,
+        1,
+        config.chunk - 1,
+        config.chunk,
+        config.chunk + 1,
+        config.prompts,
         1 + static_cast<int64_t>(random() % config.prompts)};
     int64_t count = std::clamp<int64_t>(counts[random() % counts.size()],
                                         isPadded ? 0 : 1, config.prompts);

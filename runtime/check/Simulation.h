@@ -97,8 +97,7 @@ private:
   PromptPlan makePromptPlan();
   Status prefill(int64_t token);
   Status comparePrompt(const PromptPlan &plan, int64_t row,
-                       const std::vector<Arrays> &tokens,
-                       const Batch &prompts);
+                       const std::vector<Arrays> &tokens, const Batch &prompts);
   Status checkCursor(int32_t slot, int64_t committed, int64_t drafts) const;
 
   void add(FormKind form, const std::vector<double> &actual,

@@ -289,7 +289,8 @@ TraceResult ladle::check::runTrace(const Trace &trace, const Program &program,
   TraceResult result;
   result.route = program.route();
   result.tokens = static_cast<int64_t>(trace.tokens.size());
-  if (Status status = decodeTrace(trace, program, threshold, prompt, result); !status)
+  if (Status status = decodeTrace(trace, program, threshold, prompt, result);
+      !status)
     result.failure = status.message();
   return result;
 }

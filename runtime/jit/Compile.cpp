@@ -9,6 +9,7 @@
 #include "codegen/DiskCache.h"
 #include "ladle/version.h"
 #include "runtime/Kernels.h"
+#include "runtime/jit/CheckOptions.h"
 #include "runtime/jit/Manifest.h"
 #include "runtime/jit/Target.h"
 #include "runtime/tune/TunedTable.h"
@@ -19,12 +20,9 @@
 #include <thread>
 
 using namespace ladle;
+using jit::foldsByChunk;
 using jit::LoadedRoute;
 namespace json = llvm::json;
-
-static bool foldsByChunk(const CompileOptions &options) {
-  return options.numerics == "chunk";
-}
 
 namespace {
 
@@ -404,8 +402,7 @@ Result<Program> Compilation::link(RouteKind route,
     kernels.gpu = loaded.gpu;
     if (!gpu) {
       size_t next = 0;
-      for (auto [symbol, function] :
-           std::initializer_list<
+      for (auto [symbol, function] : std::initializer_list<
                std::pair<const std::string &, KernelFunction &>>{
                {object.decode, kernels.decode},
                {object.decodeFold, kernels.decodeFold},
@@ -415,8 +412,8 @@ Result<Program> Compilation::link(RouteKind route,
                {object.prefillFold, kernels.prefillFold},
                {object.prefillEntries, kernels.prefillEntries}})
         if (!symbol.empty())
-          function = reinterpret_cast<KernelFunction>(
-              loaded.code.addresses[next++]);
+          function =
+              reinterpret_cast<KernelFunction>(loaded.code.addresses[next++]);
       kernels.workspaceBytes = object.workspaceBytes;
       kernels.workspacePerHead = object.workspacePerHead;
       code->push_back(loaded.code.owner);
@@ -439,71 +436,6 @@ static void addRoute(std::vector<RouteKind> &routes, RouteKind route) {
     add(RouteKind::Inner);
 }
 
-/// What some options say of others.
-static CompileOptions complete(const CompileOptions &options) {
-  CompileOptions result = options;
-  if (foldsByChunk(options)) {
-    result.prefill = true;
-    result.capacity = options.chunk;
-  }
-  return result;
-}
-
-static Status checkOptions(const CompileOptions &options) {
-  auto invalid = [](const char *what, const std::string &got,
-                    const char *wanted) {
-    return Status(ErrorCode::InvalidArgument,
-                  std::string(what) + " is " + got + ", expected " + wanted);
-  };
-  if (options.capacity < 1)
-    return invalid("capacity", std::to_string(options.capacity),
-                   "at least 1 entry");
-  if (options.drafts < 0 || options.drafts > maxDrafts)
-    return invalid("drafts", std::to_string(options.drafts),
-                   "0 to 16 drafts a row");
-  if (options.capacity < 2 * options.drafts)
-    return invalid("capacity", std::to_string(options.capacity),
-                   "at least twice the drafts of a row, so that those of the "
-                   "next step find room");
-  if (options.chunk < 1 || options.chunk > maxChunk)
-    return invalid("chunk", std::to_string(options.chunk),
-                   "1 to 256 tokens of a prompt");
-  if (options.numerics != "step" && options.numerics != "chunk")
-    return invalid("numerics", "'" + options.numerics + "'", "step or chunk");
-  if (foldsByChunk(options) && options.drafts > 0)
-    return invalid("drafts", std::to_string(options.drafts),
-                   "0 with numerics = chunk: what is accepted of drafts ends "
-                   "anywhere, and not where chunks do");
-  if (foldsByChunk(options) && options.route == "recurrent")
-    return invalid("route", "'recurrent'",
-                   "one with a buffer with numerics = chunk: this one folds "
-                   "every token");
-  if (options.batch < 1)
-    return invalid("batch", std::to_string(options.batch), "at least 1 row");
-  if (options.context < 0)
-    return invalid("context", std::to_string(options.context),
-                   "0 or more tokens");
-  if (options.entryType != "f32" && options.entryType != "bf16" &&
-      options.entryType != "f16")
-    return invalid("entryType", "'" + options.entryType + "'",
-                   "f32, bf16 or f16");
-  return Status();
-}
-
-static Status checkDrafts(const CompileOptions &options,
-                          const jit::Target &target) {
-  if (options.prefill && target.isGpu())
-    return Status(ErrorCode::Unsupported,
-                  "prefill is set, expected none: prompts are not prefilled on "
-                  "a GPU yet; compile for the target cpu");
-  if (options.drafts == 0 || !target.isGpu())
-    return Status();
-  return Status(ErrorCode::Unsupported,
-                "drafts is " + std::to_string(options.drafts) +
-                    ", expected 0: drafts are not verified on a GPU yet; "
-                    "compile for the target cpu");
-}
-
 static Result<RouteKind> parseRouteOption(const std::string &text) {
   if (std::optional<RouteKind> route = parseRoute(text))
     return *route;
@@ -516,13 +448,13 @@ static Result<RouteKind> parseRouteOption(const std::string &text) {
 Result<Program> ladle::compileSource(std::string_view text,
                                      std::string_view name,
                                      const CompileOptions &given) {
-  CompileOptions options = complete(given);
-  if (Status status = checkOptions(options); !status)
+  CompileOptions options = jit::complete(given);
+  if (Status status = jit::checkOptions(options); !status)
     return status;
   Result<jit::Target> target = jit::Target::choose(options);
   if (!target)
     return target.status();
-  if (Status status = checkDrafts(options, *target); !status)
+  if (Status status = jit::checkTarget(options, target->isGpu()); !status)
     return status;
   Compilation compilation(text, name, options, std::move(*target));
   std::optional<jit::Plan> plan;
@@ -570,13 +502,13 @@ Result<Program> ladle::compileFile(const std::string &path,
 Result<std::vector<Program>>
 ladle::compileAllRoutes(std::string_view text, std::string_view name,
                         const CompileOptions &given) {
-  CompileOptions options = complete(given);
-  if (Status status = checkOptions(options); !status)
+  CompileOptions options = jit::complete(given);
+  if (Status status = jit::checkOptions(options); !status)
     return status;
   Result<jit::Target> target = jit::Target::choose(options);
   if (!target)
     return target.status();
-  if (Status status = checkDrafts(options, *target); !status)
+  if (Status status = jit::checkTarget(options, target->isGpu()); !status)
     return status;
   Compilation compilation(text, name, options, std::move(*target));
   Result<jit::Plan> plan = compilation.plan();

@@ -190,9 +190,8 @@ Result<Plan> jit::Compiler::plan(const Machine::Card *gpu) {
 
 std::vector<std::string> RouteObject::symbols() const {
   std::vector<std::string> list;
-  for (const std::string *symbol :
-       {&decode, &decodeFold, &fold, &verify, &verifyFold, &prefillFold,
-        &prefillEntries})
+  for (const std::string *symbol : {&decode, &decodeFold, &fold, &verify,
+                                    &verifyFold, &prefillFold, &prefillEntries})
     if (!symbol->empty())
       list.push_back(*symbol);
   return list;
@@ -253,12 +252,12 @@ Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
   for (mlir::Operation &op : *module->getBody()) {
     if (auto group = op.getAttrOfType<mlir::IntegerAttr>(kHeadGroupAttr))
       result.headGroup = std::lcm(result.headGroup, group.getInt());
-    auto atLeast = [&](int64_t &bytes, llvm::StringRef name) {
+    auto raise = [&](int64_t &bytes, llvm::StringRef name) {
       if (auto attr = op.getAttrOfType<mlir::IntegerAttr>(name))
         bytes = std::max(bytes, attr.getInt());
     };
-    atLeast(result.workspaceBytes, kWorkspaceAttr);
-    atLeast(result.workspacePerHead, kWorkspacePerHeadAttr);
+    raise(result.workspaceBytes, kWorkspaceAttr);
+    raise(result.workspacePerHead, kWorkspacePerHeadAttr);
   }
   if (Status status = impl->run(*module,
                                 [&](mlir::OpPassManager &manager) {

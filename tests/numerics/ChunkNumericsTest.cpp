@@ -57,9 +57,8 @@ TEST_CASE("a sequence folds at the same tokens however it is split") {
           }
           for (size_t i = 0; i < part.size(); ++i)
             for (size_t k = 0; k < part[i].size(); ++k)
-              between = std::max(
-                  between,
-                  check::relativeError(part[i][k], whole[done + i][k]));
+              between = std::max(between, check::relativeError(
+                                              part[i][k], whole[done + i][k]));
           done += static_cast<int32_t>(part.size());
           checkCursor(prompts, slot, done);
         }

@@ -110,8 +110,8 @@ TEST_CASE_METHOD(Refused, "entries that a route does not read") {
   arguments.readSlots = {&slot, 1};
   arguments.tensors = one.getTensors();
   REQUIRE(Decoder::create(*program, *pool)->step(arguments).ok());
-  Decoder recurrent = std::move(*Decoder::create(
-      *program->withRoute(RouteKind::Recurrent), *pool));
+  Decoder recurrent = std::move(
+      *Decoder::create(*program->withRoute(RouteKind::Recurrent), *pool));
   CHECK_THAT(prefill(&recurrent).message(),
              Contains("slots[1]: slot 2 holds 1 entries, which route "
                       "'recurrent' does not read; flush the slot first"));

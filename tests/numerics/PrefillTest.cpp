@@ -52,7 +52,8 @@ TEST_CASE("layers that share cursors take a prompt each") {
   std::string messages;
   frontend::ElaborationOptions tiny;
   tiny.preset = "tiny";
-  auto oracle = *check::compileOracle("kda", readExample("kda"), tiny, messages);
+  auto oracle =
+      *check::compileOracle("kda", readExample("kda"), tiny, messages);
   check::Batch batch(program.signature(), 100, /*packed=*/false);
   batch.setParams(
       inputs.draw(oracle.getParams(), 0, check::RandomInputs::params));

@@ -56,8 +56,7 @@ void Prompts::compare(const std::vector<double> &actual,
 Prompts::Arrays Prompts::drawTokens(int32_t slot) {
   if (slot < 0)
     return inputs.draw(oracle->getTokens(), slots, 0);
-  return inputs.draw(oracle->getTokens(), streams[slot],
-                     positions[slot]++);
+  return inputs.draw(oracle->getTokens(), streams[slot], positions[slot]++);
 }
 
 std::vector<Prompts::Arrays>

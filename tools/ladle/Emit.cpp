@@ -61,10 +61,9 @@ parseForms(const std::vector<std::string> &names) {
   for (const std::string &name : names) {
     std::optional<Form> form = symbolizeForm(name);
     if (!form) {
-      llvm::errs()
-          << "error: unknown form '" << name
-          << "'\nnote: forms are decode, decode_fold, fold, verify, "
-             "verify_fold, prefill_fold and prefill_entries\n";
+      llvm::errs() << "error: unknown form '" << name
+                   << "'\nnote: forms are decode, decode_fold, fold, verify, "
+                      "verify_fold, prefill_fold and prefill_entries\n";
       return std::nullopt;
     }
     forms.push_back(*form);

@@ -158,15 +158,16 @@ public:
 
   /// Answers all tokens of each row, which follow what its slot holds: as many
   /// steps as the row has tokens, with the same answers to rounding, in chunks
-  /// of Program::chunk() tokens. A slot may be empty or hold a sequence already.
+  /// of Program::chunk() tokens. A slot may be empty or hold a sequence
+  /// already.
   ///
   /// Afterwards the slot holds no entries: those it held and the tokens are in
   /// its state, which was read and written once. There are two exceptions.
   /// `kv_only` keeps a sequence that is still without a state and shorter than
   /// the fold threshold as entries, and touches no state. A program that folds
-  /// by chunks (numerics = chunk) keeps what lies behind the last whole chunk of
-  /// the sequence as entries; the others are folded where decoding would have
-  /// folded them, so that it does not matter how a sequence is split into
+  /// by chunks (numerics = chunk) keeps what lies behind the last whole chunk
+  /// of the sequence as entries; the others are folded where decoding would
+  /// have folded them, so that it does not matter how a sequence is split into
   /// prompts and steps: answers agree to rounding, and a prompt that is split
   /// where a chunk ends gives the same bits.
   ///

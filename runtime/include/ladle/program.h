@@ -51,8 +51,8 @@ public:
   /// Tokens of a prompt that Decoder::prefill answers at once; 0: it takes no
   /// prompts.
   int64_t chunk() const;
-  /// Whether the route answers the tokens of a chunk at once. Otherwise they are
-  /// decoded one after another.
+  /// Whether the route answers the tokens of a chunk at once. Otherwise they
+  /// are decoded one after another.
   bool prefillsAtOnce() const;
   /// Whether sequences are folded where a chunk of them ends and nowhere else
   /// (CompileOptions::numerics).
