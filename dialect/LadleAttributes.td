@@ -54,6 +54,8 @@ def Ladle_Form : I32EnumAttr<"Form", "what a step does", [
   I32EnumAttrCase<"Fold", 2, "fold">,
   I32EnumAttrCase<"Verify", 3, "verify">,
   I32EnumAttrCase<"VerifyFold", 4, "verify_fold">,
+  I32EnumAttrCase<"PrefillFold", 5, "prefill_fold">,
+  I32EnumAttrCase<"PrefillEntries", 6, "prefill_entries">,
 ]> {
   let cppNamespace = "::ladle";
   let genSpecializedAttr = 0;
@@ -68,6 +70,13 @@ def Ladle_FormAttr : EnumAttr<Ladle_Dialect, Ladle_Form, "form"> {
     drafts of a row and appends them as entries that are not committed yet;
     `verify_fold` folds the committed entries in the same pass, and its drafts
     read the state as it was stored: it is a fold and a verify.
+
+    The others answer the tokens of a prompt, one chunk of them a step, and are
+    repeated for the chunks of a row: `prefill_fold` folds each chunk into the
+    state, `prefill_entries` appends its tokens as entries, and reads those of
+    the chunks before it among the others. What a `prefill_fold` stores is what
+    it loads for the next chunk, unrounded: the pool is read before the first
+    chunk of a row and written after its last.
   }];
   let assemblyFormat = "`<` $value `>`";
 }

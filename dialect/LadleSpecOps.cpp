@@ -105,7 +105,7 @@ static LogicalResult verifyHeads(Operation *op, StringRef what, int64_t heads,
 static LogicalResult verifyKeySide(Operation *op, StringRef what,
                                    RankedTensorType type, StateType state) {
   auto step = dyn_cast<StepOp>(op->getParentOp());
-  int64_t mostDims = step && step.verifies() && isa<ReadOp>(op) ? 4 : 3;
+  int64_t mostDims = step && step.isStacked() && isa<ReadOp>(op) ? 4 : 3;
   if (type.getRank() < 2 || type.getRank() > mostDims ||
       type.getShape().back() != state.getKeySize())
     return op->emitOpError()

@@ -72,23 +72,27 @@ LogicalResult StepOp::verifyRegions() {
                                   getOutputNames(), getOutputTypes())))
     return failure();
   SmallVector<BlockArgument> drafts = getArgumentsOfKind(ArgumentKind::Drafts);
-  if (drafts.size() != (verifies() ? 1 : 0))
+  if (drafts.size() != (isStacked() ? 1 : 0))
     return emitOpError("of form ")
            << stringifyForm(getForm()) << " must have "
-           << (verifies() ? "one argument of drafts, got "
-                          : "no argument of drafts, got ")
+           << (isStacked() ? "one argument of drafts, got "
+                           : "no argument of drafts, got ")
            << drafts.size();
   for (BlockArgument argument : drafts)
     if (!isa<DraftsType>(argument.getType()))
       return emitOpError("drafts argument must be a !ladle.drafts, got ")
              << argument.getType();
+  if (prefills() && !cast<DraftsType>(drafts.front().getType()).getIsChain())
+    return emitOpError("of form ")
+           << stringifyForm(getForm()) << " must have drafts that are a chain, "
+           << "got " << drafts.front().getType();
   SmallVector<Type> expected;
   if (getForm() != Form::Fold) {
     llvm::append_range(expected, getOutputTypes().getAsValueRange<TypeAttr>());
     for (BlockArgument carry : getArgumentsOfKind(ArgumentKind::Carry))
       expected.push_back(carry.getType());
   }
-  if (verifies())
+  if (isStacked())
     for (Type &type : expected)
       type = stackType(cast<RankedTensorType>(type),
                        cast<DraftsType>(drafts.front().getType()).getMost());
@@ -102,7 +106,7 @@ LogicalResult StepOp::verifyRegions() {
              << buffer.getType();
   if (failed(verifyYieldTypes(getYield(), expected)))
     return failure();
-  if (!verifies())
+  if (!isStacked())
     return success();
   for (BlockArgument argument : getBody().getArguments()) {
     ArgumentKind kind = getArgumentKind(argument.getArgNumber());

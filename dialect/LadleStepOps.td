@@ -25,7 +25,8 @@ def Ladle_StepOp : Ladle_Op<"step", [
 
     A verify step has a `drafts` argument besides. Its tokens are those of the
     draft at hand, so that only the region of a `ladle.each_draft` uses them; it
-    yields outputs and carries stacked.
+    yields outputs and carries stacked. So does a prefill step, whose drafts are
+    the tokens of a chunk, a chain.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name,
                        FlatSymbolRefAttr:$recurrence,
@@ -52,7 +53,14 @@ def Ladle_StepOp : Ladle_Op<"step", [
       return getForm() == ::ladle::Form::Verify ||
              getForm() == ::ladle::Form::VerifyFold;
     }
-    /// The drafts of a step that verifies.
+    /// Whether it answers a chunk of a prompt.
+    bool prefills() {
+      return getForm() == ::ladle::Form::PrefillFold ||
+             getForm() == ::ladle::Form::PrefillEntries;
+    }
+    /// Whether it answers several tokens of a row, whose values are stacked.
+    bool isStacked() { return verifies() || prefills(); }
+    /// The drafts of a step that is stacked.
     ::mlir::BlockArgument getDrafts() {
       return getArgumentsOfKind(::ladle::ArgumentKind::Drafts).front();
     }

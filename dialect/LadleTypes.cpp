@@ -259,8 +259,30 @@ LogicalResult SummaryType::verify(function_ref<InFlightDiagnostic()> emitError,
 //===----------------------------------------------------------------------===//
 
 LogicalResult DraftsType::verify(function_ref<InFlightDiagnostic()> emitError,
-                                 int64_t most) {
-  if (most < 1 || most > 64)
-    return emitError() << "a row has 1 to 64 drafts, got " << most;
+                                 int64_t most, bool isChain) {
+  int64_t limit = isChain ? kMostInChain : 64;
+  if (most < 1 || most > limit)
+    return emitError() << "a row has 1 to " << limit << " drafts"
+                       << (isChain ? " in a chain" : "") << ", got " << most;
   return success();
+}
+
+Type DraftsType::parse(AsmParser &parser) {
+  int64_t most = 0;
+  bool isChain = false;
+  if (parser.parseLess() || parser.parseInteger(most))
+    return {};
+  if (succeeded(parser.parseOptionalComma())) {
+    if (parser.parseKeyword("chain"))
+      return {};
+    isChain = true;
+  }
+  if (parser.parseGreater())
+    return {};
+  return getChecked([&] { return parser.emitError(parser.getNameLoc()); },
+                    parser.getContext(), most, isChain);
+}
+
+void DraftsType::print(AsmPrinter &printer) const {
+  printer << "<" << getMost() << (getIsChain() ? ", chain>" : ">");
 }

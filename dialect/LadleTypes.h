@@ -11,6 +11,11 @@
 #include "dialect/LadleAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
 
+namespace ladle {
+/// The most drafts of a chain: the largest chunk of a prompt.
+inline constexpr int64_t kMostInChain = 256;
+} // namespace ladle
+
 #define GET_TYPEDEF_CLASSES
 #include "dialect/LadleTypes.h.inc"
 

@@ -103,12 +103,20 @@ def Ladle_DraftsType : Ladle_Type<"Drafts", "drafts"> {
     draft is [heads, most, D] for all. Where a row has fewer drafts, the rest of
     a stack is undefined.
 
+    A type can say that all drafts are a `chain`: then a step has no parents to
+    look at, and there may be many more of them. So are the tokens of a chunk of
+    a prompt, which are drafts that nobody will reject.
+
     ```mlir
     !ladle.drafts<8>
+    !ladle.drafts<64, chain>
     ```
   }];
-  let parameters = (ins "int64_t":$most);
-  let assemblyFormat = "`<` $most `>`";
+  let parameters = (ins "int64_t":$most, "bool":$isChain);
+  let hasCustomAssemblyFormat = 1;
+  let builders = [TypeBuilder<(ins "int64_t":$most), [{
+    return $_get($_ctxt, most, /*isChain=*/false);
+  }]>];
   let genVerifyDecl = 1;
 }
 

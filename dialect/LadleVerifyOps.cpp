@@ -200,6 +200,37 @@ LogicalResult PathSolveOp::verify() {
   return success();
 }
 
+LogicalResult FoldDraftsOp::verify() {
+  DraftsType drafts = getDrafts().getType();
+  StateType state = getState().getType();
+  if (!drafts.getIsChain())
+    return emitOpError("folds drafts that are a chain, got ") << drafts;
+  if (getKeys().size() != getValues().size())
+    return emitOpError("has ") << getKeys().size() << " keys for "
+                               << getValues().size() << " values";
+  auto check = [&](StringRef what, Value value, int64_t least, int64_t most,
+                   int64_t size) -> LogicalResult {
+    if (failed(verifyStack(*this, what, value, drafts, least, most)))
+      return failure();
+    RankedTensorType type = typeOf(value);
+    if (type.getRank() > 2 && type.getShape().back() != size)
+      return emitOpError() << what << " " << type << " do not fit into "
+                           << state;
+    return verifyHeads(*this, state.getHeads(), value);
+  };
+  for (auto [key, value] : llvm::zip(getKeys(), getValues())) {
+    if (failed(check("keys", key, 3, 4, state.getKeySize())) ||
+        failed(check("values", value, 3, 4, state.getValueSize())))
+      return failure();
+    if (rankOf(typeOf(key)) != rankOf(typeOf(value)))
+      return emitOpError("keys ") << key.getType() << " and values "
+                                  << value.getType() << " differ in rank";
+  }
+  if (Value decays = getDecays())
+    return check("decays", decays, 2, 3, state.getKeySize());
+  return success();
+}
+
 LogicalResult AppendDraftsOp::verify() {
   ArrayRef<FieldAttr> fields = getBuffer().getType().getFields();
   if (fields.size() != getValues().size())

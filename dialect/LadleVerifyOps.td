@@ -149,6 +149,32 @@ def Ladle_PathSolveOp : Ladle_PathSum<"path_solve"> {
   let hasVerifier = 1;
 }
 
+def Ladle_FoldDraftsOp : Ladle_Op<"fold_drafts", [
+    Pure, AttrSizedOperandSegments, AllTypesMatch<["state", "result"]>]> {
+  let summary = "the state after all drafts of a chain";
+  let description = [{
+    With the products w[a] of the decays of the drafts after a, and W that of
+    all decays,
+
+        S' = diag(W) S + Σ_i Σ_a Σ_r (w[a] ∘ k_i[a, r]) u_i[a, r]ᵀ
+
+    for the writes i, whose `keys` are [heads, T, (R,) dk] and `values`
+    [heads, T, (R,) dv]. `decays` is [heads, T] or [heads, T, dk], absent for a
+    state that is never decayed.
+  }];
+  let arguments = (ins Ladle_StateType:$state, Ladle_DraftsType:$drafts,
+                       Variadic<Ladle_Value>:$keys, Variadic<Ladle_Value>:$values,
+                       Optional<Ladle_Value>:$decays);
+  let results = (outs Ladle_StateType:$result);
+  let assemblyFormat = [{
+    $state (`keys` `[` $keys^ `:` type($keys) `]`)?
+    (`values` `[` $values^ `:` type($values) `]`)?
+    (`decay` $decays^ `:` type($decays))? `along` $drafts attr-dict `:`
+    type($state) `,` type($drafts)
+  }];
+  let hasVerifier = 1;
+}
+
 def Ladle_AppendDraftsOp : Ladle_Op<"append_drafts"> {
   let summary = "append an entry for each draft";
   let description = [{

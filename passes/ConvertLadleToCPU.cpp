@@ -13,7 +13,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/Passes.h"
-#include "passes/cpu/VerifyKernel.h"
+#include "passes/cpu/ChunkKernel.h"
 
 namespace ladle {
 #define GEN_PASS_DEF_CONVERTLADLETOCPU
@@ -32,8 +32,9 @@ struct ConvertLadleToCPU
     ModuleOp module = getOperation();
     OpBuilder builder(&getContext());
     for (StepOp step : llvm::make_early_inc_range(module.getOps<StepOp>())) {
-      if (failed(step.verifies() ? VerifyKernel(step, builder).buildVerify()
-                                 : Kernel(step, builder).build()))
+      if (failed(step.prefills()   ? ChunkKernel(step, builder).buildPrefill()
+                 : step.verifies() ? VerifyKernel(step, builder).buildVerify()
+                                   : Kernel(step, builder).build()))
         return signalPassFailure();
       step.erase();
     }

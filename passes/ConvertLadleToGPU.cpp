@@ -93,6 +93,13 @@ struct ConvertLadleToGPU
       return StepOp();
     };
     for (StepOp step : module.getOps<StepOp>()) {
+      if (step.prefills()) {
+        step.emitError("cannot be lowered for GPUs: prompts are not prefilled "
+                       "on a GPU yet")
+                .attachNote()
+            << "build the steps without a chunk";
+        return signalPassFailure();
+      }
       if (step.verifies()) {
         step.emitError("cannot be lowered for GPUs: drafts are not verified on "
                        "a GPU yet")

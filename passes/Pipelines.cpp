@@ -42,6 +42,16 @@ void ladle::buildStepPipeline(OpPassManager &pm,
     verify.drafts = options.drafts;
     pm.addPass(createBuildVerify(verify));
   }
+  if (options.chunk) {
+    BuildPrefillOptions prefill;
+    prefill.routes = build.routes;
+    prefill.capacity = options.capacity;
+    prefill.entryType = options.entryType;
+    prefill.stateLayout = options.stateLayout;
+    prefill.drafts = options.drafts;
+    prefill.chunk = options.chunk;
+    pm.addPass(createBuildPrefill(prefill));
+  }
   OpPassManager &step = pm.nest<StepOp>();
   step.addPass(createExpandFunctions());
   step.addPass(createCanonicalizerPass());
@@ -94,6 +104,10 @@ struct CommandLineOptions : PassPipelineOptions<CommandLineOptions> {
   Option<int64_t> drafts{*this, "drafts",
                          llvm::cl::desc("the most drafts of a row"),
                          llvm::cl::init(0)};
+  Option<int64_t> chunk{*this, "chunk",
+                        llvm::cl::desc("tokens of a prompt that are answered "
+                                       "at once; 0 builds no prefill"),
+                        llvm::cl::init(0)};
   Option<int64_t> tileRows{*this, "tile-rows",
                            llvm::cl::desc("rows of the state in a tile"),
                            llvm::cl::init(16)};
@@ -109,6 +123,7 @@ struct CommandLineOptions : PassPipelineOptions<CommandLineOptions> {
     options.entryType = entryType;
     options.stateLayout = stateLayout;
     options.drafts = drafts;
+    options.chunk = chunk;
     options.tileRows = tileRows;
     return options;
   }

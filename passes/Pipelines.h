@@ -25,6 +25,8 @@ struct DecodePipelineOptions {
   std::string stateLayout = "dv_dk";
   /// The most drafts of a row; 0 for programs that never verify.
   int64_t drafts = 0;
+  /// Tokens of a chunk; 0 for programs that never prefill.
+  int64_t chunk = 0;
   /// Rows of the state in a tile of the CPU schedule.
   int64_t tileRows = 16;
 };

@@ -236,8 +236,8 @@ struct LadleSchedule : ladle::impl::LadleScheduleBase<LadleSchedule> {
     if (failed(levels))
       return signalPassFailure();
     Builder builder(&getContext());
-    // A verify step passes over each state once, when its vectors are there.
-    if (step.verifies())
+    // With stacks, a state is passed over once, when all its vectors are there.
+    if (step.isStacked())
       step->setAttr(kLastPhaseAttr, builder.getIndexAttr(0));
     else
       PhaseAssignment().run(step);

@@ -41,6 +41,7 @@ Cursors::Impl::make(const Program &program, const CursorOptions &options) {
   impl->padSlot = options.padSlot;
   impl->capacity = program.capacity();
   impl->drafts = program.drafts();
+  impl->fixedThreshold = program.foldsByChunk() ? program.chunk() : 0;
   return impl;
 }
 
@@ -89,6 +90,10 @@ Status Cursors::Impl::setThreshold(int64_t m, void *stream) {
   if (m < least || m > mostEntries())
     return invalid(fmt::format("foldThreshold is {}, wanted {} to {}", m, least,
                                mostEntries()));
+  if (fixedThreshold && m != fixedThreshold)
+    return invalid(fmt::format("foldThreshold is {}, wanted {}, where the "
+                               "chunks of the program end (numerics = chunk)",
+                               m, fixedThreshold));
   threshold = m;
   return moveThreshold(stream);
 }

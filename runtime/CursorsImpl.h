@@ -40,7 +40,8 @@ struct CursorMove {
 struct Cursors::Impl {
   DeviceId device;
   int64_t slots = 0, capacity = 0, threshold = 0;
-  int64_t drafts = 0; ///< the most of a row
+  int64_t drafts = 0;         ///< the most of a row
+  int64_t fixedThreshold = 0; ///< of a program that folds by chunks; or 0
   int32_t padSlot = -1;
   /// Whether Cursors::advance moves them, and not the steps of the one pool.
   bool isShared = false;

@@ -81,6 +81,10 @@ Status Decoder::verify(const VerifyArguments &arguments, void *stream) {
   return impl->verify(arguments, stream);
 }
 
+Status Decoder::prefill(const PrefillArguments &arguments, void *stream) {
+  return impl->prefill(arguments, stream);
+}
+
 Result<BoundStep> Decoder::bind(const StepArguments &arguments) {
   return impl->bind(arguments);
 }

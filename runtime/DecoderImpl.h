@@ -25,6 +25,11 @@ struct Decoder::Impl {
     return Status(ErrorCode::Unsupported,
                   "drafts are not verified on a GPU yet");
   }
+  virtual Status prefill(const PrefillArguments &arguments, void *stream) {
+    (void)arguments, (void)stream;
+    return Status(ErrorCode::Unsupported,
+                  "prompts are not prefilled on a GPU yet");
+  }
   virtual Result<BoundStep> bind(const StepArguments &arguments) = 0;
 };
 

@@ -33,6 +33,8 @@ Status HostCursors::markWritten() {
 Status HostCursors::write(int32_t slot, const Cursor &cursor, void *) {
   all[slot] = cursor;
   branches[slot] = {};
+  if (!prompts.empty())
+    prompts[slot] = {};
   return Status();
 }
 
@@ -44,6 +46,11 @@ Result<const int32_t *> HostCursors::stage(std::span<const int32_t> slots,
 
 void HostCursors::moveRow(CursorMove::Kind kind, int32_t readSlot,
                           int32_t writeSlot) {
+  if (!prompts.empty() && prompts[writeSlot].tokens) {
+    all[writeSlot] = prompts[writeSlot].after;
+    prompts[writeSlot] = {};
+    return;
+  }
   const Cursor from = all[readSlot];
   Cursor &to = all[writeSlot];
   if (kind == CursorMove::FoldOnly) {

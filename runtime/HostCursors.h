@@ -66,6 +66,21 @@ struct HostCursors final : Cursors::Impl {
   /// The cursor of a slot learns of the fold that its drafts came with.
   void land(int32_t slot);
 
+  /// A prompt that a layer has taken, and where it leaves the cursor: other
+  /// layers that share it still see where it stood before.
+  struct Prompt {
+    int64_t tokens = 0; ///< 0: there is none
+    Cursor after;
+    std::vector<const void *> takenBy; ///< decoders
+  };
+  /// InvalidArgument if a slot has a prompt that the cursor has yet to move on.
+  Status checkMoved(int32_t slot) const;
+  /// InvalidArgument unless `by` can take a prompt of `tokens` that leaves a
+  /// slot's cursor at `after`.
+  Status checkPrompt(int32_t slot, int64_t tokens, const Cursor &after,
+                     const void *by) const;
+  void take(int32_t slot, int64_t tokens, const Cursor &after, const void *by);
+
   Status begin() override;
   Status markWritten() override;
   Result<Cursor> read(int32_t slot) const override { return all[slot]; }
@@ -94,6 +109,7 @@ private:
 
   std::vector<Cursor> all;
   std::vector<Branches> branches;
+  std::vector<Prompt> prompts;  // [slots] if any was taken
   std::vector<int32_t> order;   // [slots, L]
   std::vector<int32_t> parents; // [slots, most drafts]
   int64_t rounds = 0;

@@ -42,6 +42,15 @@ Status HostDecoder::checkSlots(const StepArguments &arguments) const {
       return invalid(fmt::format("readSlots[{}]: {}", row, status.message()));
     if (Status status = cursors.checkCommitted(write); !status)
       return invalid(fmt::format("writeSlots[{}]: {}", row, status.message()));
+    for (int32_t slot : {read, write})
+      if (Status status = cursors.checkMoved(slot); !status)
+        return invalid(fmt::format("row {}: {}", row, status.message()));
+    if (read != write && program.foldsByChunk())
+      return invalid(fmt::format(
+          "writeSlots[{}] is {}, wanted the {} of readSlots: a row that goes "
+          "on "
+          "in another slot folds, and the program folds where chunks end",
+          row, write, read));
   }
   return Status();
 }

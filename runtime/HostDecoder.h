@@ -27,6 +27,7 @@ public:
   int threads() const override { return threadPool.size(); }
   Status step(const StepArguments &arguments, void *) override;
   Status verify(const VerifyArguments &arguments, void *) override;
+  Status prefill(const PrefillArguments &arguments, void *) override;
   Result<BoundStep> bind(const StepArguments &arguments) override;
   const Signature &signature() const { return program.signature(); }
 
@@ -49,6 +50,35 @@ private:
   void verifyAtOnce();
   void verifySerially();
 
+  //===--- HostPrefill.cpp ------------------------------------------------===//
+  /// A row that is no padding, and what is left of its prompt.
+  struct PromptRow {
+    int32_t slot = 0;
+    int64_t first = 0, count = 0;
+    const RouteKernels *kernels = nullptr; ///< that read what the slot holds
+    bool keepsEntries = false; ///< the prompt ends as entries, of any number
+    Cursor cursor;             ///< after what was planned, or has been done
+    bool isFresh() const { return cursor.epoch == 0; }
+  };
+  Status checkPrompts(const PrefillArguments &arguments) const;
+  Status planPrompts(const PrefillArguments &arguments);
+  /// The tokens that `row` appends before its entries are folded, folds in
+  /// chunks, and appends then.
+  struct PromptParts {
+    int64_t before = 0, folded = 0, after = 0;
+    bool foldsEntries = false; ///< those from before, after the first part
+  };
+  PromptParts partsOf(const PromptRow &row) const;
+  Cursor cursorAfter(const PromptRow &row) const;
+  RowTask promptTask(const PromptRow &row, KernelFunction kernel,
+                     bool usesBuffer, int64_t tokens) const;
+  void appendEntries(PromptRow &row, int64_t tokens);
+  void foldEntries(PromptRow &row);
+  void foldTokens(PromptRow &row, int64_t tokens);
+  void runTasks();
+  void prefillAtOnce();
+  void prefillSerially();
+
   Program program;
   HostPool &pool;
   HeadRange heads;
@@ -61,6 +91,7 @@ private:
   /// error, but not by a decoder of another layer, or of other heads.
   std::vector<int64_t> verified;
   std::vector<DraftRow> draftRows;
+  std::vector<PromptRow> promptRows;
   std::vector<int32_t> pathOrders; // [rows, L], of drafts that go one by one
   std::vector<int64_t> paddedRows;
 };

@@ -35,6 +35,8 @@ Status HostCursors::checkCommitted(int32_t slot) const {
 }
 
 Status HostCursors::checkVerified(int32_t slot) const {
+  if (Status status = checkMoved(slot); !status)
+    return status;
   if (pending(slot) == 0)
     return Status();
   for (const Pool::Impl *pool : pools)
@@ -91,6 +93,8 @@ void HostCursors::land(int32_t slot) {
 
 Status HostCursors::settle(int32_t slot) {
   if (Status status = checkCommitted(slot); !status)
+    return status;
+  if (Status status = checkMoved(slot); !status)
     return status;
   Branches &branch = branches[slot];
   auto move = [&](const std::vector<Pool::Impl::Array> &arrays,

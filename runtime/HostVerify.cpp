@@ -56,6 +56,8 @@ Status HostDecoder::checkDrafts(const VerifyArguments &arguments) const {
       continue;
     if (Status status = pool.checkSlot(slot); !status)
       return invalid(fmt::format("slots[{}]: {}", row, status.message()));
+    if (Status status = pool.positions().checkMoved(slot); !status)
+      return invalid(fmt::format("slots[{}]: {}", row, status.message()));
     // Drafts of the same step, which another layer has verified, may wait.
     const HostCursors &cursors = pool.positions();
     bool isOthers = cursors.isShared && cursors.pending(slot) &&

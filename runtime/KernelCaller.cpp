@@ -7,6 +7,7 @@
 
 #include "runtime/KernelCaller.h"
 #include "runtime/HostPool.h"
+#include "runtime/Text.h"
 
 #include <algorithm>
 
@@ -32,16 +33,20 @@ KernelCaller::KernelCaller(const Program &program, const Pool::Impl &pool,
     worker.order.sizesAndStrides[0] = pool.capacity;
     worker.parents.sizesAndStrides[0] = pool.drafts;
     worker.order.sizesAndStrides[1] = worker.parents.sizesAndStrides[1] = 1;
-    for (auto *list :
-         {&worker.withoutFields, &worker.withFields, &worker.withParents}) {
+    worker.workspace.sizesAndStrides[1] = 1;
+    for (auto *list : {&worker.withoutFields, &worker.withFields,
+                       &worker.withParents, &worker.folds, &worker.appends}) {
       for (int64_t &integer : worker.integers)
         list->push_back(&integer);
-      bool hasFields = list != &worker.withoutFields;
+      bool hasFields = list != &worker.withoutFields && list != &worker.folds;
+      bool hasWorkspace = list == &worker.folds || list == &worker.appends;
       for (size_t i = 0; i < descriptors.size(); ++i) {
         if (i == fieldsBegin && hasFields && pool.drafts)
           list->push_back(&worker.order);
         if (i == fieldsEnd && list == &worker.withParents)
           list->push_back(&worker.parents);
+        if (i == fieldsEnd && hasWorkspace)
+          list->push_back(&worker.workspace);
         if (i < fieldsBegin || i >= fieldsEnd || hasFields)
           list->push_back(&descriptors[i]);
       }
@@ -65,6 +70,25 @@ RowTask ladle::taskOf(const HostPool &pool, KernelFunction kernel,
   return task;
 }
 
+Status KernelCaller::reserveWorkspace(const RouteKernels &kernels) {
+  int64_t bytes = kernels.workspaceBytes + headGroup * kernels.workspacePerHead;
+  if (bytes <= workspaceBytes)
+    return Status();
+  for (Worker &worker : workers) {
+    Memory memory;
+    if (!memory.allocate(bytes))
+      return Status(ErrorCode::ResourceExhausted,
+                    fmt::format("no workspace of {} bytes for each of {} "
+                                "threads",
+                                bytes, workers.size()));
+    worker.workspaceMemory = std::move(memory);
+    worker.workspace.aligned = worker.workspaceMemory.data();
+    worker.workspace.sizesAndStrides[0] = bytes;
+  }
+  workspaceBytes = bytes;
+  return Status();
+}
+
 void KernelCaller::run(ThreadPool &threads, std::span<const RowTask> tasks,
                        HeadRange heads) {
   int64_t groups = (heads.end - heads.begin) / headGroup;
@@ -73,6 +97,8 @@ void KernelCaller::run(ThreadPool &threads, std::span<const RowTask> tasks,
   int64_t wanted = 8 * threads.size();
   int64_t groupsPerTask = std::clamp<int64_t>(
       static_cast<int64_t>(tasks.size()) * groups / wanted, 1, groups);
+  if (!tasks.empty() && tasks.front().prefills)
+    groupsPerTask = 1;
   int64_t parts = (groups + groupsPerTask - 1) / groupsPerTask;
   int64_t headsPerTask = groupsPerTask * headGroup;
 
@@ -96,8 +122,11 @@ void KernelCaller::run(ThreadPool &threads, std::span<const RowTask> tasks,
     std::copy(std::begin(integers), std::end(integers), mine.integers);
     mine.order.aligned = const_cast<int32_t *>(task.order);
     mine.parents.aligned = const_cast<int32_t *>(task.parents);
-    task.kernel(!task.usesBuffer ? mine.withoutFields.data()
-                : task.parents   ? mine.withParents.data()
-                                 : mine.withFields.data());
+    if (task.prefills)
+      task.kernel(task.usesBuffer ? mine.appends.data() : mine.folds.data());
+    else
+      task.kernel(!task.usesBuffer ? mine.withoutFields.data()
+                  : task.parents   ? mine.withParents.data()
+                                   : mine.withFields.data());
   });
 }

@@ -11,6 +11,7 @@
 #ifndef LADLE_RUNTIME_KERNELCALLER_H
 #define LADLE_RUNTIME_KERNELCALLER_H
 
+#include "runtime/Memory.h"
 #include "runtime/PoolImpl.h"
 #include "runtime/ThreadPool.h"
 
@@ -29,6 +30,7 @@ struct RowTask {
   int64_t drafts = 0;               ///< of a verify kernel
   const int32_t *order = nullptr;   ///< if the program verifies
   const int32_t *parents = nullptr; ///< of a verify kernel
+  bool prefills = false;            ///< takes a workspace
 };
 
 /// The task of a slot's committed history, in place.
@@ -56,7 +58,13 @@ public:
     return std::span(descriptors).last(outputCount);
   }
 
+  /// Makes room for the workspaces of prefill kernels. ResourceExhausted if
+  /// there is not so much memory.
+  Status reserveWorkspace(const RouteKernels &kernels);
+
   /// Runs `tasks` over a range of heads, split so that all threads are busy.
+  /// Prefill kernels get as few heads at a time as go together, whose states
+  /// then stay in the nearest cache.
   void run(ThreadPool &threads, std::span<const RowTask> tasks,
            HeadRange heads);
 
@@ -65,14 +73,18 @@ private:
   /// written for every task.
   struct alignas(64) Worker {
     int64_t integers[taskIntegers];
-    MemoryDescriptor order, parents;
-    std::vector<void *> withoutFields, withFields, withParents;
+    MemoryDescriptor order, parents, workspace;
+    Memory workspaceMemory;
+    /// Arguments of decode kernels without and with fields, of verify kernels,
+    /// and of prefill kernels that fold and that append.
+    std::vector<void *> withoutFields, withFields, withParents, folds, appends;
   };
 
   int64_t headGroup;
   size_t paramCount, tokenCount, outputCount;
   std::vector<MemoryDescriptor> descriptors;
   std::vector<Worker> workers;
+  int64_t workspaceBytes = 0;
 };
 
 } // namespace ladle

@@ -30,6 +30,11 @@
 // slot - write slot of the carries, draft d keeps its own at write slot +
 // (v + 1 + d) mod V.
 //
+// Prefill kernels have, after the fields, a workspace [bytes] of u8, aligned to
+// 64: RouteKernels says how large. There the row is that of the first token of
+// the prompt, and the number of drafts that of its tokens. A kernel that folds
+// a prompt gets no fields.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef LADLE_RUNTIME_KERNELS_H
@@ -45,6 +50,8 @@ using KernelFunction = void (*)(void **arguments);
 inline constexpr int64_t maxArgumentRank = 5;
 /// The most drafts of a row.
 inline constexpr int64_t maxDrafts = 16;
+/// The most tokens of a chunk.
+inline constexpr int64_t maxChunk = 256;
 inline constexpr size_t taskIntegers = 11;
 
 /// Memory as compiled code takes it (a strided memref of MLIR). The strides
@@ -69,6 +76,12 @@ struct RouteKernels {
   std::shared_ptr<const GpuRoute> gpu = nullptr;
   /// Null if drafts are decoded one after another.
   KernelFunction verify = nullptr, verifyFold = nullptr;
+  /// Null if prompts are decoded one token after another; of kv_only, whose
+  /// prompts are folded by inner, the first is null.
+  KernelFunction prefillFold = nullptr, prefillEntries = nullptr;
+  /// Bytes that a prefill kernel works in, and of those besides for each head
+  /// of its task.
+  int64_t workspaceBytes = 0, workspacePerHead = 0;
 };
 
 struct ProgramImpl {
@@ -76,6 +89,9 @@ struct ProgramImpl {
   RouteKind route = RouteKind::Recurrent; ///< the one that decodes
   int64_t capacity = 0;                   ///< L, 0 without a buffer
   int64_t drafts = 0; ///< the most of a row; 0 if none are verified
+  int64_t chunk = 0;  ///< tokens of a chunk; 0 if no prompts are taken
+  /// Whether entries are folded where a chunk ends, and nowhere else.
+  bool foldsByChunk = false;
   /// Heads that a task covers together; divides the heads of the signature.
   int64_t headGroup = 1;
   /// Of the buffers of all states: [heads], [heads, D] or [heads, R, D],

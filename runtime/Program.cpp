@@ -59,6 +59,9 @@ static Status checkKernels(const ProgramImpl &impl) {
       (impl.capacity && impl.capacity < 2 * impl.drafts))
     return invalid(impl, fmt::format("a buffer of {} entries for {} drafts",
                                      impl.capacity, impl.drafts));
+  if (impl.foldsByChunk && (impl.capacity != impl.chunk || impl.drafts > 0))
+    return invalid(impl, fmt::format("a buffer of {} entries for chunks of {}",
+                                     impl.capacity, impl.chunk));
   for (const RouteKernels &kernels : impl.routes) {
     if (impl.gpu) {
       if (!kernels.gpu || kernels.gpu->step.empty())
@@ -122,6 +125,12 @@ Result<Program> Program::withRoute(RouteKind route) const {
 int64_t Program::capacity() const { return impl->capacity; }
 int64_t Program::drafts() const { return impl->drafts; }
 bool Program::verifiesAtOnce() const { return impl->find(chosen)->verify; }
+int64_t Program::chunk() const { return impl->chunk; }
+bool Program::prefillsAtOnce() const {
+  const RouteKernels &kernels = *impl->find(chosen);
+  return kernels.prefillFold || kernels.prefillEntries;
+}
+bool Program::foldsByChunk() const { return impl->foldsByChunk; }
 std::span<const TensorSpec> Program::fields() const { return impl->fields; }
 int64_t Program::headGroup() const { return impl->headGroup; }
 const std::string &Program::manifest() const { return impl->manifest; }

@@ -47,8 +47,9 @@ std::optional<RouteKind> ladle::parseRoute(std::string_view text) {
 }
 
 std::string_view ladle::toString(FormKind form) {
-  static constexpr std::array<std::string_view, 5> names = {
-      "decode", "decode_fold", "fold", "verify", "verify_fold"};
+  static constexpr std::array<std::string_view, 7> names = {
+      "decode",      "decode_fold",  "fold",           "verify",
+      "verify_fold", "prefill_fold", "prefill_entries"};
   return names[static_cast<size_t>(form)];
 }
 

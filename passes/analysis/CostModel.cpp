@@ -136,6 +136,15 @@ void Counter::count(Operation *op) {
                                      from.getNumElements());
         }
       })
+      .Case([&](FoldDraftsOp fold) {
+        double rows = 0; // tokens × ranks, of all writes
+        for (Value key : fold.getKeys()) {
+          auto type = cast<RankedTensorType>(key.getType());
+          rows += static_cast<double>(type.getNumElements()) /
+                  (type.getDimSize(0) * type.getShape().back());
+        }
+        cost.flops += 2 * rows * stateElements(fold.getState().getType());
+      })
       .Case([&](FoldBufferOp fold) {
         Value buffer = fold.getBuffer();
         touch(buffer, fold.getKey());
@@ -215,7 +224,7 @@ StepCost Counter::run() {
   for (Operation &op : step.getBody().front().without_terminator())
     count(&op);
   double drafts =
-      step.verifies()
+      step.isStacked()
           ? static_cast<double>(
                 cast<DraftsType>(step.getDrafts().getType()).getMost())
           : 1;
@@ -368,6 +377,9 @@ std::vector<RouteCost> ladle::collectCosts(Operation *module,
       break;
     case Form::Fold:
       found->fold = cost;
+      break;
+    case Form::PrefillFold: // a prompt is no part of a cycle
+    case Form::PrefillEntries:
       break;
     }
   });

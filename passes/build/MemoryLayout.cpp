@@ -62,6 +62,10 @@ SmallVector<MemRefType> ladle::memoryTypesOf(StepOp step,
                        /*denseWithinOuter=*/true, /*hasOuter=*/true)};
   }
   case ArgumentKind::Drafts:
+    // A chain has no parents to look at, but room to work in.
+    if (cast<DraftsType>(argument.getType()).getIsChain())
+      return {MemRefType::get({ShapedType::kDynamic},
+                              IntegerType::get(argument.getContext(), 8))};
     return {MemRefType::get({cast<DraftsType>(argument.getType()).getMost()},
                             IntegerType::get(argument.getContext(), 32))};
   case ArgumentKind::Buffer:

@@ -51,6 +51,11 @@ Type ladle::checkStepOptions(ModuleOp module, StepOptions &options,
     return {};
   }
   options.stateLayout = *layout;
+  if (options.chunk < 1 || options.chunk > kMostInChain) {
+    module.emitError("a chunk must have 1 to ")
+        << kMostInChain << " tokens, got " << options.chunk;
+    return {};
+  }
   return type;
 }
 

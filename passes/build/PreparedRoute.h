@@ -19,6 +19,8 @@ struct StepOptions {
   /// drafts, buffers are indexed.
   int64_t drafts = 0;
   PoolLayout stateLayout = PoolLayout::DvDk;
+  /// Tokens of a prompt that a prefill step answers.
+  int64_t chunk = 64;
 };
 
 /// Checks the numbers of the options, sets the layout to the one called

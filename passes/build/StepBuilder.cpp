@@ -39,7 +39,7 @@ StepOp StepBuilder::begin(Form form) {
     addArgument(recurrence.getArgumentName(index),
                 recurrence.getArgumentKind(index), type, argument.getLoc());
   }
-  if (isBuffered())
+  if (isBuffered() && form != Form::PrefillFold)
     for (const StateHistory &state : history.getStates())
       addArgument(
           recurrence.getArgumentName(state.state.getArgNumber()) + "_entries",
@@ -50,12 +50,16 @@ StepOp StepBuilder::begin(Form form) {
               BufferWeight::Linear),
           state.state.getLoc());
   bool verifies = form == Form::Verify || form == Form::VerifyFold;
-  std::string draftsName = "drafts"; // unless the source says it
+  bool prefills = form == Form::PrefillFold || form == Form::PrefillEntries;
+  std::string draftsName = prefills ? "chunk" : "drafts";
+  // unless the source says it
   while (llvm::is_contained(names, b.getStringAttr(draftsName)))
     draftsName += "_";
-  if (verifies)
+  if (verifies || prefills)
     addArgument(draftsName, ArgumentKind::Drafts,
-                DraftsType::get(b.getContext(), options.drafts),
+                DraftsType::get(b.getContext(),
+                                prefills ? options.chunk : options.drafts,
+                                /*isChain=*/prefills),
                 recurrence.getLoc());
 
   OperationState state(recurrence.getLoc(), StepOp::getOperationName());
@@ -82,7 +86,7 @@ StepOp StepBuilder::begin(Form form) {
     else
       mapping.map(argument, mapped);
   }
-  while (next < step.getNumArguments() - verifies)
+  while (next < step.getNumArguments() - (verifies || prefills))
     buffers.push_back(step.getBody().getArgument(next++));
   return step;
 }

@@ -1,4 +1,4 @@
-//===- VerifyBuilder.cpp - all drafts of a row at once --------------------===//
+//===- VerifyBuilder.cpp - several tokens of a row at once ----------------===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,7 +7,6 @@
 
 #include "passes/build/VerifyBuilder.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "passes/analysis/AffineForm.h"
 #include "llvm/ADT/SetVector.h"
 #include <numeric>
 
@@ -16,43 +15,6 @@ using namespace ladle;
 
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
-}
-
-//===----------------------------------------------------------------------===//
-// What is read
-//===----------------------------------------------------------------------===//
-
-std::variant<VerifyRoots, VerifyObstacle>
-ladle::findVerifyRoots(const PreparedRoute &prepared, OpBuilder &b) {
-  const HistoryForm &history = prepared.history;
-  RecurrenceOp recurrence = prepared.recurrence;
-  for (Value carry : recurrence.getYieldedCarries())
-    if (history.getClass(carry) != OperandClass::TokenOnly) {
-      Operation *op = carry.getDefiningOp();
-      return VerifyObstacle{op ? op : recurrence,
-                            "a carry is computed from a read of a state, so "
-                            "that a draft waits for the answer of its parent"};
-    }
-  VerifyRoots roots;
-  b.setInsertionPoint(recurrence.getYield());
-  for (const StateHistory &state : history.getStates())
-    for (const StateWrite &write : state.writes) {
-      AffineRoot &root = roots.writes.emplace_back();
-      if (write.valueClass == OperandClass::TokenOnly)
-        continue;
-      FailureOr<AffineRoot> made = makeRoot(write.value, history, b);
-      if (failed(made)) {
-        OperandClasses classes(recurrence.getBody());
-        AffineObstacle obstacle;
-        (void)findAffineReads(write.value, classes, obstacle);
-        return VerifyObstacle{write.op, "a value that is written is not affine "
-                                        "in reads: " +
-                                            obstacle.reason};
-      }
-      root = *made;
-    }
-  roots.outputs = findRoots(recurrence, history);
-  return roots;
 }
 
 //===----------------------------------------------------------------------===//
@@ -121,7 +83,7 @@ Location VerifyBuilder::locOf(const StateHistory &state) const {
 }
 
 RankedTensorType VerifyBuilder::stacked(Type type) const {
-  return stackType(cast<RankedTensorType>(type), options.drafts);
+  return stackType(cast<RankedTensorType>(type), most);
 }
 
 Value VerifyBuilder::stack(Value value) const {
@@ -189,6 +151,8 @@ void VerifyBuilder::buildTokens() {
   };
   for (const StateHistory &state : history.getStates()) {
     ask(state.decay);
+    if (prefillsState)
+      continue;
     for (Value source : layouts[state.index].sources)
       if (history.getClass(source) == OperandClass::TokenOnly)
         ask(source);
@@ -251,13 +215,17 @@ SmallVector<Value> VerifyBuilder::scale(const StateHistory &state,
 }
 
 Value VerifyBuilder::sum(ArrayRef<Value> parts, RankedTensorType type,
-                         Location loc) {
-  if (parts.size() == 1 && parts.front().getType() == stacked(type))
+                         Location loc, ArrayRef<Value> scales) {
+  if (parts.size() == 1 && parts.front().getType() == stacked(type) &&
+      (scales.empty() || !scales.front()))
     return parts.front();
   Region region(*this, loc);
   Value total;
-  for (Value part : parts) {
-    Value next = broadcastHeads(b, loc, region.slice(part), type.getDimSize(0));
+  for (auto [i, part] : llvm::enumerate(parts)) {
+    Value next = region.slice(part);
+    if (i < scales.size() && scales[i])
+      next = multiply(b, loc, next, region.slice(scales[i]));
+    next = broadcastHeads(b, loc, next, type.getDimSize(0));
     total = total ? Value(arith::AddFOp::create(b, loc, total, next)) : next;
   }
   return region.finish(total).front();
@@ -274,9 +242,8 @@ Value VerifyBuilder::gram(const StateHistory &state, Value queries,
       std::lcm(typeOf(queries).getDimSize(0), typeOf(keys).getDimSize(0));
   if (decays)
     heads = std::lcm(heads, typeOf(decays).getDimSize(0));
-  auto type = RankedTensorType::get({heads, options.drafts,
-                                     rankOfStack(typeOf(queries)),
-                                     options.drafts, rankOfStack(typeOf(keys))},
+  auto type = RankedTensorType::get({heads, most, rankOfStack(typeOf(queries)),
+                                     most, rankOfStack(typeOf(keys))},
                                     b.getF32Type());
   return PathGramOp::create(b, locOf(state), type, drafts, queries, keys,
                             decays);
@@ -341,6 +308,14 @@ VerifyBuilder::readHistory(const StateHistory &state, ArrayRef<Value> queries,
   Location loc = locOf(state);
   SmallVector<SmallVector<Value>> parts(queries.size());
   auto add = [&](size_t i, Value part) { parts[i].push_back(part); };
+  if (prefillsState) {
+    Value &checkpoint = checkpoints[state.index];
+    if (!checkpoint)
+      checkpoint = load(state);
+    for (auto [i, query] : llvm::enumerate(queries))
+      add(i, ReadOp::create(b, loc, types[i], checkpoint, query));
+    return parts;
+  }
   if (!folds && route == Route::Adjoint) {
     SmallVector<Type> originTypes(ValueRange(queries).getTypes());
     auto transport =
@@ -389,11 +364,16 @@ void VerifyBuilder::answer() {
   for (const AffineRoot &root : found.outputs)
     all.push_back(&root);
 
-  SmallVector<SmallVector<Value>> parts(all.size());
+  SmallVector<SmallVector<Value>> parts(all.size()), scales(all.size());
   for (const StateHistory &state : history.getStates()) {
     SmallVector<Value> vectors;
     SmallVector<size_t> owners;
     SmallVector<Type> types;
+    // A chunk is long: a number a token is cheaper to multiply with the answer,
+    // which is added to others anyway, than with the query.
+    Value path = paths[state.index], late;
+    if (prefillsState && path && typeOf(path).getRank() == 2)
+      late = path;
     for (auto [i, root] : llvm::enumerate(all))
       if (Value query = stack(root->queries[state.index])) {
         vectors.push_back(query);
@@ -402,14 +382,16 @@ void VerifyBuilder::answer() {
       }
     if (vectors.empty())
       continue;
-    SmallVector<Value> queries = scale(state, vectors, {});
+    SmallVector<Value> queries = late ? vectors : scale(state, vectors, {});
     SmallVector<Value> scaled = queries;
-    if (!folds && route == Route::Inner)
+    if (!folds && !prefillsState && route == Route::Inner)
       if (Value gamma = decayProduct(state))
         scaled = scale(state, vectors, gamma);
     for (auto [owner, list] :
-         llvm::zip(owners, readHistory(state, queries, scaled, types)))
+         llvm::zip(owners, readHistory(state, queries, scaled, types))) {
       llvm::append_range(parts[owner], list);
+      scales[owner].append(list.size(), late);
+    }
   }
   for (auto [root, list] : llvm::zip(all, parts))
     if (Value rest = stack(root->remainder))
@@ -422,15 +404,17 @@ void VerifyBuilder::answer() {
       rhs.push_back(stack(write.write->value));
       continue;
     }
-    rhs.push_back(sum(parts[next++], typeOf(write.root->value),
-                      write.root->value.getLoc()));
+    rhs.push_back(sum(parts[next], typeOf(write.root->value),
+                      write.root->value.getLoc(), scales[next]));
+    ++next;
   }
   written = solve(rhs);
   for (auto [i, root] : llvm::enumerate(found.outputs)) {
     SmallVector<Value> &list = parts[unknowns + i];
     if (Value inside = product(root, written, root.value.getType()))
       list.push_back(inside);
-    answers.push_back(sum(list, typeOf(root.value), root.value.getLoc()));
+    answers.push_back(sum(list, typeOf(root.value), root.value.getLoc(),
+                          scales[unknowns + i]));
   }
 }
 
@@ -521,19 +505,42 @@ void VerifyBuilder::buildFields() {
   }
 }
 
+/// The state after the chunk.
+void VerifyBuilder::foldChunk() {
+  for (const StateHistory &state : history.getStates()) {
+    Value before = checkpoints[state.index];
+    if (!before) // no token reads it
+      before = load(state);
+    SmallVector<Value> keys, values;
+    for (auto [write, value] : llvm::zip(writes, written)) {
+      if (write.state != &state)
+        continue;
+      keys.push_back(stack(write.write->key));
+      values.push_back(value);
+    }
+    Value after =
+        FoldDraftsOp::create(b, locOf(state), before.getType(), before, drafts,
+                             keys, values, stack(state.decay));
+    StoreStateOp::create(b, locOf(state), after, pools[state.index]);
+  }
+}
+
 StepOp VerifyBuilder::build(Form form) {
   OpBuilder::InsertionGuard guard(b);
   begin(form);
   b.setInsertionPointToStart(&step.getBody().front());
   folds = form == Form::VerifyFold;
+  prefillsState = form == Form::PrefillFold;
   drafts = step.getDrafts();
+  most = cast<DraftsType>(drafts.getType()).getMost();
   checkpoints.assign(history.getStates().size(), Value());
   written.clear();
   answers.clear();
   collectWrites();
   collectFrontier();
   buildTokens();
-  if (route == Route::Adjoint)
+  // A chunk that is folded needs the values that it writes.
+  if (route == Route::Adjoint && !prefillsState)
     answerAdjoint();
   else
     answer();
@@ -558,7 +565,10 @@ StepOp VerifyBuilder::build(Form form) {
                              pools[state.index]);
       ClearOp::create(b, locOf(state), buffer(state));
     }
-  buildFields();
+  if (prefillsState)
+    foldChunk();
+  else
+    buildFields();
   llvm::append_range(yielded, nextCarries);
   YieldOp::create(b, loc, yielded);
   return step;

@@ -1,4 +1,4 @@
-//===- VerifyBuilder.h - all drafts of a row at once ------------*- C++ -*-===//
+//===- VerifyBuilder.h - several tokens of a row at once --------*- C++ -*-===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -18,6 +18,10 @@
 //
 //   Y = Sᵀ(path ∘ Q + (Q·K masked) (I − A)⁻¹ (path ∘ X))
 //       + (Q·K masked) (I − A)⁻¹ V.
+//
+// A chunk of a prompt is the same with a chain for the tree: a step that
+// appends its entries differs in nothing else, one that folds reads the state
+// alone and stores it with K and U in it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -54,7 +58,7 @@ public:
                 const StepOptions &options, mlir::OpBuilder &builder)
       : StepBuilder(prepared, options, builder), found(found) {}
 
-  /// `form` is Verify or VerifyFold.
+  /// `form` is Verify, VerifyFold, PrefillFold or PrefillEntries.
   StepOp build(Form form);
 
 private:
@@ -72,6 +76,7 @@ private:
   void buildFields();
   void answer();
   void answerAdjoint();
+  void foldChunk();
 
   mlir::Location locOf(const StateHistory &state) const;
   mlir::RankedTensorType stacked(mlir::Type type) const;
@@ -97,13 +102,16 @@ private:
                       llvm::ArrayRef<mlir::Value> values, mlir::Type type);
   /// Solves for the values of all writes; those that read nothing are known.
   llvm::SmallVector<mlir::Value> solve(llvm::ArrayRef<mlir::Value> rhs);
-  /// The sum of stacks, repeated over heads to `type` of one draft.
+  /// The sum of stacks, repeated over heads to `type` of one draft; those that
+  /// have one in `scales` times a stack of numbers.
   mlir::Value sum(llvm::ArrayRef<mlir::Value> parts,
-                  mlir::RankedTensorType type, mlir::Location loc);
+                  mlir::RankedTensorType type, mlir::Location loc,
+                  llvm::ArrayRef<mlir::Value> scales = {});
 
   const VerifyRoots &found;
-  bool folds = false;
+  bool folds = false, prefillsState = false;
   mlir::Value drafts;
+  int64_t most = 0; ///< drafts of a row
   llvm::SmallVector<Write> writes;
   llvm::SmallVector<mlir::Value> frontier;          ///< of the recurrence
   llvm::MapVector<mlir::Value, mlir::Value> stacks; ///< of the recurrence

@@ -58,8 +58,8 @@ void Kernel::createFunction() {
   for (BlockArgument argument : step.getBody().getArguments()) {
     if (isIndexed(argument) && !entryOrder)
       entryOrder = entry->getArgument(next++);
-    if (isa<DraftsType>(argument.getType()))
-      parents = entry->getArgument(next++);
+    if (auto drafts = dyn_cast<DraftsType>(argument.getType()))
+      (drafts.getIsChain() ? workspace : parents) = entry->getArgument(next++);
     else if (auto buffer = dyn_cast<BufferType>(argument.getType()))
       for (size_t i = 0; i < buffer.getFields().size(); ++i)
         fields[argument].push_back(entry->getArgument(next++));

@@ -32,6 +32,7 @@ class Kernel {
 public:
   Kernel(StepOp step, mlir::OpBuilder &builder)
       : step(step), b(step.getLoc(), builder) {}
+  virtual ~Kernel() = default;
 
   /// Builds the function before the step. Diagnostics name what cannot be
   /// lowered.
@@ -66,8 +67,8 @@ protected:
   mlir::Value headIndex(int64_t heads);
   mlir::Value constantIndex(int64_t value);
   /// Of f32 unless `element` says otherwise.
-  mlir::Value allocateScratch(llvm::ArrayRef<int64_t> shape,
-                              mlir::Type element = {});
+  virtual mlir::Value allocateScratch(llvm::ArrayRef<int64_t> shape,
+                                      mlir::Type element = {});
   /// All of a value, in an even phase.
   mlir::FailureOr<Components> headOperand(mlir::Value value);
   /// The tile of a value that starts at `tileStart`, in an odd phase.
@@ -179,6 +180,8 @@ protected:
       length, draftCount, headBegin, headEnd;
   /// Where entries lie, if buffers are indexed, and the parents of the drafts.
   mlir::Value entryOrder, parents;
+  /// Bytes to work in, of a step whose drafts are a chain.
+  mlir::Value workspace;
   /// Memory of parameters, tokens, carries and pools.
   llvm::DenseMap<mlir::Value, mlir::Value> memory;
   /// Memory of each field of each buffer.

@@ -28,6 +28,12 @@ inline constexpr llvm::StringLiteral kHeadGroupAttr = "ladle.head_group";
 /// On the step: rows of the state in a tile.
 inline constexpr llvm::StringLiteral kTileRowsAttr = "ladle.tile_rows";
 
+/// On the function of a prefill step: bytes of its workspace, and how many of
+/// them each head of the states takes besides.
+inline constexpr llvm::StringLiteral kWorkspaceAttr = "ladle.workspace";
+inline constexpr llvm::StringLiteral kWorkspacePerHeadAttr =
+    "ladle.workspace_per_head";
+
 /// What a chain of state operations starts from, or null for a chain that
 /// starts from zero.
 inline LoadStateOp findLoad(mlir::Value state) {

@@ -35,8 +35,8 @@ Value VerifyKernel::scratchOf(Value stack) {
   Value &scratch = stacks[stack];
   if (!scratch) {
     RankedTensorType type = typeOf(stack);
-    scratch = allocateScratch(
-        {type.getDimSize(1) * rowsOf(type), widthOf(unstackType(type))});
+    scratch = allocateScratch({roomFor(type.getDimSize(1)) * rowsOf(type),
+                               widthOf(unstackType(type))});
   }
   return scratch;
 }
@@ -56,6 +56,20 @@ Value VerifyKernel::rowOf(Value draft, int64_t rows, int64_t component) {
                    : first;
 }
 
+/// One draft's components of a value of type `type`.
+Components VerifyKernel::loadRows(Value scratch, RankedTensorType type,
+                                  Value draft) {
+  Components result;
+  int64_t rows = componentCount(type);
+  for (int64_t i = 0; i < rows; ++i) {
+    SmallVector<Value> at{rowOf(draft, rows, i), constantIndex(0)};
+    result.push_back(type.getRank() > 1
+                         ? loadVector(scratch, at, widthOf(type))
+                         : Value(memref::LoadOp::create(b, scratch, at)));
+  }
+  return result;
+}
+
 scf::ForOp VerifyKernel::openDrafts() {
   auto loop =
       scf::ForOp::create(b, constantIndex(0), draftCount, constantIndex(1));
@@ -64,6 +78,8 @@ scf::ForOp VerifyKernel::openDrafts() {
 }
 
 Value VerifyKernel::parentOf(Value draft) {
+  if (cast<DraftsType>(step.getDrafts().getType()).getIsChain())
+    return arith::SubIOp::create(b, draft, constantIndex(1));
   return arith::IndexCastOp::create(b, b.getIndexType(),
                                     memref::LoadOp::create(b, parents, draft));
 }
@@ -95,8 +111,15 @@ Value VerifyKernel::carryIndex(Value draft) {
       b, writeCarry, arith::RemUIOp::create(b, next, constantIndex(versions)));
 }
 
-Value VerifyKernel::carryOfParent(Value draft) {
-  return carryIndex(parentOf(draft));
+Components VerifyKernel::loadCarryOfParent(BlockArgument carry, Value draft) {
+  return loadArgument(carry, carryIndex(parentOf(draft)));
+}
+
+void VerifyKernel::storeCarry(BlockArgument carry, Value draft,
+                              const Components &components) {
+  int64_t heads = cast<RankedTensorType>(carry.getType()).getDimSize(0);
+  storeTo(memory[carry], {carryIndex(draft), headIndex(heads)}, components,
+          constantIndex(0));
 }
 
 //===----------------------------------------------------------------------===//
@@ -108,15 +131,6 @@ FailureOr<Components> VerifyKernel::draftOperand(EachDraftOp op, Value value,
   if (auto found = headValues.find(value); found != headValues.end())
     return found->second;
   Components result;
-  auto loadRows = [&](Value scratch, RankedTensorType type) {
-    int64_t rows = componentCount(type);
-    for (int64_t i = 0; i < rows; ++i) {
-      SmallVector<Value> at{rowOf(draft, rows, i), constantIndex(0)};
-      result.push_back(type.getRank() > 1
-                           ? loadVector(scratch, at, widthOf(type))
-                           : Value(memref::LoadOp::create(b, scratch, at)));
-    }
-  };
   if (auto argument = dyn_cast<BlockArgument>(value)) {
     unsigned index = argument.getArgNumber();
     if (argument.getOwner() != &op.getBody().front()) {
@@ -128,11 +142,11 @@ FailureOr<Components> VerifyKernel::draftOperand(EachDraftOp op, Value value,
       FailureOr<Value> stack = findStack(op.getStacks()[index]);
       if (failed(stack))
         return failure();
-      loadRows(*stack, typeOf(argument));
+      result = loadRows(*stack, typeOf(argument), draft);
     } else {
       auto carry =
           cast<BlockArgument>(op.getCarries()[index - op.getNumStacks()]);
-      result = loadArgument(carry, carryOfParent(draft));
+      result = loadCarryOfParent(carry, draft);
     }
   } else if (auto constant = value.getDefiningOp<arith::ConstantOp>()) {
     FailureOr<Components> made = emitComponents(constant, {}, std::nullopt);
@@ -144,7 +158,7 @@ FailureOr<Components> VerifyKernel::draftOperand(EachDraftOp op, Value value,
     FailureOr<Value> stack = findStack(value);
     if (failed(stack))
       return failure();
-    loadRows(*stack, typeOf(value));
+    result = loadRows(*stack, typeOf(value), draft);
   }
   headValues[value] = result;
   return result;
@@ -192,8 +206,9 @@ LogicalResult VerifyKernel::emitEachDraft(EachDraftOp op, unsigned level) {
     int64_t rows = componentCount(typeOf(value));
     Value &scratch = stacks[value];
     if (!scratch)
-      scratch = allocateScratch(
-          {op.getDrafts().getType().getMost() * rows, widthOf(typeOf(value))});
+      scratch =
+          allocateScratch({roomFor(op.getDrafts().getType().getMost()) * rows,
+                           widthOf(typeOf(value))});
     storeRows(
         b, *result, scratch, [&](int64_t i) { return rowOf(draft, rows, i); },
         constantIndex(0));
@@ -206,10 +221,8 @@ LogicalResult VerifyKernel::emitEachDraft(EachDraftOp op, unsigned level) {
     if (failed(components))
       return failure();
     if (i >= carriesFrom) {
-      auto carry = cast<BlockArgument>(op.getCarries()[i - carriesFrom]);
-      storeTo(memory[carry],
-              {carryIndex(draft), headIndex(typeOf(value).getDimSize(0))},
-              *components, constantIndex(0));
+      storeCarry(cast<BlockArgument>(op.getCarries()[i - carriesFrom]), draft,
+                 *components);
       continue;
     }
     int64_t rows = componentCount(typeOf(value));
@@ -231,15 +244,8 @@ void VerifyKernel::storeDrafts(Value stack, Value memory,
   RankedTensorType type = unstackType(typeOf(stack));
   Value scratch = stacks.lookup(stack);
   Value draft = openDrafts().getInductionVar();
-  Components components;
-  int64_t rows = componentCount(type);
-  for (int64_t i = 0; i < rows; ++i) {
-    SmallVector<Value> at{rowOf(draft, rows, i), constantIndex(0)};
-    components.push_back(type.getRank() > 1
-                             ? loadVector(scratch, at, widthOf(type))
-                             : Value(memref::LoadOp::create(b, scratch, at)));
-  }
-  storeTo(memory, prefix(draft), components, constantIndex(0));
+  storeTo(memory, prefix(draft), loadRows(scratch, type, draft),
+          constantIndex(0));
 }
 
 //===----------------------------------------------------------------------===//

@@ -26,16 +26,20 @@ public:
 
   mlir::FailureOr<mlir::func::FuncOp> buildVerify();
 
-private:
+protected:
   //===--- VerifyKernel.cpp: regions, and what ends in memory -------------===//
   mlir::LogicalResult emitLevels(unsigned level);
-  mlir::LogicalResult emitOp(mlir::Operation *op, unsigned level);
+  virtual mlir::LogicalResult emitOp(mlir::Operation *op, unsigned level);
   unsigned levelOfOp(mlir::Operation *op) const;
   mlir::LogicalResult emitEachDraft(EachDraftOp op, unsigned level);
   mlir::FailureOr<Components> draftOperand(EachDraftOp op, mlir::Value value,
                                            mlir::Value draft);
   mlir::Value carryIndex(mlir::Value draft);
-  mlir::Value carryOfParent(mlir::Value draft);
+  /// What the parent of a draft left behind.
+  virtual Components loadCarryOfParent(mlir::BlockArgument carry,
+                                       mlir::Value draft);
+  virtual void storeCarry(mlir::BlockArgument carry, mlir::Value draft,
+                          const Components &components);
   void storeDrafts(
       mlir::Value stack, mlir::Value memory,
       llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value)> prefix);
@@ -47,14 +51,18 @@ private:
   /// Rows of scratch that a draft has.
   static int64_t rowsOf(mlir::Type stack);
   mlir::Value rowOf(mlir::Value draft, int64_t rows, int64_t component);
+  Components loadRows(mlir::Value scratch, mlir::RankedTensorType type,
+                      mlir::Value draft);
   mlir::scf::ForOp openDrafts();
   mlir::Value parentOf(mlir::Value draft);
+  /// Drafts that a stack has room for.
+  virtual int64_t roomFor(int64_t most) const { return most; }
 
   //===--- VerifyPaths.cpp: sums along ancestors --------------------------===//
   mlir::LogicalResult emitPathDecay(PathDecayOp op);
-  mlir::LogicalResult emitPathGram(PathGramOp op);
-  mlir::LogicalResult emitPathProduct(PathProductOp op);
-  mlir::LogicalResult emitPathSolve(PathSolveOp op);
+  virtual mlir::LogicalResult emitPathGram(PathGramOp op);
+  virtual mlir::LogicalResult emitPathProduct(PathProductOp op);
+  virtual mlir::LogicalResult emitPathSolve(PathSolveOp op);
   /// Walks from a draft to the ancestor without a parent: `body` gets an
   /// ancestor and the values so far, and returns the next.
   llvm::SmallVector<mlir::Value> walkAncestors(
@@ -73,7 +81,7 @@ private:
                          mlir::Value initial, llvm::ArrayRef<Weighed> terms);
 
   //===--- VerifyReads.cpp: states and entries ----------------------------===//
-  mlir::LogicalResult emitRead(ReadOp op);
+  virtual mlir::LogicalResult emitRead(ReadOp op);
   mlir::LogicalResult passOver(mlir::Value state, StoreStateOp store);
   mlir::LogicalResult emitStackedReads(ReadBufferOp op);
   mlir::LogicalResult emitStackedTransport(TransportOp op);

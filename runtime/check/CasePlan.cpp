@@ -37,15 +37,36 @@ ladle::check::planCross(const std::vector<RouteKind> &routes,
       one.capacity = 12;
       one.trees = one.resets = true;
       cases.push_back(one);
+      // Prompts around the ends of chunks. A reference takes its time where a
+      // recurrence is large.
+      bool isSmall = &map == &sizes.back();
+      CheckCase prompts;
+      prompts.route = route;
+      prompts.prompts = isSmall ? 200 : 20;
+      prompts.chunk = isSmall ? 64 : 16;
+      prompts.capacity = prompts.threshold = 8;
+      prompts.rows = 3;
+      prompts.tokens = 8;
+      prompts.staggered = prompts.pads = prompts.resets = true;
+      prompts.seed = seed;
+      prompts.sizes = map;
+      cases.push_back(prompts);
+      if (route == RouteKind::Recurrent)
+        continue;
+      prompts.byChunk = true;
+      prompts.chunk = prompts.capacity = prompts.threshold = 16;
+      prompts.prompts = isSmall ? 50 : 20;
+      cases.push_back(prompts);
     }
   return cases;
 }
 
-/// L, m and drafts. 64 is longer than a case, so that nothing folds before the
-/// end.
-static constexpr std::array<int64_t, 3> buffers[] = {
-    {1, 1, 0},   {4, 4, 0},    {16, 16, 0}, {16, 7, 0}, {5, 3, 0},
-    {64, 64, 0}, {32, 16, 16}, {12, 5, 6},  {2, 1, 1}};
+/// L, m, drafts and tokens of a prompt. 64 is longer than a case, so that
+/// nothing folds before the end.
+static constexpr std::array<int64_t, 4> buffers[] = {
+    {1, 1, 0, 0},    {4, 4, 0, 30},  {16, 16, 0, 0},
+    {16, 7, 0, 0},   {5, 3, 0, 0},   {64, 64, 0, 40},
+    {32, 16, 16, 0}, {12, 5, 6, 20}, {2, 1, 1, 0}};
 
 static CheckCase makeCase(const Combination &levels,
                           const std::vector<SizeMap> &sizes) {
@@ -55,8 +76,9 @@ static CheckCase makeCase(const Combination &levels,
   one.stateType = types[levels[factor++]];
   one.entryType = types[levels[factor++]];
   one.layout = levels[factor++] ? StateLayout::DkDv : StateLayout::DvDk;
-  std::tie(one.capacity, one.threshold, one.drafts) =
+  std::tie(one.capacity, one.threshold, one.drafts, one.prompts) =
       std::tuple_cat(buffers[levels[factor++]]);
+  one.chunk = one.prompts ? 16 : one.chunk;
   one.trees = levels[factor++] && one.drafts;
   one.rows = levels[factor++] ? 3 : 1;
   one.staggered = levels[factor++];

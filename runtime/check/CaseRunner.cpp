@@ -174,7 +174,9 @@ Status Simulation::step(int64_t token) {
   currentToken = token;
   if (Status status = resetOne(token); !status)
     return status;
-  // Steps with and without drafts take turns.
+  // Steps and prompts take turns, and those with drafts and without.
+  if (config.prompts && chance(2))
+    return prefill(token);
   if (config.drafts && !chance(4))
     return verify(token);
   Plan plan = makePlan();

@@ -33,7 +33,9 @@ struct CaseResult {
   /// recurrent route: all). DecodeFold: the answers of tokens that folded.
   /// Fold: states and carries at the end, when all is folded. Verify: the
   /// answers of drafts; VerifyFold: of those before which entries were folded.
-  std::array<FormResult, 5> forms;
+  /// PrefillFold: the answers of prompts; PrefillEntries: of those that ended
+  /// as entries.
+  std::array<FormResult, 7> forms;
   /// What went wrong besides errors that are too large.
   std::string failure;
 

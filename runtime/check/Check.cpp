@@ -34,6 +34,9 @@ static std::string keyOf(const CheckCase &config) {
   key.layout = config.layout;
   key.capacity = key.threshold = config.capacity;
   key.drafts = config.drafts;
+  key.prompts = config.prompts > 0;
+  key.chunk = config.chunk;
+  key.byChunk = config.byChunk;
   key.sizes = config.sizes;
   return key.str();
 }
@@ -41,7 +44,9 @@ static std::string keyOf(const CheckCase &config) {
 Result<const Oracles *> Workbench::getOracles(const CheckCase &config) {
   CheckCase unbuffered = config;
   unbuffered.capacity = 1;
-  unbuffered.drafts = 0;
+  unbuffered.drafts = unbuffered.prompts = 0;
+  unbuffered.chunk = CheckCase().chunk;
+  unbuffered.byChunk = false;
   unbuffered.layout = StateLayout::DvDk;
   std::string key = keyOf(unbuffered);
   if (auto it = oracles.find(key); it != oracles.end())
@@ -81,6 +86,9 @@ Result<CompileOptions> Workbench::makeOptions(const CheckCase &config) {
   options.stateLayout = toString(config.layout);
   options.capacity = config.capacity;
   options.drafts = config.drafts;
+  options.prefill = config.prompts > 0;
+  options.chunk = config.chunk;
+  options.numerics = config.byChunk ? "chunk" : "step";
   options.target = request.target;
   Result<const Oracles *> oracles = getOracles(config);
   if (!oracles)
@@ -231,9 +239,9 @@ std::vector<CheckCase> Checker::plan() {
       config.tokens *= 4;
     cases.push_back(std::move(config));
   }
-  // Drafts are not verified on a GPU yet.
+  // Neither drafts nor prompts are for a GPU yet.
   std::erase_if(cases, [&](const CheckCase &config) {
-    return config.drafts > 0 && !isOnCpu;
+    return (config.drafts > 0 || config.prompts > 0) && !isOnCpu;
   });
   return cases;
 }

@@ -33,6 +33,9 @@ void visitKeys(Case &c, Visitor visit) {
   visit("m", c.threshold);
   visit("drafts", c.drafts);
   visit("trees", c.trees);
+  visit("prompts", c.prompts);
+  visit("chunk", c.chunk);
+  visit("by_chunk", c.byChunk);
   visit("rows", c.rows);
   visit("tokens", c.tokens);
   visit("staggered", c.staggered);
@@ -147,6 +150,17 @@ Result<CheckCase> CheckCase::parse(std::string_view text) {
         fmt::format("drafts = {} of a case is not between 0 and half of "
                     "L = {}",
                     result.drafts, result.capacity));
+  constexpr int64_t mostInChunk = 256;
+  if (result.prompts < 0 || result.chunk < 1 || result.chunk > mostInChunk)
+    return fail(fmt::format("prompts = {} and chunk = {} of a case are not "
+                            "0 at least and between 1 and {}",
+                            result.prompts, result.chunk, mostInChunk));
+  if (result.byChunk &&
+      (result.capacity != result.chunk || result.threshold != result.chunk ||
+       result.drafts || result.moves))
+    return fail(fmt::format("by_chunk of a case needs L = m = chunk = {}, no "
+                            "drafts and no moves",
+                            result.chunk));
   int64_t most = result.capacity - result.drafts;
   if (result.threshold < 1 || result.threshold > most)
     return fail(fmt::format("m = {} of a case is not between 1 and {} = {}",

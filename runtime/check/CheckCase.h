@@ -30,7 +30,11 @@ struct CheckCase {
   int64_t threshold = 16;                 ///< m: entries that make a row fold
   int64_t drafts = 0; ///< drafts: the most of a row; 0 is to decode alone
   /// Drafts are random trees, of which any path is accepted; else chains.
-  bool trees = false;  ///< trees
+  bool trees = false; ///< trees
+  /// prompts: the most tokens of a row's prompt, between decode steps; 0 is
+  /// none. chunk: of the program. by_chunk: it folds where chunks end.
+  int64_t prompts = 0, chunk = 64;
+  bool byChunk = false;
   int64_t rows = 2;    ///< rows of a batch
   int64_t tokens = 40; ///< steps
   /// Rows take random slots, so that each slot is at its own fill.

@@ -29,6 +29,10 @@ public:
   Status verify(const VerifyArguments &arguments) {
     return decoder.verify(arguments);
   }
+  /// As Decoder::prefill. Of the CPU.
+  Status prefill(const PrefillArguments &arguments) {
+    return decoder.prefill(arguments);
+  }
 
 private:
   HostSteps(const Program &program, Decoder decoder)

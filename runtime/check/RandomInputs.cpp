@@ -62,6 +62,7 @@ const InputRanges &ladle::check::defaultRanges() {
       {"q", unit},
       {"k", unit},
       {"r", unit},
+      {"kk", unit},
       // Mamba's initialisation: A in [1, 16], steps of 0.001 to 0.1.
       {"A_log", uniform(0, 2.7)},
       {"dt_bias", uniform(-5, 0)},

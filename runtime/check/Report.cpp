@@ -26,7 +26,7 @@ namespace {
 /// The cases of one route and one pair of storage types.
 struct Line {
   size_t cases = 0, failures = 0;
-  std::array<FormResult, 5> worst;
+  std::array<FormResult, 7> worst;
   double margin = 0; ///< the largest error over its bound
 };
 } // namespace
@@ -104,18 +104,19 @@ static void addTraces(std::string &text,
 std::string CheckReport::table() const {
   std::string text = fmt::format(
       "{}: largest relative error against float64\n\n{:<10} {:>5} {:>7} {:>5} "
-      "{:>8} {:>11} {:>8} {:>8} {:>11} {:>11}\n",
+      "{:>8} {:>11} {:>8} {:>8} {:>11} {:>8} {:>8} {:>11}\n",
       name, "route", "state", "entries", "cases", "decode", "decode_fold",
-      "fold", "verify", "verify_fold", "error/bound");
+      "fold", "verify", "verify_fold", "prefill", "entries", "error/bound");
   for (const auto &[key, line] : summarise(cases)) {
     auto [route, stateType, entryType] = key;
     text += fmt::format(
-        "{:<10} {:>5} {:>7} {:>5} {:>8} {:>11} {:>8} {:>8} {:>11} {:>11.2f}"
-        "  {}\n",
+        "{:<10} {:>5} {:>7} {:>5} {:>8} {:>11} {:>8} {:>8} {:>11} {:>8} {:>8} "
+        "{:>11.2f}  {}\n",
         toString(route), toString(stateType), toString(entryType), line.cases,
         showError(line.worst[0]), showError(line.worst[1]),
         showError(line.worst[2]), showError(line.worst[3]),
-        showError(line.worst[4]), line.margin,
+        showError(line.worst[4]), showError(line.worst[5]),
+        showError(line.worst[6]), line.margin,
         line.failures ? fmt::format("{} FAILED", line.failures) : "ok");
   }
   addTraces(text, traces);

@@ -90,6 +90,14 @@ private:
   /// Accepts some of each row's drafts, whose sequences are `nodes`.
   Status commit(const DraftPlan &plan,
                 const std::vector<std::vector<Sequence>> &nodes);
+  //===--- SimulatePrompts.cpp --------------------------------------------===//
+  struct PromptPlan {
+    std::vector<int32_t> slots, starts;
+  };
+  PromptPlan makePromptPlan();
+  Status prefill(int64_t token);
+  Status comparePrompt(const PromptPlan &plan, int64_t row,
+                       const std::vector<Arrays> &tokens, const Batch &prompts);
   Status checkCursor(int32_t slot, int64_t committed, int64_t drafts) const;
 
   void add(FormKind form, const std::vector<double> &actual,

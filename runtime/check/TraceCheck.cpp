@@ -209,8 +209,36 @@ static void compareStates(const Trace &trace, const Trace::Arrays &actual,
   compare(actual, trace.storedStates, last, result.storedStates, "states");
 }
 
+/// The first tokens of a trace, in slot 0.
+static Status prefillTrace(const Trace &trace, const Signature &signature,
+                           int64_t prompt, HostSteps &decoder,
+                           TraceResult &result) {
+  Batch batch(signature, prompt, /*packed=*/false);
+  batch.setParams(trace.params);
+  batch.clearOutputs();
+  for (int64_t token = 0; token < prompt; ++token)
+    batch.setTokens(token, trace.tokens[token]);
+  const int32_t slot = 0;
+  const int32_t starts[] = {0, static_cast<int32_t>(prompt)};
+  PrefillArguments arguments;
+  arguments.rows = 1;
+  arguments.slots = {&slot, 1};
+  arguments.cuSeqlens = starts;
+  arguments.tensors = batch.getTensors();
+  if (Status status = decoder.prefill(arguments); !status)
+    return status;
+  for (int64_t token = 0; token < prompt; ++token) {
+    Trace::Arrays outputs;
+    for (size_t i = 0; i < signature.outputs.size(); ++i)
+      outputs.push_back(batch.getOutput(token, i));
+    compareToken(trace, outputs, token, result);
+  }
+  return Status();
+}
+
 static Status decodeTrace(const Trace &trace, const Program &program,
-                          int64_t threshold, TraceResult &result) {
+                          int64_t threshold, int64_t prompt,
+                          TraceResult &result) {
   const Signature &signature = program.signature();
   PoolOptions options;
   options.slots = 1;
@@ -222,6 +250,11 @@ static Status decodeTrace(const Trace &trace, const Program &program,
   if (!decoder)
     return decoder.status();
 
+  if (prompt > 0)
+    if (Status status =
+            prefillTrace(trace, signature, prompt, *decoder, result);
+        !status)
+      return status;
   Batch batch(signature, /*rows=*/1, /*packed=*/false);
   batch.setParams(trace.params);
   const int32_t slot = 0;
@@ -229,7 +262,7 @@ static Status decodeTrace(const Trace &trace, const Program &program,
   arguments.rows = 1;
   arguments.readSlots = {&slot, 1};
   arguments.tensors = batch.getTensors();
-  for (int64_t token = 0; token < result.tokens; ++token) {
+  for (int64_t token = prompt; token < result.tokens; ++token) {
     batch.setTokens(0, trace.tokens[token]);
     batch.clearOutputs();
     if (Status status = decoder->step(arguments); !status)
@@ -252,11 +285,12 @@ static Status decodeTrace(const Trace &trace, const Program &program,
 }
 
 TraceResult ladle::check::runTrace(const Trace &trace, const Program &program,
-                                   int64_t threshold) {
+                                   int64_t threshold, int64_t prompt) {
   TraceResult result;
   result.route = program.route();
   result.tokens = static_cast<int64_t>(trace.tokens.size());
-  if (Status status = decodeTrace(trace, program, threshold, result); !status)
+  if (Status status = decodeTrace(trace, program, threshold, prompt, result);
+      !status)
     result.failure = status.message();
   return result;
 }

@@ -56,9 +56,9 @@ struct TraceResult {
 };
 
 /// Decodes the trace in one slot; a row folds at its `threshold`-th entry (0:
-/// the capacity).
+/// the capacity). The first `prompt` tokens are a prompt.
 TraceResult runTrace(const Trace &trace, const Program &program,
-                     int64_t threshold);
+                     int64_t threshold, int64_t prompt = 0);
 
 /// The oracle itself against the file.
 TraceResult compareOracle(const Trace &trace);

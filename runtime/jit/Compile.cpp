@@ -9,6 +9,7 @@
 #include "codegen/DiskCache.h"
 #include "ladle/version.h"
 #include "runtime/Kernels.h"
+#include "runtime/jit/CheckOptions.h"
 #include "runtime/jit/Manifest.h"
 #include "runtime/jit/Target.h"
 #include "runtime/tune/TunedTable.h"
@@ -19,6 +20,7 @@
 #include <thread>
 
 using namespace ladle;
+using jit::foldsByChunk;
 using jit::LoadedRoute;
 namespace json = llvm::json;
 
@@ -48,6 +50,8 @@ public:
   /// Of a GPU: what was tuned for the shape and the batch, if anything was. A
   /// route that the caller did not choose becomes the tuned one.
   void applyTuning(jit::Plan &plan);
+  /// Leaves the routes that can fold by chunks to choose from.
+  Status keepBuffered(jit::Plan &plan) const;
   /// The kernels of several routes. Those that are not in the cache are
   /// compiled at the same time.
   Result<std::vector<LoadedRoute>> load(llvm::ArrayRef<RouteKind> routes);
@@ -113,7 +117,10 @@ std::string Compilation::makeKey(llvm::ArrayRef<llvm::StringRef> more) const {
                                  options.entryType,
                                  options.stateLayout,
                                  std::to_string(options.capacity),
-                                 std::to_string(options.drafts)};
+                                 std::to_string(options.drafts),
+                                 std::to_string(options.prefill),
+                                 std::to_string(options.chunk),
+                                 options.numerics};
   parts.push_back(std::to_string(options.sizes.size()));
   for (const auto &[size, value] : options.sizes) {
     parts.push_back(size);
@@ -194,9 +201,33 @@ Result<jit::Plan> Compilation::plan() {
       if (std::optional<jit::Plan> plan = jit::parsePlan(entry->parts[0]))
         return std::move(*plan);
   Result<jit::Plan> plan = getCompiler().plan(target.card());
+  if (plan && foldsByChunk(options))
+    if (Status status = keepBuffered(*plan); !status)
+      return status;
   if (plan)
     store(key, {jit::serialize(*plan)});
   return plan;
+}
+
+Status Compilation::keepBuffered(jit::Plan &plan) const {
+  llvm::erase_if(plan.routes, [](const jit::RouteSummary &summary) {
+    return summary.route == RouteKind::Recurrent;
+  });
+  if (plan.routes.empty())
+    return Status(ErrorCode::InvalidArgument,
+                  "numerics is 'chunk', expected 'step': no route of the "
+                  "recurrence has a buffer, so that every token is folded");
+  if (plan.route == RouteKind::Recurrent)
+    plan.route = llvm::min_element(plan.routes, [](auto &one, auto &other) {
+                   auto rank = [](const jit::RouteSummary &summary) {
+                     // It is for short contexts.
+                     bool isLast = summary.route == RouteKind::KvOnly;
+                     return std::pair(isLast, summary.seconds);
+                   };
+                   return rank(one) < rank(other);
+                 })->route;
+  plan.foldThreshold = options.chunk;
+  return Status();
 }
 
 void Compilation::applyTuning(jit::Plan &plan) {
@@ -286,6 +317,8 @@ std::string Compilation::makeManifest(RouteKind route,
       {"version", version()},
       {"capacity", options.capacity},
       {"drafts", options.drafts},
+      {"chunk", options.prefill ? options.chunk : 0},
+      {"numerics", options.numerics},
       {"entry_type", options.entryType},
       {"state_layout", options.stateLayout},
       {"route", llvm::StringRef(toString(route))},
@@ -349,6 +382,8 @@ Result<Program> Compilation::link(RouteKind route,
   ProgramImpl impl;
   impl.signature = routes.front().object.signature;
   impl.drafts = options.drafts;
+  impl.chunk = options.prefill ? options.chunk : 0;
+  impl.foldsByChunk = foldsByChunk(options);
   impl.route = route;
   impl.manifest = makeManifest(route, routes, plan);
   impl.reproducer = makeReproducer(route, impl.signature);
@@ -365,23 +400,26 @@ Result<Program> Compilation::link(RouteKind route,
       impl.capacity = options.capacity;
     }
     impl.headGroup = std::lcm(impl.headGroup, object.headGroup);
-    auto function = [&](size_t index) {
-      return reinterpret_cast<KernelFunction>(loaded.code.addresses[index]);
-    };
     RouteKernels kernels;
     kernels.route = object.route;
     kernels.usesBuffer = object.usesBuffer();
     kernels.gpu = loaded.gpu;
     if (!gpu) {
-      kernels.decode = function(0);
-      if (kernels.usesBuffer) {
-        kernels.decodeFold = function(1);
-        kernels.fold = function(2);
-      }
-      if (!object.verify.empty()) {
-        kernels.verify = function(3);
-        kernels.verifyFold = function(4);
-      }
+      size_t next = 0;
+      for (auto [symbol, function] : std::initializer_list<
+               std::pair<const std::string &, KernelFunction &>>{
+               {object.decode, kernels.decode},
+               {object.decodeFold, kernels.decodeFold},
+               {object.fold, kernels.fold},
+               {object.verify, kernels.verify},
+               {object.verifyFold, kernels.verifyFold},
+               {object.prefillFold, kernels.prefillFold},
+               {object.prefillEntries, kernels.prefillEntries}})
+        if (!symbol.empty())
+          function =
+              reinterpret_cast<KernelFunction>(loaded.code.addresses[next++]);
+      kernels.workspaceBytes = object.workspaceBytes;
+      kernels.workspacePerHead = object.workspacePerHead;
       code->push_back(loaded.code.owner);
     }
     impl.routes.push_back(kernels);
@@ -402,47 +440,6 @@ static void addRoute(std::vector<RouteKind> &routes, RouteKind route) {
     add(RouteKind::Inner);
 }
 
-static Status checkOptions(const CompileOptions &options) {
-  auto invalid = [](const char *what, const std::string &got,
-                    const char *wanted) {
-    return Status(ErrorCode::InvalidArgument,
-                  std::string(what) + " is " + got + ", expected " + wanted);
-  };
-  if (options.capacity < 1)
-    return invalid("capacity", std::to_string(options.capacity),
-                   "at least 1 entry");
-  if (options.drafts < 0 || options.drafts > maxDrafts)
-    return invalid("drafts", std::to_string(options.drafts),
-                   "0 to 16 drafts a row");
-  if (options.capacity < 2 * options.drafts)
-    return invalid("capacity", std::to_string(options.capacity),
-                   "at least twice the drafts of a row, so that those of the "
-                   "next step find room");
-  if (options.batch < 1)
-    return invalid("batch", std::to_string(options.batch), "at least 1 row");
-  if (options.context < 0)
-    return invalid("context", std::to_string(options.context),
-                   "0 or more tokens");
-  if (options.entryType != "f32" && options.entryType != "bf16" &&
-      options.entryType != "f16")
-    return invalid("entryType", "'" + options.entryType + "'",
-                   "f32, bf16 or f16");
-  if (!parseStateLayout(options.stateLayout))
-    return invalid("stateLayout", "'" + options.stateLayout + "'",
-                   "dv_dk or dk_dv");
-  return Status();
-}
-
-static Status checkDrafts(const CompileOptions &options,
-                          const jit::Target &target) {
-  if (options.drafts == 0 || !target.isGpu())
-    return Status();
-  return Status(ErrorCode::Unsupported,
-                "drafts is " + std::to_string(options.drafts) +
-                    ", expected 0: drafts are not verified on a GPU yet; "
-                    "compile for the target cpu");
-}
-
 static Result<RouteKind> parseRouteOption(const std::string &text) {
   if (std::optional<RouteKind> route = parseRoute(text))
     return *route;
@@ -454,13 +451,14 @@ static Result<RouteKind> parseRouteOption(const std::string &text) {
 
 Result<Program> ladle::compileSource(std::string_view text,
                                      std::string_view name,
-                                     const CompileOptions &options) {
-  if (Status status = checkOptions(options); !status)
+                                     const CompileOptions &given) {
+  CompileOptions options = jit::complete(given);
+  if (Status status = jit::checkOptions(options); !status)
     return status;
   Result<jit::Target> target = jit::Target::choose(options);
   if (!target)
     return target.status();
-  if (Status status = checkDrafts(options, *target); !status)
+  if (Status status = jit::checkTarget(options, target->isGpu()); !status)
     return status;
   Compilation compilation(text, name, options, std::move(*target));
   std::optional<jit::Plan> plan;
@@ -507,13 +505,14 @@ Result<Program> ladle::compileFile(const std::string &path,
 
 Result<std::vector<Program>>
 ladle::compileAllRoutes(std::string_view text, std::string_view name,
-                        const CompileOptions &options) {
-  if (Status status = checkOptions(options); !status)
+                        const CompileOptions &given) {
+  CompileOptions options = jit::complete(given);
+  if (Status status = jit::checkOptions(options); !status)
     return status;
   Result<jit::Target> target = jit::Target::choose(options);
   if (!target)
     return target.status();
-  if (Status status = checkDrafts(options, *target); !status)
+  if (Status status = jit::checkTarget(options, target->isGpu()); !status)
     return status;
   Compilation compilation(text, name, options, std::move(*target));
   Result<jit::Plan> plan = compilation.plan();

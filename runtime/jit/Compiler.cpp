@@ -111,6 +111,7 @@ jit::Compiler::Impl::pipelineOptions(llvm::ArrayRef<Route> routes) const {
   pipeline.entryType = options.entryType;
   pipeline.stateLayout = options.stateLayout;
   pipeline.drafts = options.drafts;
+  pipeline.chunk = options.prefill ? options.chunk : 0;
   return pipeline;
 }
 
@@ -154,7 +155,7 @@ Result<Plan> jit::Compiler::plan(const Machine::Card *gpu) {
                                   // Costs are those of the other forms.
                                   DecodePipelineOptions pipeline =
                                       impl->pipelineOptions({});
-                                  pipeline.drafts = 0;
+                                  pipeline.drafts = pipeline.chunk = 0;
                                   buildStepPipeline(manager, pipeline);
                                 });
       !status)
@@ -192,6 +193,15 @@ Result<Plan> jit::Compiler::plan(const Machine::Card *gpu) {
   return plan;
 }
 
+std::vector<std::string> RouteObject::symbols() const {
+  std::vector<std::string> list;
+  for (const std::string *symbol : {&decode, &decodeFold, &fold, &verify,
+                                    &verifyFold, &prefillFold, &prefillEntries})
+    if (!symbol->empty())
+      list.push_back(*symbol);
+  return list;
+}
+
 Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
   if (Status status = impl->elaborate(); !status)
     return status;
@@ -227,6 +237,12 @@ Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
     case Form::VerifyFold:
       result.verifyFold = symbol;
       break;
+    case Form::PrefillFold:
+      result.prefillFold = symbol;
+      break;
+    case Form::PrefillEntries:
+      result.prefillEntries = symbol;
+      break;
     }
   }
 
@@ -239,9 +255,16 @@ Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
       !status)
     return status;
   // The groups of the forms divide one another or the head count.
-  for (mlir::Operation &op : *module->getBody())
+  for (mlir::Operation &op : *module->getBody()) {
     if (auto group = op.getAttrOfType<mlir::IntegerAttr>(kHeadGroupAttr))
       result.headGroup = std::lcm(result.headGroup, group.getInt());
+    auto raise = [&](int64_t &bytes, llvm::StringRef name) {
+      if (auto attr = op.getAttrOfType<mlir::IntegerAttr>(name))
+        bytes = std::max(bytes, attr.getInt());
+    };
+    raise(result.workspaceBytes, kWorkspaceAttr);
+    raise(result.workspacePerHead, kWorkspacePerHeadAttr);
+  }
   if (Status status = impl->run(*module,
                                 [&](mlir::OpPassManager &manager) {
                                   buildLowerToLLVMPipeline(manager, lowering);

@@ -41,7 +41,9 @@ struct RouteObject {
   std::vector<TensorSpec> fields; ///< empty for a route without a buffer
   int64_t headGroup = 1;
   /// Symbols in the object; empty for a form that the route lacks.
-  std::string decode, decodeFold, fold, verify, verifyFold;
+  std::string decode, decodeFold, fold, verify, verifyFold, prefillFold,
+      prefillEntries;
+  int64_t workspaceBytes = 0, workspacePerHead = 0; ///< of the last two
   std::string object; ///< an ELF file; for a GPU a cubin
   std::string warnings;
   /// Of a GPU: the kernels of a step, and of a fold, by their names.
@@ -50,6 +52,8 @@ struct RouteObject {
   std::vector<cuda::Argument> gpuArguments;
 
   bool usesBuffer() const { return !fields.empty(); }
+  /// The symbols that there are, in the order above.
+  std::vector<std::string> symbols() const;
 };
 
 /// A hash of the compiler's sources: what another compiler made is not used.

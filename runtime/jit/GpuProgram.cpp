@@ -114,6 +114,8 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
       break;
     case Form::Verify: // refused by the lowering
     case Form::VerifyFold:
+    case Form::PrefillFold:
+    case Form::PrefillEntries:
       break;
     }
   });

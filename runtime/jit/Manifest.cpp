@@ -250,6 +250,10 @@ std::string jit::serialize(const RouteObject &object) {
                              {"fold", object.fold},
                              {"verify", object.verify},
                              {"verify_fold", object.verifyFold},
+                             {"prefill_fold", object.prefillFold},
+                             {"prefill_entries", object.prefillEntries},
+                             {"workspace", object.workspaceBytes},
+                             {"workspace_per_head", object.workspacePerHead},
                              {"warnings", object.warnings}});
 }
 
@@ -267,6 +271,10 @@ std::optional<jit::RouteObject> jit::parseRouteObject(llvm::StringRef text) {
            map.map("decode_fold", object.decodeFold) &&
            map.map("fold", object.fold) && map.map("verify", object.verify) &&
            map.map("verify_fold", object.verifyFold) &&
+           map.map("prefill_fold", object.prefillFold) &&
+           map.map("prefill_entries", object.prefillEntries) &&
+           map.map("workspace", object.workspaceBytes) &&
+           map.map("workspace_per_head", object.workspacePerHead) &&
            map.map("warnings", object.warnings);
   });
 }

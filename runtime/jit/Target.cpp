@@ -99,16 +99,8 @@ Result<RouteObject> Target::compile(RouteKind route, Compiler &compiler,
 }
 
 static Result<LoadedRoute> loadOnHost(RouteObject object) {
-  std::vector<std::string> symbols{object.decode};
-  if (object.usesBuffer()) {
-    symbols.push_back(object.decodeFold);
-    symbols.push_back(object.fold);
-  }
-  if (!object.verify.empty()) {
-    symbols.push_back(object.verify);
-    symbols.push_back(object.verifyFold);
-  }
-  llvm::Expected<LoadedObject> code = loadObject(object.object, symbols);
+  llvm::Expected<LoadedObject> code =
+      loadObject(object.object, object.symbols());
   if (!code)
     return Status(ErrorCode::Internal, llvm::toString(code.takeError()));
   LoadedRoute loaded;

@@ -87,3 +87,31 @@ TEST_CASE("a trace that does not fit is refused by name") {
   REQUIRE_THAT(trace.message(), Catch::StartsWith("'q' of the trace is bf16 "
                                                   "[2048, 2, 64], wanted"));
 }
+
+TEST_CASE("the trace as a prompt, and as one before it is decoded") {
+  RealInput real;
+  for (RouteKind route : test::routesOf(real.request))
+    for (bool byChunk : {false, true}) {
+      if (byChunk && route == RouteKind::Recurrent)
+        continue;
+      INFO(toString(route) << (byChunk ? " by chunks" : ""));
+      check::CheckCase config;
+      config.route = route;
+      config.prompts = 1;
+      config.byChunk = byChunk;
+      if (byChunk)
+        config.capacity = config.threshold = config.chunk;
+      Result<Program> program = real.workbench.getProgram(config);
+      INFO(program.message());
+      REQUIRE(program.ok());
+      for (int64_t prompt : {2048, 1001}) {
+        check::TraceResult result =
+            check::runTrace(*real.trace, *program, /*threshold=*/0, prompt);
+        INFO(result.failure);
+        CHECK(result.passed());
+        CHECK(result.outputs.value < 1e-5);
+        CHECK(result.states.value < 1e-5);
+        CHECK(result.storedStates.value < 1e-5);
+      }
+    }
+}

@@ -38,3 +38,11 @@ ladle.step @long of @s route(kv_only) form(decode) (token %q: tensor<2x64xf32>,
 ladle.step @v of @r route(inner) form(verify) (drafts %d: !ladle.drafts<2>) -> () {
   ladle.yield
 }
+
+// -----
+
+// expected-error @+2 {{cannot be lowered for GPUs: prompts are not prefilled on a GPU yet}}
+// expected-note @+1 {{build the steps without a chunk}}
+ladle.step @p of @r route(inner) form(prefill_fold) (drafts %d: !ladle.drafts<64, chain>) -> () {
+  ladle.yield
+}

@@ -54,6 +54,7 @@ struct EmitOptions {
   std::vector<std::string> routes;
   std::vector<std::string> forms; ///< of the CPU; empty: all
   std::optional<int64_t> drafts;  ///< the most of a row; none: 8 if verified
+  std::optional<int64_t> chunk;   ///< of a prompt; none: 64 if prefilled
 };
 /// Prints the IR of a stage, or the text and code that follow it.
 int emit(const EmitOptions &options);
@@ -64,6 +65,7 @@ struct RunOptions {
   std::string route = "auto";
   std::optional<int64_t> threshold; ///< m; none: by the cost model
   int64_t tokens = 2048;
+  int64_t chunk = 64; ///< of a prompt
   /// None: until the state exceeds the cache 4 times.
   std::optional<int64_t> rows;
   std::optional<int64_t> threads; ///< of the CPU; none: all

@@ -61,10 +61,9 @@ parseForms(const std::vector<std::string> &names) {
   for (const std::string &name : names) {
     std::optional<Form> form = symbolizeForm(name);
     if (!form) {
-      llvm::errs()
-          << "error: unknown form '" << name
-          << "'\nnote: forms are decode, decode_fold, fold, verify and "
-             "verify_fold\n";
+      llvm::errs() << "error: unknown form '" << name
+                   << "'\nnote: forms are decode, decode_fold, fold, verify, "
+                      "verify_fold, prefill_fold and prefill_entries\n";
       return std::nullopt;
     }
     forms.push_back(*form);
@@ -90,8 +89,9 @@ static bool buildForms(mlir::ModuleOp module,
   if (!hasAny)
     llvm::errs()
         << "error: no route has the form '" << stringifyForm(forms.front())
-        << "'\nnote: drafts that wait for their parents are decoded one "
-           "after another; ladle explain says why\n";
+        << "'\nnote: drafts, and tokens of a prompt, that wait for those "
+           "before them are decoded one after another; ladle explain says "
+           "why\n";
   return hasAny;
 }
 
@@ -118,7 +118,11 @@ int ladle::tool::emit(const EmitOptions &options) {
   bool verifies = llvm::any_of(*forms, [](Form form) {
     return form == Form::Verify || form == Form::VerifyFold;
   });
+  bool prefills = llvm::any_of(*forms, [](Form form) {
+    return form == Form::PrefillFold || form == Form::PrefillEntries;
+  });
   pipeline.drafts = options.drafts.value_or(verifies ? 8 : 0);
+  pipeline.chunk = options.chunk.value_or(prefills ? 64 : 0);
   bool isForCpu = options.stage == "step" ||
                   (options.stage == "kernel" && options.target == "cpu");
   jit::GpuLayout layout = options.layout;

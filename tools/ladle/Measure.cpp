@@ -178,3 +178,45 @@ Result<Timing> tool::timeDecode(const Program &program, const Trace &trace,
   timing.seconds /= static_cast<double>(timing.steps);
   return timing;
 }
+
+Result<Timing> tool::timePrefill(const Program &program, const Trace &trace,
+                                 int64_t tokens, int threads) {
+  PoolOptions memory;
+  memory.slots = 1;
+  Result<Pool> pool = Pool::create(program, memory);
+  if (!pool)
+    return pool.status();
+  DecoderOptions options;
+  options.threads = threads;
+  Result<Decoder> decoder = Decoder::create(program, *pool, options);
+  if (!decoder)
+    return decoder.status();
+  check::Batch batch(program.signature(), tokens, /*packed=*/false);
+  batch.setParams(trace.params);
+  for (int64_t token = 0; token < tokens; ++token)
+    batch.setTokens(token, trace.tokens[token % trace.tokens.size()]);
+  const int32_t slot = 0;
+  const int32_t starts[] = {0, static_cast<int32_t>(tokens)};
+  PrefillArguments arguments;
+  arguments.rows = 1;
+  arguments.slots = {&slot, 1};
+  arguments.cuSeqlens = starts;
+  arguments.tensors = batch.getTensors();
+  Timing timing;
+  timing.rows = 1;
+  timing.steps = tokens;
+  constexpr int repetitions = 5;
+  for (int i = 0; i < repetitions; ++i) {
+    if (Status status = pool->reset({&slot, 1}); !status)
+      return status;
+    auto start = std::chrono::steady_clock::now();
+    if (Status status = decoder->prefill(arguments); !status)
+      return status;
+    double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+            .count() /
+        static_cast<double>(tokens);
+    timing.seconds = i ? std::min(timing.seconds, seconds) : seconds;
+  }
+  return timing;
+}

@@ -52,6 +52,11 @@ struct Timing {
   double seconds = 0; ///< a step, on average
 };
 
+/// One prompt of the first `tokens` of a trace, which wraps around, into an
+/// empty slot: `seconds` is a token of the fastest of several.
+Result<Timing> timePrefill(const Program &program, const check::Trace &trace,
+                           int64_t tokens, int threads);
+
 /// Steps of one program over a pool of its own, one after the other. What the
 /// constructor is given must outlive it.
 class StepTimer {

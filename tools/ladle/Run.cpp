@@ -48,6 +48,7 @@ private:
   Status checkRoute(const RunPlan &plan) const;
   Status makeOracles();
   Status loadInputs();
+  CompileOptions compileOptions() const;
   void compileRoutes(const RunPlan &plan);
   int64_t bytesBesideStates() const;
   /// InvalidArgument if there is not so much memory.
@@ -56,6 +57,7 @@ private:
   void applyPlan(const RunPlan &plan);
   void compareRoutes();
   void timeRoutes();
+  Status timePrompt();
 
   const RunOptions &options;
   std::optional<measure::Gpu> gpu;
@@ -190,7 +192,7 @@ Status RunCommand::loadInputs() {
   return Status();
 }
 
-void RunCommand::compileRoutes(const RunPlan &plan) {
+CompileOptions RunCommand::compileOptions() const {
   CompileOptions compile;
   compile.recurrence = options.source.recurrence;
   compile.preset = options.source.preset;
@@ -201,6 +203,11 @@ void RunCommand::compileRoutes(const RunPlan &plan) {
   compile.stateLayout = options.source.stateLayout;
   compile.capacity = options.source.capacity;
   compile.target = gpu ? "cuda" : "cpu";
+  return compile;
+}
+
+void RunCommand::compileRoutes(const RunPlan &plan) {
+  CompileOptions compile = compileOptions();
   progress.show("compiling", 0, 1);
   auto start = std::chrono::steady_clock::now();
   std::vector<std::thread> threads;
@@ -380,6 +387,27 @@ void RunCommand::timeRoutes() {
   }
 }
 
+/// A prompt by the chosen route, of the CPU.
+Status RunCommand::timePrompt() {
+  const RouteReport &route = report.routes[report.chosen];
+  if (gpu || !route.program || !route.failure.empty())
+    return Status();
+  CompileOptions compile = compileOptions();
+  compile.route = route.plan.route;
+  compile.prefill = true;
+  compile.chunk = report.chunk = options.chunk;
+  Result<Program> program = compileSource(text, options.source.file, compile);
+  if (!program)
+    return program.status();
+  progress.show("a prompt", 0, 1);
+  Result<Timing> timing =
+      timePrefill(*program, trace, options.tokens,
+                  static_cast<int>(options.threads.value_or(0)));
+  if (timing)
+    report.prompt = *timing;
+  return timing.status();
+}
+
 int RunCommand::run() {
   if (Status status = checkOptions(); !status)
     return fail(status);
@@ -408,7 +436,10 @@ int RunCommand::run() {
   applyPlan(makePlan(*planner));
   compareRoutes();
   timeRoutes();
+  Status prompted = timePrompt();
   progress.clear();
+  if (!prompted)
+    return fail(prompted);
   std::string output = options.json ? report.json() : report.table();
   std::fputs(output.c_str(), stdout);
   return report.passed() ? 0 : 1;

@@ -120,6 +120,19 @@ std::string RunReport::choice() const {
   return text;
 }
 
+std::string RunReport::promptLine() const {
+  const RouteReport &best = routes[chosen];
+  if (prompt.rows == 0 || !ran(best))
+    return "";
+  double decode = best.batch.seconds / static_cast<double>(best.batch.rows);
+  return fmt::format(
+      "a prompt of {} tokens in chunks of {}: {} a token, {:.0f} tokens a "
+      "second, {:.1f} times as fast as decoding in a step of all rows, {:.1f} "
+      "as one cache-resident row\n",
+      prompt.steps, chunk, formatTime(prompt.seconds), 1 / prompt.seconds,
+      decode / prompt.seconds, best.single.seconds / prompt.seconds);
+}
+
 /// Errors that break their bound, and routes that did not run.
 std::string RunReport::problems() const {
   std::string text;
@@ -177,7 +190,7 @@ std::string RunReport::table() const {
     }
     table.add(std::move(cells));
   }
-  return header() + table.str() + "\n" + choice() + problems();
+  return header() + table.str() + "\n" + choice() + promptLine() + problems();
 }
 
 //===----------------------------------------------------------------------===//
@@ -261,5 +274,9 @@ std::string RunReport::json() const {
                        {"chosen_by", isForced ? "user" : "cost model"},
                        {"passed", passed()},
                        {"routes", list}};
+  if (prompt.rows > 0)
+    json["prompt"] = {{"tokens", prompt.steps},
+                      {"chunk", chunk},
+                      {"seconds_a_token", prompt.seconds}};
   return json.dump(2) + "\n";
 }

@@ -42,6 +42,9 @@ struct RunReport {
   std::vector<RouteReport> routes;
   size_t chosen = 0;
   bool isForced = false; ///< the choice, by the user
+  /// A prompt by the chosen route, on a CPU; no rows: it was not timed.
+  Timing prompt;
+  int64_t chunk = 0;
 
   /// Whether all legal routes ran and kept their bounds.
   bool passed() const;
@@ -51,6 +54,7 @@ struct RunReport {
 private:
   std::string header() const;
   std::string choice() const;
+  std::string promptLine() const;
   std::string problems() const;
 };
 

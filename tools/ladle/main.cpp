@@ -282,7 +282,8 @@ int main(int argc, char **argv) {
       ->add_option("--form", emitOptions.forms,
                    "forms to print of the step stage and the CPU's kernels, or "
                    "that a GPU's kernels hold: decode, decode_fold, fold, "
-                   "verify, verify_fold (default: all)")
+                   "verify, verify_fold, prefill_fold, prefill_entries "
+                   "(default: all)")
       ->delimiter(',')
       ->allow_extra_args(false);
   emitCommand
@@ -290,6 +291,11 @@ int main(int argc, char **argv) {
                    "the most drafts of a row that are verified (default: 8 "
                    "with --form verify, else none)")
       ->check(CLI::Range(1, 16));
+  emitCommand
+      ->add_option("--chunk", emitOptions.chunk,
+                   "tokens of a prompt that are answered at once (default: 64 "
+                   "with --form prefill_fold, else none)")
+      ->check(CLI::Range(1, 256));
 
   RunOptions runOptions;
   CLI::App *runCommand = app.add_subcommand(
@@ -303,6 +309,11 @@ int main(int argc, char **argv) {
                          "entries before a fold (default: by the cost model)");
   runCommand->add_option("--tokens", runOptions.tokens, "tokens to decode")
       ->check(CLI::PositiveNumber);
+  runCommand
+      ->add_option("--chunk", runOptions.chunk,
+                   "tokens of a prompt that the CPU answers at once (default: "
+                   "64)")
+      ->check(CLI::Range(1, 256));
   runCommand->add_option("--rows", runOptions.rows,
                          "rows of the batch (default: states of four times "
                          "the last-level cache)");

@@ -40,6 +40,16 @@ struct CompileOptions {
   /// The most drafts of a row that Decoder::verify takes, 0 to 16; the capacity
   /// is twice as much at least. 0: the program only decodes. Of the CPU.
   int64_t drafts = 0;
+  /// Whether the program takes prompts (Decoder::prefill), and the tokens of
+  /// one that it answers at once, 1 to 256. Of the CPU.
+  bool prefill = false;
+  int64_t chunk = 64;
+  /// Where histories are folded. "step": where it is cheapest. "chunk": where
+  /// the length of a sequence reaches a multiple of `chunk`, in prompts and in
+  /// decoding, as training with chunks of that size does it. Then `capacity` is
+  /// the chunk, routes have a buffer, there are no drafts, and the program
+  /// takes prompts.
+  std::string numerics = "step";
   /// A route, or "auto": the one that the cost model finds cheapest for
   /// `batch` rows and sequences of `context` tokens (0: longer than any
   /// buffer) on this machine.
@@ -63,7 +73,7 @@ struct CompileOptions {
 ///
 /// The manifest of the program is a JSON object with
 /// - "version", "target" (a processor, or "sm_90a"), "capacity", "drafts",
-///   "entry_type", "state_layout"
+///   "chunk" (0 without prompts), "numerics", "entry_type", "state_layout"
 /// - "route" and "fold_threshold", the choice of the cost model if the route
 ///   was "auto"; and then also
 /// - "routes": an array of what each legal route costs: "route",

@@ -61,6 +61,19 @@ struct VerifyArguments {
   std::map<std::string, TensorView, std::less<>> tensors;
 };
 
+/// Prompts of a batch: the tokens of row r are cuSeqlens[r] to
+/// cuSeqlens[r + 1] − 1 of the tokens and outputs. All is memory of the host.
+struct PrefillArguments {
+  int64_t rows = 0;
+  /// [rows]; a padding slot makes a padded row, as in a step. No two alike.
+  std::span<const int32_t> slots;
+  /// [rows + 1], from 0 to the number of all tokens. A row has 1 at least, of
+  /// any number, a padded one may have none.
+  std::span<const int32_t> cuSeqlens;
+  /// As in a step, with the number of all tokens in place of the rows.
+  std::map<std::string, TensorView, std::less<>> tensors;
+};
+
 struct DecoderOptions {
   /// 0: one for each processor that the process may use. Of the CPU only.
   int threads = 0;
@@ -142,6 +155,30 @@ public:
   /// or other ones than a layer that shares its cursor has verified.
   /// Unsupported on a GPU.
   Status verify(const VerifyArguments &arguments, void *stream = nullptr);
+
+  /// Answers all tokens of each row, which follow what its slot holds: as many
+  /// steps as the row has tokens, with the same answers to rounding, in chunks
+  /// of Program::chunk() tokens. A slot may be empty or hold a sequence
+  /// already.
+  ///
+  /// Afterwards the slot holds no entries: those it held and the tokens are in
+  /// its state, which was read and written once. There are two exceptions.
+  /// `kv_only` keeps a sequence that is still without a state and shorter than
+  /// the fold threshold as entries, and touches no state. A program that folds
+  /// by chunks (numerics = chunk) keeps what lies behind the last whole chunk
+  /// of the sequence as entries; the others are folded where decoding would
+  /// have folded them, so that it does not matter how a sequence is split into
+  /// prompts and steps: answers agree to rounding, and a prompt that is split
+  /// where a chunk ends gives the same bits.
+  ///
+  /// Layers whose pools share cursors all take the same prompts, and then
+  /// Cursors::advance moves them, with the slots of the prompts.
+  ///
+  /// Fails as a step does, and on: a program without prompts
+  /// (CompileOptions::prefill), a row without tokens, drafts that are not
+  /// committed, or a prompt that a layer which shares the cursor took with
+  /// another length. Unsupported on a GPU.
+  Status prefill(const PrefillArguments &arguments, void *stream = nullptr);
 
   /// Checks arguments like a step, and beyond that, on a GPU, that the driver
   /// knows their memory; then keeps them for many steps.

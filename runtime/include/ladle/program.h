@@ -48,6 +48,15 @@ public:
   /// Whether the route answers all drafts of a row at once. Otherwise they are
   /// decoded one after another, and `recurrent` keeps a state for each.
   bool verifiesAtOnce() const;
+  /// Tokens of a prompt that Decoder::prefill answers at once; 0: it takes no
+  /// prompts.
+  int64_t chunk() const;
+  /// Whether the route answers the tokens of a chunk at once. Otherwise they
+  /// are decoded one after another.
+  bool prefillsAtOnce() const;
+  /// Whether sequences are folded where a chunk of them ends and nowhere else
+  /// (CompileOptions::numerics).
+  bool foldsByChunk() const;
   /// What an entry of the buffer holds, for each of its heads.
   std::span<const TensorSpec> fields() const;
   /// Heads that are computed together; head ranges are multiples of it.

@@ -50,10 +50,20 @@ std::optional<RouteKind> parseRoute(std::string_view text);
 
 /// What a kernel does: answer a token and append it to the buffer, answer a
 /// token and fold it with the buffer into the state, or only fold; answer the
-/// drafts of a row, or answer them and fold what was there before.
-enum class FormKind : uint8_t { Decode, DecodeFold, Fold, Verify, VerifyFold };
+/// drafts of a row, or answer them and fold what was there before; answer a
+/// prompt and fold it, or append it to the buffer.
+enum class FormKind : uint8_t {
+  Decode,
+  DecodeFold,
+  Fold,
+  Verify,
+  VerifyFold,
+  PrefillFold,
+  PrefillEntries
+};
 
-/// "decode", "decode_fold", "fold", "verify", "verify_fold".
+/// "decode", "decode_fold", "fold", "verify", "verify_fold", "prefill_fold",
+/// "prefill_entries".
 std::string_view toString(FormKind form);
 
 /// A value of one token, or of one slot: [heads], [heads, D] or [heads, R, D],

@@ -1,0 +1,45 @@
+//===- VerifyRoots.cpp - what drafts and chunks read ----------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/analysis/AffineForm.h"
+#include "passes/build/VerifyBuilder.h"
+
+using namespace mlir;
+using namespace ladle;
+
+std::variant<VerifyRoots, VerifyObstacle>
+ladle::findVerifyRoots(const PreparedRoute &prepared, OpBuilder &b) {
+  const HistoryForm &history = prepared.history;
+  RecurrenceOp recurrence = prepared.recurrence;
+  for (Value carry : recurrence.getYieldedCarries())
+    if (history.getClass(carry) != OperandClass::TokenOnly) {
+      Operation *op = carry.getDefiningOp();
+      return VerifyObstacle{op ? op : recurrence,
+                            "a carry is computed from a read of a state, so "
+                            "that a draft waits for the answer of its parent"};
+    }
+  VerifyRoots roots;
+  b.setInsertionPoint(recurrence.getYield());
+  for (const StateHistory &state : history.getStates())
+    for (const StateWrite &write : state.writes) {
+      AffineRoot &root = roots.writes.emplace_back();
+      if (write.valueClass == OperandClass::TokenOnly)
+        continue;
+      FailureOr<AffineRoot> made = makeRoot(write.value, history, b);
+      if (failed(made)) {
+        OperandClasses classes(recurrence.getBody());
+        AffineObstacle obstacle;
+        (void)findAffineReads(write.value, classes, obstacle);
+        return VerifyObstacle{write.op, "a value that is written is not affine "
+                                        "in reads: " +
+                                            obstacle.reason};
+      }
+      root = *made;
+    }
+  roots.outputs = findRoots(recurrence, history);
+  return roots;
+}

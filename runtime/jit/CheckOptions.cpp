@@ -1,0 +1,81 @@
+//===- CheckOptions.cpp - what can be compiled ----------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/jit/CheckOptions.h"
+#include "runtime/Kernels.h"
+
+using namespace ladle;
+
+bool jit::foldsByChunk(const CompileOptions &options) {
+  return options.numerics == "chunk";
+}
+
+CompileOptions jit::complete(const CompileOptions &options) {
+  CompileOptions result = options;
+  if (foldsByChunk(options)) {
+    result.prefill = true;
+    result.capacity = options.chunk;
+  }
+  return result;
+}
+
+Status jit::checkOptions(const CompileOptions &options) {
+  auto invalid = [](const char *what, const std::string &got,
+                    const char *wanted) {
+    return Status(ErrorCode::InvalidArgument,
+                  std::string(what) + " is " + got + ", expected " + wanted);
+  };
+  if (options.capacity < 1)
+    return invalid("capacity", std::to_string(options.capacity),
+                   "at least 1 entry");
+  if (options.drafts < 0 || options.drafts > maxDrafts)
+    return invalid("drafts", std::to_string(options.drafts),
+                   "0 to 16 drafts a row");
+  if (options.capacity < 2 * options.drafts)
+    return invalid("capacity", std::to_string(options.capacity),
+                   "at least twice the drafts of a row, so that those of the "
+                   "next step find room");
+  if (options.chunk < 1 || options.chunk > maxChunk)
+    return invalid("chunk", std::to_string(options.chunk),
+                   "1 to 256 tokens of a prompt");
+  if (options.numerics != "step" && options.numerics != "chunk")
+    return invalid("numerics", "'" + options.numerics + "'", "step or chunk");
+  if (foldsByChunk(options) && options.drafts > 0)
+    return invalid("drafts", std::to_string(options.drafts),
+                   "0 with numerics = chunk: what is accepted of drafts ends "
+                   "anywhere, and not where chunks do");
+  if (foldsByChunk(options) && options.route == "recurrent")
+    return invalid("route", "'recurrent'",
+                   "one with a buffer with numerics = chunk: this one folds "
+                   "every token");
+  if (options.batch < 1)
+    return invalid("batch", std::to_string(options.batch), "at least 1 row");
+  if (options.context < 0)
+    return invalid("context", std::to_string(options.context),
+                   "0 or more tokens");
+  if (options.entryType != "f32" && options.entryType != "bf16" &&
+      options.entryType != "f16")
+    return invalid("entryType", "'" + options.entryType + "'",
+                   "f32, bf16 or f16");
+  if (!parseStateLayout(options.stateLayout))
+    return invalid("stateLayout", "'" + options.stateLayout + "'",
+                   "dv_dk or dk_dv");
+  return Status();
+}
+
+Status jit::checkTarget(const CompileOptions &options, bool isGpu) {
+  if (options.prefill && isGpu)
+    return Status(ErrorCode::Unsupported,
+                  "prefill is set, expected none: prompts are not prefilled on "
+                  "a GPU yet; compile for the target cpu");
+  if (options.drafts == 0 || !isGpu)
+    return Status();
+  return Status(ErrorCode::Unsupported,
+                "drafts is " + std::to_string(options.drafts) +
+                    ", expected 0: drafts are not verified on a GPU yet; "
+                    "compile for the target cpu");
+}

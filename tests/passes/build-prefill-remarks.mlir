@@ -1,0 +1,41 @@
+// RUN: ladle-opt %s --ladle-build-prefill="routes=inner" -split-input-file -verify-diagnostics
+
+ladle.recurrence @saturating(token %k: tensor<1x4xf32>,
+    state %S: !ladle.state<1x4x4xf32>) -> (y: tensor<1x4xf32>) {
+  %r = ladle.read %S, %k : !ladle.state<1x4x4xf32>, tensor<1x4xf32>
+       -> tensor<1x4xf32>
+  %u = math.tanh %r : tensor<1x4xf32>
+  // expected-remark@+2 {{route 'inner' prefills one token after another: a value that is written is not affine in reads: 'math.tanh' of a read is not affine}}
+  // expected-note@+1 {{what is written may be a sum of reads, each times one number a head, and of values of the token}}
+  %S1 = ladle.write %S, %k, %u
+      : !ladle.state<1x4x4xf32>, tensor<1x4xf32>, tensor<1x4xf32>
+  ladle.yield %r, %S1 : tensor<1x4xf32>, !ladle.state<1x4x4xf32>
+}
+
+// -----
+
+ladle.recurrence @feedback(token %k: tensor<1x4xf32>,
+    carry %z: tensor<1x4xf32>, state %S: !ladle.state<1x4x4xf32>)
+    -> (y: tensor<1x4xf32>) {
+  // expected-remark@+2 {{route 'inner' prefills one token after another: a carry is computed from a read of a state, so that a draft waits for the answer of its parent}}
+  // expected-note@+1 {{what is written may be a sum of reads}}
+  %r = ladle.read %S, %k : !ladle.state<1x4x4xf32>, tensor<1x4xf32>
+       -> tensor<1x4xf32>
+  %S1 = ladle.write %S, %k, %z
+      : !ladle.state<1x4x4xf32>, tensor<1x4xf32>, tensor<1x4xf32>
+  ladle.yield %r, %r, %S1
+      : tensor<1x4xf32>, tensor<1x4xf32>, !ladle.state<1x4x4xf32>
+}
+
+// -----
+
+ladle.recurrence @feedback(token %k: tensor<1x4xf32>,
+    carry %z: tensor<1x4xf32>, state %S: !ladle.state<1x4x4xf32>)
+    -> (y: tensor<1x4xf32>) {
+  %r = ladle.read %S, %k : !ladle.state<1x4x4xf32>, tensor<1x4xf32>
+       -> tensor<1x4xf32>
+  %S1 = ladle.write %S, %k, %z
+      : !ladle.state<1x4x4xf32>, tensor<1x4xf32>, tensor<1x4xf32>
+  ladle.yield %r, %k, %S1
+      : tensor<1x4xf32>, tensor<1x4xf32>, !ladle.state<1x4x4xf32>
+}
