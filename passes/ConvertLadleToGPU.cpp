@@ -14,7 +14,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/Passes.h"
-#include "passes/gpu/Kernel.h"
+#include "passes/gpu/VerifyKernel.h"
 
 namespace ladle {
 #define GEN_PASS_DEF_CONVERTLADLETOGPU
@@ -42,31 +42,39 @@ struct ConvertLadleToGPU
         gpu::GPUModuleOp::create(builder, module.getLoc(), "kernels");
     builder.setInsertionPointToStart(kernels.getBody());
     // Rows that fold are a branch of the kernel of those that do not.
-    auto foldOf = [&](StepOp step) {
+    auto find = [&](StepOp step, Form form) {
       for (StepOp other : module.getOps<StepOp>())
-        if (step.getForm() == Form::Decode &&
-            other.getForm() == Form::DecodeFold &&
+        if (other.getForm() == form &&
             other.getRecurrence() == step.getRecurrence() &&
             other.getRoute() == step.getRoute())
           return other;
       return StepOp();
     };
     for (StepOp step : module.getOps<StepOp>()) {
-      if (step.verifies()) {
-        step.emitError("cannot be lowered for GPUs: drafts are not verified on "
-                       "a GPU yet")
-                .attachNote()
-            << "build the steps without drafts";
-        return signalPassFailure();
-      }
-      if (step.getForm() == Form::DecodeFold)
+      if (step.getForm() == Form::DecodeFold ||
+          step.getForm() == Form::VerifyFold)
         continue;
       GpuSchedule schedule;
       schedule.threads = threads;
       schedule.tileRows = tileRows;
       schedule.batch = batch;
       OpBuilder::InsertionGuard guard(builder);
-      if (failed(GpuKernel(step, foldOf(step), schedule, builder).build()))
+      std::unique_ptr<GpuKernel> kernel;
+      if (step.verifies()) {
+        kernel = std::make_unique<GpuVerifyKernel>(
+            step, find(step, Form::VerifyFold), schedule, builder);
+      } else {
+        // Slots of a route that verifies keep what drafts need.
+        int64_t drafts = 0;
+        if (StepOp verify = find(step, Form::Verify))
+          drafts = cast<DraftsType>(verify.getDrafts().getType()).getMost();
+        StepOp fold;
+        if (step.getForm() == Form::Decode)
+          fold = find(step, Form::DecodeFold);
+        kernel = std::make_unique<GpuKernel>(step, fold, schedule, drafts,
+                                             builder);
+      }
+      if (failed(kernel->build()))
         return signalPassFailure();
     }
     for (Operation &op : llvm::make_early_inc_range(*module.getBody()))

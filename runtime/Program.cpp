@@ -122,7 +122,10 @@ Result<Program> Program::withRoute(RouteKind route) const {
 
 int64_t Program::capacity() const { return impl->capacity; }
 int64_t Program::drafts() const { return impl->drafts; }
-bool Program::verifiesAtOnce() const { return impl->find(chosen)->verify; }
+bool Program::verifiesAtOnce() const {
+  const RouteKernels *kernels = impl->find(chosen);
+  return kernels->verify || (kernels->gpu && kernels->gpu->verify);
+}
 std::span<const TensorSpec> Program::fields() const { return impl->fields; }
 int64_t Program::headGroup() const { return impl->headGroup; }
 const std::string &Program::manifest() const { return impl->manifest; }

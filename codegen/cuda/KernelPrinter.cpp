@@ -496,6 +496,21 @@ LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
   return success();
 }
 
+/// 16 bytes that a thread copies to shared memory.
+LogicalResult KernelPrinter::printThreadCopy(nvgpu::DeviceAsyncCopyOp copy) {
+  Value from = copy.getSrc(), to = copy.getDst();
+  auto type = cast<MemRefType>(to.getType());
+  int64_t bits = copy.getDstElements().getSExtValue() *
+                 type.getElementTypeBitWidth();
+  if (!texts.contains(from) || !texts.contains(to) || bits != 128 ||
+      copy.getSrcElements())
+    return unsupported(copy);
+  os << formatv("copy_16_bytes({0} + {1}, {2} + {3});\n", texts[to],
+                offset(to, copy.getDstIndices()), texts[from],
+                offset(from, copy.getSrcIndices()));
+  return success();
+}
+
 LogicalResult KernelPrinter::printOperation(Operation *op) {
   auto dimension = [&](const char *variable, gpu::Dimension which) {
     return define(
@@ -521,6 +536,13 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
       .Case<gpu::GridDimOp>(
           [&](auto size) { return dimension("gridDim", size.getDimension()); })
       .Case<memref::DmaStartOp>([&](auto copy) { return printCopy(copy); })
+      .Case<nvgpu::DeviceAsyncCopyOp>(
+          [&](auto copy) { return printThreadCopy(copy); })
+      .Case<nvgpu::DeviceAsyncCreateGroupOp>([](auto) { return success(); })
+      .Case<nvgpu::DeviceAsyncWaitOp>([&](auto) {
+        os << "copy_rows_wait();\n";
+        return success();
+      })
       .Case<memref::DmaWaitOp>([&](auto wait) {
         // Rows are waited for apart, by those who copied them.
         Value tag = wait.getTagMemRef();

@@ -48,6 +48,7 @@ private:
                                  mlir::Value memref, mlir::ValueRange indices,
                                  bool streaming);
   mlir::LogicalResult printCopy(mlir::memref::DmaStartOp copy);
+  mlir::LogicalResult printThreadCopy(mlir::nvgpu::DeviceAsyncCopyOp copy);
   std::string offset(mlir::Value memref, mlir::ValueRange indices);
 
   // VectorPrinter.cpp: constants and vectors.

@@ -12,8 +12,12 @@
 
 namespace ladle {
 
-/// Arguments that all kernels have, before those of the step.
-inline constexpr unsigned kCommonArguments = 5;
+/// What waits in a slot: so many drafts, and this if they came with a fold that
+/// its cursor does not know of yet.
+inline constexpr int64_t kFolded = 256;
+/// On a kernel: its arguments before those of the step.
+inline constexpr llvm::StringLiteral kCommonArgumentsAttr =
+    "ladle.common_arguments";
 /// On a kernel: blocks along x for a row of the batch; rows are blocks along y.
 inline constexpr llvm::StringLiteral kGridBlocksAttr = "ladle.grid_blocks";
 /// On an argument: its name in the source.

@@ -180,7 +180,8 @@ LogicalResult GpuKernel::emitReads(ReadOp wanted) {
     auto read = dyn_cast<ReadOp>(user);
     if (!read || read == wanted || dependsOnRows(read.getQuery()))
       continue;
-    ValueKey key{read.getResult().getAsOpaquePointer(), rowPlace().key()};
+    ValueKey key{read.getResult().getAsOpaquePointer(), rowPlace().key(),
+                 scopeOf(read.getResult())};
     if (!values.count(key))
       reads.push_back(read);
   }
@@ -216,22 +217,33 @@ LogicalResult GpuKernel::emitReads(ReadOp wanted) {
   return success();
 }
 
-LogicalResult GpuKernel::storeRows(StoreStateOp op, const Sheet &sheet,
+GpuKernel::Target GpuKernel::targetOf(StoreStateOp op) {
+  Target target{op.getState(), op.getPool(), {}, storesInPlace(op)};
+  if (target.inPlace)
+    target.tile =
+        stagedStates[cast<BlockArgument>(op.getPool()).getArgNumber()];
+  return target;
+}
+
+LogicalResult GpuKernel::storeRows(const Target &target, const Sheet &sheet,
                                    int64_t first) {
-  Value pool = memory[cast<BlockArgument>(op.getPool()).getArgNumber()];
-  Type element = cast<MemRefType>(pool.getType()).getElementType();
   const Place &place = sheet.place;
-  FailureOr<Components> rows = stateRows(op.getState(), sheet, first);
+  FailureOr<Components> rows = stateRows(target.state, sheet, first);
   if (failed(rows))
     return failure();
-  if (storesInPlace(op)) {
-    Value tile = stagedStates[cast<BlockArgument>(op.getPool()).getArgNumber()];
+  auto typeOf = [](Value memory) {
+    return cast<MemRefType>(memory.getType()).getElementType();
+  };
+  if (target.inPlace) {
     for (int64_t i = 0; i < sheet.atOnce; ++i)
       vector::StoreOp::create(
-          b, convertTo((*rows)[i], element), tile,
+          b, convertTo((*rows)[i], typeOf(target.tile)), target.tile,
           ValueRange{rowOf(sheet, first + i), chunkStart(place, 0)});
     return success();
   }
+  Value pool;
+  if (target.pool)
+    pool = memory[cast<BlockArgument>(target.pool).getArgNumber()];
   for (int64_t i = 0; i < sheet.atOnce; ++i) {
     Value local = rowOf(sheet, first + i), inside;
     // Threads without a row of their own have repeated the last one.
@@ -240,8 +252,15 @@ LogicalResult GpuKernel::storeRows(StoreStateOp op, const Sheet &sheet,
     guarded(inside, [&] {
       Value at = arith::AddIOp::create(b, tileStart, local);
       for (int64_t c = 0; c < place.chunks; ++c) {
+        Value part = (*rows)[i * place.chunks + c];
+        if (target.tile)
+          vector::StoreOp::create(b, convertTo(part, typeOf(target.tile)),
+                                  target.tile,
+                                  ValueRange{local, chunkStart(place, c)});
+        if (!pool)
+          continue;
         auto store = vector::StoreOp::create(
-            b, convertTo((*rows)[i * place.chunks + c], element), pool,
+            b, convertTo(part, typeOf(pool)), pool,
             ArrayRef<Value>{writeSlot, head, at, chunkStart(place, c)});
         store.setNontemporal(true);
       }
@@ -250,16 +269,16 @@ LogicalResult GpuKernel::storeRows(StoreStateOp op, const Sheet &sheet,
   return success();
 }
 
-LogicalResult GpuKernel::emitStore(StoreStateOp op) {
+LogicalResult GpuKernel::emitStore(const Target &target) {
   if (multipliesFolds)
-    return storeTiles(op);
+    return storeTiles(target);
   Sheet sheet = storeSheet();
   if (sheet.atOnce == sheet.rows)
-    return storeRows(op, sheet, 0);
+    return storeRows(target, sheet, 0);
   // Rows that were read are loaded anew rather than kept in registers.
   if (sheet.place.lanes == lanes)
     barrier();
-  if (failed(prepareRows(op.getState(), sheet.place)))
+  if (failed(prepareRows(target.state, sheet.place)))
     return failure();
   auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(sheet.rows),
                                  constantIndex(sheet.atOnce));
@@ -267,5 +286,5 @@ LogicalResult GpuKernel::emitStore(StoreStateOp op) {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   sheet.offset = loop.getInductionVar();
-  return storeRows(op, sheet, 0);
+  return storeRows(target, sheet, 0);
 }

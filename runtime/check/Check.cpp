@@ -228,10 +228,22 @@ std::vector<CheckCase> Checker::plan() {
       config.tokens *= 4;
     cases.push_back(std::move(config));
   }
-  // Drafts are not verified on a GPU yet.
+  // A GPU keeps no state a draft.
   std::erase_if(cases, [&](const CheckCase &config) {
-    return config.drafts > 0 && !isOnCpu;
+    return config.drafts > 0 && !isOnCpu &&
+           config.route == RouteKind::Recurrent;
   });
+  if (request.drafts == 0)
+    return cases;
+  std::erase_if(cases,
+                [](const CheckCase &config) { return config.drafts == 0; });
+  for (CheckCase &config : cases) {
+    int64_t entries = config.capacity - config.drafts;
+    config.drafts = request.drafts;
+    config.capacity =
+        std::max(entries + config.drafts, 2 * config.drafts);
+    config.threshold = std::min(config.threshold, entries);
+  }
   return cases;
 }
 

@@ -426,16 +426,6 @@ static Status checkOptions(const CompileOptions &options) {
   return Status();
 }
 
-static Status checkDrafts(const CompileOptions &options,
-                          const jit::Target &target) {
-  if (options.drafts == 0 || !target.isGpu())
-    return Status();
-  return Status(ErrorCode::Unsupported,
-                "drafts is " + std::to_string(options.drafts) +
-                    ", expected 0: drafts are not verified on a GPU yet; "
-                    "compile for the target cpu");
-}
-
 static Result<RouteKind> parseRouteOption(const std::string &text) {
   if (std::optional<RouteKind> route = parseRoute(text))
     return *route;
@@ -453,8 +443,6 @@ Result<Program> ladle::compileSource(std::string_view text,
   Result<jit::Target> target = jit::Target::choose(options);
   if (!target)
     return target.status();
-  if (Status status = checkDrafts(options, *target); !status)
-    return status;
   Compilation compilation(text, name, options, std::move(*target));
   std::optional<jit::Plan> plan;
   RouteKind route;
@@ -506,8 +494,6 @@ ladle::compileAllRoutes(std::string_view text, std::string_view name,
   Result<jit::Target> target = jit::Target::choose(options);
   if (!target)
     return target.status();
-  if (Status status = checkDrafts(options, *target); !status)
-    return status;
   Compilation compilation(text, name, options, std::move(*target));
   Result<jit::Plan> plan = compilation.plan();
   if (!plan)
@@ -515,8 +501,11 @@ ladle::compileAllRoutes(std::string_view text, std::string_view name,
   if (compilation.isForGpu())
     compilation.applyTuning(*plan);
   std::vector<RouteKind> routes;
+  // On a GPU no draft is a state of its own.
   for (const jit::RouteSummary &summary : plan->routes)
-    routes.push_back(summary.route);
+    if (!options.drafts || !compilation.isForGpu() ||
+        summary.route != RouteKind::Recurrent)
+      routes.push_back(summary.route);
   Result<std::vector<LoadedRoute>> loaded = compilation.load(routes);
   if (!loaded)
     return loaded.status();

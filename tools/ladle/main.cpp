@@ -309,6 +309,13 @@ int main(int argc, char **argv) {
   checkCommand->add_option("--seed", checkOptions.seed, "of random inputs");
   checkCommand->add_option("--case", checkOptions.only,
                            "one case alone, as a report names it");
+  checkCommand
+      ->add_option("--target", checkOptions.target, "what decodes: cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  checkCommand
+      ->add_option("--drafts", checkOptions.drafts,
+                   "only cases with drafts, so many a row at most")
+      ->check(CLI::Range(1, 16));
   checkCommand->add_flag("--full", checkOptions.full, "all combinations");
   checkCommand->add_flag("--json", checkOptions.json, "for a program");
 
