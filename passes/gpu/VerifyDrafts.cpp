@@ -44,13 +44,15 @@ int64_t GpuVerifyKernel::scopeOf(Value value) const {
 }
 
 Value GpuVerifyKernel::tokenRow() {
-  // There may be none as far as this.
+  // There may be none as far as this; a padded row may have none at all, and
+  // then takes that of another row.
   Value last = arith::SubIOp::create(b, draftCount, constantIndex(1));
   Value draft = current.ofRows   ? constantIndex(current.number)
                 : current.inLoop ? current.draft
                                  : add(team, current.number * teams());
-  return arith::AddIOp::create(b, firstDraft,
-                               arith::MinSIOp::create(b, draft, last));
+  Value wanted = arith::AddIOp::create(b, firstDraft,
+                                       arith::MinSIOp::create(b, draft, last));
+  return arith::MaxSIOp::create(b, wanted, constantIndex(0));
 }
 
 Operation *GpuVerifyKernel::tokenLoads() {
@@ -128,36 +130,56 @@ GpuKernel::Components GpuVerifyKernel::loadCarry(BlockArgument carry,
       b, arith::MulIOp::create(b, readSlot, constantIndex(most() + 1)),
       version);
   SmallVector<Value> outer{history, headIndex(type.getDimSize(0))};
-  Components result;
-  auto select = [&](Value ofParent, Value ofHistory) {
-    result.push_back(arith::SelectOp::create(b, exists, toF32(ofParent),
-                                             toF32(ofHistory)));
-  };
-  if (type.getRank() == 1) {
-    select(memref::LoadOp::create(b, stack.memory,
-                                  ValueRange{held, constantIndex(0)}),
-           memref::LoadOp::create(b, from, outer));
-    return result;
-  }
   Value first =
       arith::MulIOp::create(b, held, constantIndex(stack.components));
-  for (int64_t i = 0; i < stack.components; ++i) {
-    SmallVector<Value> at(outer);
-    if (type.getRank() == 3)
-      at.push_back(constantIndex(i));
-    Value row = add(first, i);
-    if (ofRows) {
+  Components result;
+  if (ofRows) {
+    // A thread has its own of all drafts.
+    for (int64_t i = 0; i < stack.components; ++i) {
+      SmallVector<Value> at(outer);
+      if (type.getRank() == 3)
+        at.push_back(constantIndex(i));
       at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
-      select(memref::LoadOp::create(b, stack.memory, ValueRange{row, thread}),
-             memref::LoadOp::create(b, from, at));
-      continue;
+      Value ofParent = memref::LoadOp::create(
+          b, stack.memory, ValueRange{add(first, i), thread});
+      result.push_back(
+          arith::SelectOp::create(b, exists, toF32(ofParent),
+                                  toF32(memref::LoadOp::create(b, from, at))));
     }
-    for (auto [ofParent, ofHistory] :
-         llvm::zip(loadVector(stack.memory, {row}, place),
-                   loadVector(from, at, place)))
-      select(ofParent, ofHistory);
+    return result;
   }
-  return result;
+  // Not both: the first rows may be about to be written.
+  auto load = [&](bool ofParent) {
+    Components loaded;
+    for (int64_t i = 0; i < stack.components; ++i) {
+      SmallVector<Value> at(outer);
+      if (type.getRank() == 3)
+        at.push_back(constantIndex(i));
+      if (ofParent)
+        at = {add(first, i)};
+      Value memory = ofParent ? stack.memory : from;
+      if (type.getRank() > 1) {
+        llvm::append_range(loaded, loadVector(memory, at, place));
+        continue;
+      }
+      if (ofParent)
+        at.push_back(constantIndex(0));
+      loaded.push_back(loadElement(memory, at));
+    }
+    return loaded;
+  };
+  Type part = b.getF32Type();
+  if (type.getRank() > 1)
+    part = VectorType::get({place.width}, part);
+  int64_t parts = stack.components * (type.getRank() > 1 ? place.chunks : 1);
+  auto branch = scf::IfOp::create(b, SmallVector<Type>(parts, part), exists,
+                                  /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(branch.thenBlock());
+  scf::YieldOp::create(b, load(/*ofParent=*/true));
+  b.setInsertionPointToStart(branch.elseBlock());
+  scf::YieldOp::create(b, load(/*ofParent=*/false));
+  return Components(branch.getResults());
 }
 
 GpuKernel::Components GpuVerifyKernel::loadArgument(BlockArgument argument,
@@ -480,7 +502,7 @@ FailureOr<GpuKernel::Components> GpuVerifyKernel::rowsOf(Value value) {
   Operation *op = value.getDefiningOp();
   Current outer = current;
   Location location = b.getLoc();
-  auto restore = llvm::make_scope_exit([&] {
+  llvm::scope_exit restore([&] {
     current = outer;
     b.setLoc(location);
   });

@@ -176,7 +176,7 @@ LogicalResult GpuVerifyKernel::emitRow() {
   if (!step.getArgumentsOfKind(ArgumentKind::Carry).empty())
     version = loadNumber(carryVersions, {readSlot}, "version");
   if (vectorCount)
-    vectors = shared({vectorCount + 8, vectorPitch}, "draft_vectors");
+    vectors = shared({vectorCount, vectorPitch}, "draft_vectors");
   emitTree();
   emitPlaces();
   stageEntries();
@@ -253,6 +253,7 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   wholeValues.clear();
   storedTiles.clear();
   rebuiltTiles.clear();
+  usedProducts.clear();
   waited = false;
 
   auto isKnown = [&](Operation &op) {

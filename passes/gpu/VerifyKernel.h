@@ -198,6 +198,8 @@ private:
   llvm::DenseMap<mlir::Value, Stack> teamCarries, rowCarries;
   llvm::DenseMap<unsigned, mlir::Value> storedTiles;
   llvm::DenseMap<mlir::Value, mlir::Value> rebuiltTiles;
+  llvm::SmallVector<mlir::Value> stateProducts;
+  llvm::DenseSet<mlir::Value> usedProducts; ///< of the form at hand
   bool isDirty = false, waited = false;
 
   /// The draft whose values are emitted.

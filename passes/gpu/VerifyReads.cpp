@@ -65,6 +65,9 @@ Value GpuVerifyKernel::vectorRow(Value column, ArrayRef<Query> queries) {
     shift = mine;
     begin += most() * query.stack.components;
   }
+  // A tile of columns may be wider than there are vectors.
+  if (begin % kTileColumns != 0 && keySize % kSlab == 0)
+    row = arith::MinSIOp::create(b, row, constantIndex(vectorCount - 1));
   return row;
 }
 
@@ -305,8 +308,20 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
     return failure();
   sync();
   int64_t columns = llvm::alignTo(countVectors(queries), kTileColumns);
-  Value scratch =
-      shared({columns, schedule.tileRows + kPadding}, "state_products");
+  // A row takes one of the forms, and they the same memory.
+  Value scratch;
+  for (Value known : stateProducts)
+    if (cast<MemRefType>(known.getType()).getDimSize(0) == columns &&
+        usedProducts.insert(known).second) {
+      scratch = known;
+      break;
+    }
+  if (!scratch) {
+    scratch =
+        shared({columns, schedule.tileRows + kPadding}, "state_products");
+    stateProducts.push_back(scratch);
+    usedProducts.insert(scratch);
+  }
   Type element = cast<MemRefType>(tile->getType()).getElementType();
   multiply(
       queries, constantIndex(schedule.tileRows), schedule.tileRows,

@@ -36,8 +36,12 @@ void GpuVerifyKernel::findRowValues(StepOp of) {
            llvm::zip(region.getStacks(), body.getArguments()))
         if (depends(stack))
           rowValues.insert(argument);
-      for (Operation &each : body.without_terminator())
+      for (Operation &each : body.without_terminator()) {
         findRowValuesOf(&each);
+        // All threads get a sum over rows, but of drafts whose rows are there.
+        if (isa<SumOp>(each) && depends(each.getOperand(0)))
+          rowValues.insert(each.getResult(0));
+      }
       for (auto [result, value] :
            llvm::zip(region.getResults(), region.getYield().getValues()))
         if (depends(value))
@@ -413,7 +417,7 @@ int64_t GpuVerifyKernel::sharedBytes(int64_t rows) {
     reads = std::max(reads, mine);
   }
   int64_t bytes = GpuKernel::sharedBytes(rows) +
-                  (vectorCount + 8) * vectorPitch * 4 +
+                  vectorCount * vectorPitch * 4 +
                   llvm::alignTo(reads, 8) * (rows + 4) * 4;
   for (StepOp form : forms())
     form.walk([&](ReadOp read) {

@@ -304,6 +304,8 @@ Status Checker::runAll() {
 /// The command that repeats a case of `request`.
 static std::string reproducerOf(const CheckRequest &request) {
   std::string text = fmt::format("ladle check {}", request.path);
+  if (request.target != "cpu")
+    text += " --target " + request.target;
   const frontend::ElaborationOptions &options = request.elaboration;
   if (!options.recurrence.empty())
     text += " --recurrence " + options.recurrence;

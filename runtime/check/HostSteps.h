@@ -30,7 +30,7 @@ public:
   /// As Pool::commit.
   Status commit(std::span<const int32_t> slots,
                 std::span<const int32_t> numAccepted,
-                std::span<const int32_t> accepted);
+                std::span<const int32_t> accepted = {});
 
 private:
   HostSteps(const Program &program, Pool &pool, Decoder decoder)
