@@ -140,7 +140,10 @@ LogicalResult KernelPrinter::printSignature(gpu::GPUFuncOp kernel) {
     int64_t threads = 1;
     for (int32_t size : *block)
       threads *= size;
-    head += formatv("__launch_bounds__({0}) ", threads);
+    std::string blocks;
+    if (auto least = kernel->getAttrOfType<IntegerAttr>("ladle.blocks"))
+      blocks = formatv(", {0}", least.getInt());
+    head += formatv("__launch_bounds__({0}{1}) ", threads, blocks);
   }
   head += kernel.getName().str() + "(";
   std::string line = head + llvm::join(parameters, ", ") + ") {\n";

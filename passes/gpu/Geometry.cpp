@@ -233,6 +233,11 @@ LogicalResult GpuKernel::chooseShared(int64_t rows) {
   return failure();
 }
 
+int64_t GpuKernel::tileBytes() {
+  // Where tensor cores read, less is left to hide behind other blocks.
+  return multipliesReads ? kTileBytes / 2 : kTileBytes;
+}
+
 /// Of each vector that rows meet at a time, a lane holds a part.
 int64_t GpuKernel::countRanks() {
   int64_t ranks = 1;
@@ -277,9 +282,7 @@ LogicalResult GpuKernel::chooseGeometry() {
     // Few rows of a batch are spread over all of a GPU.
     auto isLarge = [&] {
       int64_t blocks = schedule.batch * heads * (valueSize / rows);
-      // Where tensor cores read, less is left to hide behind other blocks.
-      int64_t most = multipliesReads ? kTileBytes / 2 : kTileBytes;
-      return rows * keySize * stateBits / 8 > most ||
+      return rows * keySize * stateBits / 8 > tileBytes() ||
              (schedule.batch && blocks < kFewBlocks);
     };
     while (!ownsAllRows && rows % 2 == 0 && rows > 16 && isLarge())

@@ -384,7 +384,7 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
       fold.getBody().getArgumentTypes() != step.getBody().getArgumentTypes())
     return fold.emitError("its arguments are not those of '")
            << step.getSymName() << "'";
-  if (failed(chooseGeometry()))
+  if (failed(check()) || failed(chooseGeometry()))
     return failure();
   createFunction();
   Value padded = emitTask();
@@ -411,6 +411,8 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
   // Views are loaded as vectors.
   for (auto [argument, bytes] : alignments)
     function.setArgAttr(argument, kAlignmentAttr, b.getIndexAttr(bytes));
+  if (int64_t blocks = blocksAtOnce())
+    function->setAttr(kBlocksAttr, b.getIndexAttr(blocks));
   b.setLoc(unnamed(step.getLoc()));
   b.setInsertionPointToEnd(&function.getBody().front());
   gpu::ReturnOp::create(b);

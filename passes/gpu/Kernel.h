@@ -79,12 +79,19 @@ protected:
     return named ? named.getChildLoc() : location;
   }
 
+  /// Diagnostics of what no kernel is made of.
+  virtual mlir::LogicalResult check() { return mlir::success(); }
+
   //===--- Geometry.cpp ---------------------------------------------------===//
   virtual void findSameValues();
   virtual void findRowValues(StepOp of);
   void findRowValuesOf(mlir::Operation *op);
   virtual bool readsMaterialisedState();
   virtual int64_t costOfKeyValues();
+  /// Bytes of a state in a block, unless a schedule says otherwise.
+  virtual int64_t tileBytes();
+  /// Blocks that a multiprocessor is to hold; 0 is left to ptxas.
+  virtual int64_t blocksAtOnce() { return 0; }
   virtual void chooseSizes();
   /// Vectors that rows meet at a time.
   virtual int64_t countRanks();

@@ -20,6 +20,9 @@ inline constexpr llvm::StringLiteral kCommonArgumentsAttr =
     "ladle.common_arguments";
 /// On a kernel: blocks along x for a row of the batch; rows are blocks along y.
 inline constexpr llvm::StringLiteral kGridBlocksAttr = "ladle.grid_blocks";
+/// On a kernel: blocks that a multiprocessor holds at once at the least. ptxas
+/// takes as many registers as these leave.
+inline constexpr llvm::StringLiteral kBlocksAttr = "ladle.blocks";
 /// On an argument: its name in the source.
 inline constexpr llvm::StringLiteral kNameAttr = "ladle.name";
 /// On an argument: bytes that its address and its strides are multiples of.

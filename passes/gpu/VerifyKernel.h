@@ -54,6 +54,9 @@ private:
     llvm::SmallVector<mlir::Value> factors; ///< stacks, or one of all drafts
   };
 
+  //===--- VerifyChecks.cpp -----------------------------------------------===//
+  mlir::LogicalResult check() override;
+
   //===--- VerifySides.cpp: where stacks are needed -----------------------===//
   void findRowValues(StepOp of) override;
   void findSameValues() override;
@@ -62,6 +65,10 @@ private:
   bool readsMaterialisedState() override { return false; }
   bool mayMultiplyReads() override { return false; }
   int64_t costOfKeyValues() override;
+  int64_t tileBytes() override;
+  int64_t blocksAtOnce() override;
+  /// Whether the rows of a state can be put where they were copied to.
+  bool keepsRows() const { return !hasSpareRows(); }
   int64_t sharedBytes(int64_t rows) override;
   mlir::Value canonical(mlir::Value value) const;
   bool demand(mlir::Value value, unsigned side);
@@ -165,6 +172,7 @@ private:
   mlir::LogicalResult emitStackEntries(ReadBufferOp op);
   mlir::LogicalResult emitStackTransport(TransportOp op);
   mlir::FailureOr<mlir::Value> tileOf(mlir::Value state);
+  mlir::Value rebuiltInPlace(mlir::Value state);
   mlir::LogicalResult storeState(StoreStateOp op);
 
   int64_t most() const { return drafts; }

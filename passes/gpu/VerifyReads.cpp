@@ -262,17 +262,38 @@ LogicalResult GpuVerifyKernel::storeState(StoreStateOp op) {
     return isa<LoadStateOp>(user) && op->isBeforeInBlock(user) &&
            !user->use_empty();
   });
-  if (!target.inPlace && isRead)
-    target.tile = shared(
-        {schedule.tileRows, keySize},
-        (step.getArgumentName(argument) + "_stored").str(),
-        cast<PoolType>(op.getPool().getType()).getElementType());
+  if (!target.inPlace && isRead) {
+    // Who stores a row is the one that has read it.
+    auto staged = stagedStates.find(argument);
+    target.tile =
+        staged != stagedStates.end() && keepsRows()
+            ? staged->second
+            : shared({schedule.tileRows, keySize},
+                     (step.getArgumentName(argument) + "_stored").str(),
+                     cast<PoolType>(op.getPool().getType()).getElementType());
+  }
   if (failed(emitStore(target)))
     return failure();
   storedTiles[argument] = target.tile;
   // A tile that leaves in one piece is there.
   isDirty = !target.inPlace;
   return success();
+}
+
+/// Where the rows of a state were copied to that it is rebuilt of, if they are
+/// f32 and nobody else reads them. Null for nothing.
+Value GpuVerifyKernel::rebuiltInPlace(Value state) {
+  Value first = state;
+  while (Operation *op = first.getDefiningOp()) {
+    if (!isa<DecayOp, FoldBufferOp, ReplayOp>(op))
+      break;
+    first = op->getOperand(0);
+  }
+  auto load = first.getDefiningOp<LoadStateOp>();
+  if (!load || !load->hasOneUse() || !keepsRows() || stateBits != 32)
+    return {};
+  return stagedStates.lookup(
+      cast<BlockArgument>(load.getPool()).getArgNumber());
 }
 
 /// The rows of a state, [rows of the tile, dk].
@@ -288,7 +309,9 @@ FailureOr<Value> GpuVerifyKernel::tileOf(Value state) {
   Value &tile = rebuiltTiles[state];
   if (tile)
     return tile;
-  tile = shared({schedule.tileRows, keySize}, "rebuilt_tile");
+  tile = rebuiltInPlace(state);
+  if (!tile)
+    tile = shared({schedule.tileRows, keySize}, "rebuilt_tile");
   Value made = tile;
   if (failed(emitStore(Target{state, {}, made, /*inPlace=*/false})))
     return failure();

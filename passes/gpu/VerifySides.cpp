@@ -125,6 +125,24 @@ int64_t GpuVerifyKernel::costOfKeyValues() {
   return 1 << 20;
 }
 
+int64_t GpuVerifyKernel::tileBytes() {
+  constexpr int64_t most = 32 << 10;
+  return stateBits == 16 ? most / 2 : most;
+}
+
+/// As many as find shared memory, and 128 registers a thread.
+int64_t GpuVerifyKernel::blocksAtOnce() {
+  constexpr int64_t memory = 227 << 10, ofBlock = 1 << 10, threads = 512;
+  int64_t bytes = ofBlock;
+  for (Value each : function.getWorkgroupAttributions()) {
+    auto type = cast<MemRefType>(each.getType());
+    bytes += llvm::alignTo(
+        type.getNumElements() * type.getElementTypeBitWidth() / 8, 16);
+  }
+  return std::max<int64_t>(
+      1, std::min(memory / bytes, threads / schedule.threads));
+}
+
 //===----------------------------------------------------------------------===//
 // Vectors times numbers
 //===----------------------------------------------------------------------===//

@@ -18,7 +18,9 @@ using namespace ladle::test;
 /// Static shared memory that a block may have on every architecture.
 static constexpr int kSharedLimit = 48 << 10;
 
-static void checkResources(const std::string &model, const std::string &arch) {
+static void checkResources(const std::string &model, const std::string &arch,
+                           int64_t drafts = 0,
+                           const std::string &states = "") {
   llvm::Expected<Nvrtc> nvrtc = Nvrtc::open();
   if (!nvrtc) {
     WARN("skipped: " << llvm::toString(nvrtc.takeError()));
@@ -27,7 +29,13 @@ static void checkResources(const std::string &model, const std::string &arch) {
   CAPTURE(model, arch);
   GpuRequest request;
   request.path = examplePath(model);
-  request.capacity = 16;
+  request.capacity = 16 + drafts;
+  request.drafts = drafts;
+  request.stateType = states;
+  if (drafts) {
+    request.route = "inner";
+    request.entryType = "bf16";
+  }
   std::string messages;
   std::optional<GpuProgram> program = compileForGpu(request, messages);
   INFO(messages);
@@ -38,7 +46,7 @@ static void checkResources(const std::string &model, const std::string &arch) {
     FAIL(llvm::toString(cubin.takeError()));
     return;
   }
-  CHECK(cubin->kernels.size() > 3);
+  CHECK(cubin->kernels.size() >= (drafts ? 3 : 4));
   for (const KernelResources &kernel : cubin->kernels) {
     CAPTURE(kernel.name, kernel.registers);
     // Here ptxas keeps to the 80 registers that 13 blocks can share.
@@ -48,6 +56,19 @@ static void checkResources(const std::string &model, const std::string &arch) {
     CHECK(kernel.stackBytes <= allowed);
     CHECK(kernel.sharedBytes <= kSharedLimit);
   }
+  if (!drafts)
+    return;
+  // Of a multiprocessor with 227 KiB.
+  REQUIRE(program->verify);
+  CHECK(program->verify->sharedBytes <= 113 << 10);
+}
+
+TEST_CASE("kernels that verify fit into registers", "[nvrtc]") {
+  auto model =
+      GENERATE(as<std::string>(), "gated_delta_net", "mamba2", "kda", "rwkv7");
+  auto drafts = GENERATE(4, 8);
+  auto states = GENERATE(as<std::string>(), "f32", "bf16");
+  checkResources(model, "sm_90a", drafts, states);
 }
 
 TEST_CASE("kernels of published shapes fit into registers", "[nvrtc]") {
