@@ -97,6 +97,8 @@ struct BenchOptions {
   /// How kernels are laid out: threads, tile_rows.
   std::map<std::string, int64_t> schedule;
   int64_t samples = 9; ///< of each fill; on a CPU the rounds
+  /// Steps that verify so many a row, on a GPU; 0: steps of a token.
+  int64_t drafts = 0;
   /// Of a model, which share cursors: on a GPU these move once in so many
   /// steps.
   int64_t modelLayers = 32;

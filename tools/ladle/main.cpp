@@ -133,6 +133,12 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
       ->check(CLI::Range(1, 65535));
   addList("--m", bench.thresholds, "entries of a cycle")
       ->check(CLI::Range(1, 1024));
+  command
+      .add_option("--drafts", bench.drafts,
+                  "steps that verify so many drafts a row, at several fills, "
+                  "and whole cycles with all, half and none of them accepted; "
+                  "on a GPU, by inner unless --routes says otherwise")
+      ->check(CLI::Range(1, 16));
   command.add_option("--samples", bench.samples, "of each step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
