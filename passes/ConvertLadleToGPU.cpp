@@ -71,8 +71,8 @@ struct ConvertLadleToGPU
         StepOp fold;
         if (step.getForm() == Form::Decode)
           fold = find(step, Form::DecodeFold);
-        kernel = std::make_unique<GpuKernel>(step, fold, schedule, drafts,
-                                             builder);
+        kernel =
+            std::make_unique<GpuKernel>(step, fold, schedule, drafts, builder);
       }
       if (failed(kernel->build()))
         return signalPassFailure();

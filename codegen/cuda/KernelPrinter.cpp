@@ -503,8 +503,8 @@ LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
 LogicalResult KernelPrinter::printThreadCopy(nvgpu::DeviceAsyncCopyOp copy) {
   Value from = copy.getSrc(), to = copy.getDst();
   auto type = cast<MemRefType>(to.getType());
-  int64_t bits = copy.getDstElements().getSExtValue() *
-                 type.getElementTypeBitWidth();
+  int64_t bits =
+      copy.getDstElements().getSExtValue() * type.getElementTypeBitWidth();
   if (!texts.contains(from) || !texts.contains(to) || bits != 128 ||
       copy.getSrcElements())
     return unsupported(copy);

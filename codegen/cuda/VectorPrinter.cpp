@@ -367,8 +367,8 @@ LogicalResult KernelPrinter::printToElements(vector::ToElementsOp op) {
 
 LogicalResult KernelPrinter::printMultiplyTiles(nvgpu::MmaSyncOp op) {
   bool isTf32 = bool(op.getTf32EnabledAttr());
-  bool isKnown = op.getMmaShapeAsArray() ==
-                 std::array<int64_t, 3>{16, 8, isTf32 ? 8 : 16};
+  bool isKnown =
+      op.getMmaShapeAsArray() == std::array<int64_t, 3>{16, 8, isTf32 ? 8 : 16};
   for (Value operand : {op.getMatrixA(), op.getMatrixB()}) {
     Type element = cast<VectorType>(operand.getType()).getElementType();
     isKnown &= isTf32 ? element.isF32() : element.isBF16();

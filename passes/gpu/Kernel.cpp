@@ -293,8 +293,7 @@ void GpuKernel::emitPlaces() {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
     Value entry = loop.getInductionVar();
-    Value at = arith::RemUIOp::create(b,
-                                      arith::AddIOp::create(b, base, entry),
+    Value at = arith::RemUIOp::create(b, arith::AddIOp::create(b, base, entry),
                                       constantIndex(capacity()));
     memref::StoreOp::create(
         b, memref::LoadOp::create(b, entryOrder, ValueRange{readSlot, at}),
@@ -340,8 +339,7 @@ LogicalResult GpuKernel::emitRow() {
     endOfTokenLoads = anchor();
   if (drafts && !step.getArgumentsOfKind(ArgumentKind::Carry).empty()) {
     auto version = [&](Value slot) -> Value {
-      Value first =
-          arith::MulIOp::create(b, slot, constantIndex(drafts + 1));
+      Value first = arith::MulIOp::create(b, slot, constantIndex(drafts + 1));
       return arith::AddIOp::create(
           b, first, loadNumber(carryVersions, {slot}, "version"));
     };

@@ -392,7 +392,7 @@ protected:
   mlir::Value entryOrder, carryVersions, waiting;
   /// Where entry j of the history lies, [entries] in shared memory.
   mlir::Value entryPlaces;
-  mlir::Value readCarry, writeCarry; ///< versions of the row's carries
+  mlir::Value readCarry, writeCarry;     ///< versions of the row's carries
   llvm::SmallVector<mlir::Value> memory; ///< by the step's argument
   llvm::MapVector<unsigned, llvm::SmallVector<mlir::Value>> fields;
   llvm::SmallVector<mlir::Value> outputs;

@@ -21,14 +21,14 @@ using namespace ladle;
 
 /// A query that meets one entry on the way back. `weights` gets what it takes
 /// of the entry's values.
-GpuKernel::Components
-GpuKernel::passBack(const Transition &entry, TransitionAttr transition,
-                    Value buffer, Value position, ArrayRef<Value> query,
-                    SmallVectorImpl<Value> &weights) {
+GpuKernel::Components GpuKernel::passBack(const Transition &entry,
+                                          TransitionAttr transition,
+                                          Value buffer, Value position,
+                                          ArrayRef<Value> query,
+                                          SmallVectorImpl<Value> &weights) {
   SmallVector<SmallVector<Value>> dots;
-  for (auto [ofWrite, name, scale] :
-       llvm::zip(entry.keys, transition.getValues(),
-                 transition.getValueScales())) {
+  for (auto [ofWrite, name, scale] : llvm::zip(
+           entry.keys, transition.getValues(), transition.getValueScales())) {
     auto &list = dots.emplace_back();
     for (const Components &key : ofWrite) {
       list.push_back(sumOverGroup(dotChunks(query, key)));
@@ -46,9 +46,9 @@ GpuKernel::passBack(const Transition &entry, TransitionAttr transition,
   Components before(chunks), after(query.begin(), query.end()), next;
   for (auto [m, owner] : llvm::enumerate(transition.getReadOwners()))
     for (auto [r, vector] : llvm::enumerate(entry.reads[m])) {
-      Value weight = splat(
-          arith::MulFOp::create(b, dots[owner][r], entry.coefficients[m]),
-          width);
+      Value weight =
+          splat(arith::MulFOp::create(b, dots[owner][r], entry.coefficients[m]),
+                width);
       for (int64_t c = 0; c < chunks; ++c) {
         Value term = arith::MulFOp::create(b, weight, vector[c]);
         Value &sum = transition.getAfterDecay()[m] ? after[c] : before[c];
@@ -108,8 +108,8 @@ LogicalResult GpuKernel::emitTransport(TransportOp op) {
     for (int64_t q = 0; q < queries; ++q) {
       SmallVector<Value> query(
           loop.getRegionIterArgs().slice(q * chunks, chunks));
-      llvm::append_range(next, passBack(entry, transition, buffer, position,
-                                        query, weights));
+      llvm::append_range(
+          next, passBack(entry, transition, buffer, position, query, weights));
     }
     guarded(isFirstThread, [&] {
       for (auto [i, weight] : llvm::enumerate(weights))

@@ -51,8 +51,8 @@ static LogicalResult checkOp(Operation &op) {
     for (Operation &each : region.getBody().front().without_terminator())
       if (each.getNumResults() != 1 ||
           !isa<RankedTensorType>(each.getResult(0).getType()))
-        return refuse(&each) << "'" << each.getName()
-                             << "' has no token value as its result";
+        return refuse(&each)
+               << "'" << each.getName() << "' has no token value as its result";
     for (Value carry : region.getCarries())
       if (!isa<BlockArgument>(carry))
         return refuse(&op) << "a carry is none of the step";
@@ -77,8 +77,8 @@ static LogicalResult checkOp(Operation &op) {
   else if (auto product = dyn_cast<PathProductOp>(op))
     llvm::append_range(any, product.getValues());
   else if (auto append = dyn_cast<AppendDraftsOp>(op))
-    for (auto [value, field] :
-         llvm::zip(append.getValues(), append.getBuffer().getType().getFields()))
+    for (auto [value, field] : llvm::zip(
+             append.getValues(), append.getBuffer().getType().getFields()))
       if (field.getSide() == Side::Value)
         any.push_back(value);
       else if (!value.getDefiningOp<EachDraftOp>())
@@ -118,8 +118,8 @@ LogicalResult GpuVerifyKernel::check() {
     rowValues.clear();
     findRowValues(form);
     for (Operation &op : form.getBody().front()) {
-      bool isAlongKeys = isa<PathDecayOp, PathGramOp, ReadOp, ReadBufferOp,
-                             TransportOp>(op);
+      bool isAlongKeys =
+          isa<PathDecayOp, PathGramOp, ReadOp, ReadBufferOp, TransportOp>(op);
       if (isAlongKeys && llvm::any_of(op.getOperands(), [&](Value value) {
             return dependsOnRows(value);
           }))

@@ -36,10 +36,9 @@ int64_t GpuVerifyKernel::scopeOf(Value value) const {
     return 0;
   // What is loaded once for all drafts is loaded before any of them.
   auto argument = dyn_cast<BlockArgument>(value);
-  bool isLoadedOnce =
-      argument && !isOfDraft(value) &&
-      const_cast<StepOp &>(step).getArgumentKind(argument.getArgNumber()) !=
-          ArgumentKind::Token;
+  bool isLoadedOnce = argument && !isOfDraft(value) &&
+                      const_cast<StepOp &>(step).getArgumentKind(
+                          argument.getArgNumber()) != ArgumentKind::Token;
   return isLoadedOnce ? 0 : current.scope;
 }
 
@@ -59,8 +58,9 @@ Operation *GpuVerifyKernel::tokenLoads() {
   return current.inLoop ? nullptr : endOfTokenLoads;
 }
 
-GpuKernel::Components GpuVerifyKernel::loadStack(const Stack &stack, Value draft,
-                                              const Place &place) {
+GpuKernel::Components GpuVerifyKernel::loadStack(const Stack &stack,
+                                                 Value draft,
+                                                 const Place &place) {
   Components result;
   Value first = draft;
   if (stack.components > 1)
@@ -113,16 +113,16 @@ Value GpuVerifyKernel::carryVersion(Value draft) {
 
 /// A carry, as the parent of the draft left it behind.
 GpuKernel::Components GpuVerifyKernel::loadCarry(BlockArgument carry,
-                                              EachDraftOp region,
-                                              const Place &place) {
+                                                 EachDraftOp region,
+                                                 const Place &place) {
   auto argument = cast<BlockArgument>(
       region.getCarries()[carry.getArgNumber() - region.getNumStacks()]);
   Value from = memory[argument.getArgNumber()];
   RankedTensorType type = typeOf(carry);
   bool ofRows = place.isRow;
   const Stack &stack = (ofRows ? rowCarries : teamCarries)[argument];
-  Value parent = parentOf(current.ofRows ? constantIndex(current.number)
-                                         : current.draft);
+  Value parent =
+      parentOf(current.ofRows ? constantIndex(current.number) : current.draft);
   Value exists = arith::CmpIOp::create(b, arith::CmpIPredicate::sge, parent,
                                        constantIndex(0));
   Value held = arith::MaxSIOp::create(b, parent, constantIndex(0));
@@ -130,8 +130,7 @@ GpuKernel::Components GpuVerifyKernel::loadCarry(BlockArgument carry,
       b, arith::MulIOp::create(b, readSlot, constantIndex(most() + 1)),
       version);
   SmallVector<Value> outer{history, headIndex(type.getDimSize(0))};
-  Value first =
-      arith::MulIOp::create(b, held, constantIndex(stack.components));
+  Value first = arith::MulIOp::create(b, held, constantIndex(stack.components));
   Components result;
   if (ofRows) {
     // A thread has its own of all drafts.
@@ -183,7 +182,7 @@ GpuKernel::Components GpuVerifyKernel::loadCarry(BlockArgument carry,
 }
 
 GpuKernel::Components GpuVerifyKernel::loadArgument(BlockArgument argument,
-                                                 const Place &place) {
+                                                    const Place &place) {
   auto region = dyn_cast<EachDraftOp>(argument.getOwner()->getParentOp());
   if (!region)
     return GpuKernel::loadArgument(argument, place);
@@ -197,8 +196,7 @@ GpuKernel::Components GpuVerifyKernel::loadArgument(BlockArgument argument,
     int64_t each = componentCount(typeOf(argument));
     if (failed(all))
       return Components(each, constantFloat(0)); // reported where it failed
-    return Components(
-        ArrayRef(*all).slice(current.number * each, each));
+    return Components(ArrayRef(*all).slice(current.number * each, each));
   }
   return loadStack(
       teamOf(stack),
@@ -206,7 +204,7 @@ GpuKernel::Components GpuVerifyKernel::loadArgument(BlockArgument argument,
 }
 
 FailureOr<GpuKernel::Components> GpuVerifyKernel::emit(Value value,
-                                                    const Place &place) {
+                                                       const Place &place) {
   // What rows need of a team is in shared memory.
   if (current.ofRows && isOfDraft(value) && crossing.contains(value) &&
       !(place.isRow && !isa<RotateOp, SumOp>(value.getDefiningOp()) &&
@@ -249,7 +247,7 @@ void GpuVerifyKernel::storeOfTeam(
 /// All that teams need of the current draft. `byAll`: every team has the same
 /// draft, and the first of them stores.
 LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
-                                            bool byAll) {
+                                               bool byAll) {
   OperandRange yielded = op.getYield().getValues();
   size_t carriesFrom = op.getNumResults() - op.getCarries().size();
   if (byAll)
@@ -312,9 +310,9 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
         !dependsOnRows(value) && failed(put(value, result)))
       return failure();
     for (const Appended &each : appended.lookup(result))
-      if (failed(putFar(value, fields[each.argument][each.index], {writeSlot},
-                        ringSlot(arith::AddIOp::create(b, length,
-                                                       current.draft)))))
+      if (failed(putFar(
+              value, fields[each.argument][each.index], {writeSlot},
+              ringSlot(arith::AddIOp::create(b, length, current.draft)))))
         return failure();
   }
   for (Operation &each : op.getBody().front().without_terminator())
@@ -375,9 +373,8 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
   for (auto [i, carry] : llvm::enumerate(op.getCarries())) {
     auto argument = cast<BlockArgument>(carry);
     RankedTensorType type = typeOf(carry);
-    Type element =
-        cast<MemRefType>(memory[argument.getArgNumber()].getType())
-            .getElementType();
+    Type element = cast<MemRefType>(memory[argument.getArgNumber()].getType())
+                       .getElementType();
     unsigned side = sides.lookup(body.getArgument(op.getNumStacks() + i));
     int64_t components = componentCount(type);
     int64_t size = type.getRank() == 1 ? 1 : type.getShape().back();
@@ -419,8 +416,7 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
       Value draft = loop.getInductionVar();
       if (!byAll)
         draft = arith::AddIOp::create(
-            b, team,
-            arith::MulIOp::create(b, draft, constantIndex(teams())));
+            b, team, arith::MulIOp::create(b, draft, constantIndex(teams())));
       result = each(draft, 0, /*inLoop=*/true);
       if (byAll)
         barrier();
@@ -474,8 +470,8 @@ LogicalResult GpuVerifyKernel::emitRowCarries(EachDraftOp op) {
                                      static_cast<int64_t>(i)),
                        thread});
       }
-      Value mine = both(both(isDraft(draft), ownsRow),
-                        sharesHead(type.getDimSize(0)));
+      Value mine =
+          both(both(isDraft(draft), ownsRow), sharesHead(type.getDimSize(0)));
       guarded(mine, [&] {
         SmallVector<Value> outerAt{carryVersion(constantIndex(draft)),
                                    headIndex(type.getDimSize(0))};
@@ -512,10 +508,9 @@ FailureOr<GpuKernel::Components> GpuVerifyKernel::rowsOf(Value value) {
     bool isNumber = typeOf(yielded).getRank() == 1;
     Components result;
     for (int64_t draft = 0; draft < most(); ++draft) {
-      current = {region, {}, draft, /*ofRows=*/true, /*inLoop=*/false,
-                 draft + 1};
-      FailureOr<Components> one =
-          get(yielded, isNumber ? Place() : rowPlace());
+      current = {region,           {},       draft, /*ofRows=*/true,
+                 /*inLoop=*/false, draft + 1};
+      FailureOr<Components> one = get(yielded, isNumber ? Place() : rowPlace());
       if (failed(one))
         return failure();
       llvm::append_range(result, *one);

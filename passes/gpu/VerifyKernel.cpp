@@ -22,7 +22,8 @@ static RankedTensorType typeOf(Value value) {
 }
 
 GpuVerifyKernel::GpuVerifyKernel(StepOp step, StepOp fold,
-                           const GpuSchedule &schedule, OpBuilder &builder)
+                                 const GpuSchedule &schedule,
+                                 OpBuilder &builder)
     : GpuKernel(step, fold, schedule,
                 cast<DraftsType>(step.getDrafts().getType()).getMost(),
                 builder) {}
@@ -32,7 +33,7 @@ GpuVerifyKernel::GpuVerifyKernel(StepOp step, StepOp fold,
 //===----------------------------------------------------------------------===//
 
 void GpuVerifyKernel::addArguments(SmallVectorImpl<Type> &types,
-                                SmallVectorImpl<std::string> &names) {
+                                   SmallVectorImpl<std::string> &names) {
   GpuKernel::addArguments(types, names);
   Type i32 = b.getI32Type();
   auto flat = MemRefType::get({ShapedType::kDynamic}, i32);
@@ -79,8 +80,8 @@ Value GpuVerifyKernel::emitCursor() {
     folds = both(isFull, hasEntries);
   Value number = draftCount;
   if (folds)
-    number = arith::SelectOp::create(
-        b, folds, add(draftCount, kFolded), draftCount);
+    number =
+        arith::SelectOp::create(b, folds, add(draftCount, kFolded), draftCount);
   // Of all blocks of a row, that of the first head and tile.
   Value isFirst = both(isBelow(head, 1), isBelow(thread, 1));
   if (tiles > 1)
@@ -102,8 +103,8 @@ void GpuVerifyKernel::emitTree() {
     return arith::IndexCastOp::create(b, i32, index);
   };
   // Lane d has draft d, in every warp. Each round doubles how far a draft sees.
-  Value isThere = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, warpLane,
-                                        draftCount);
+  Value isThere =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::slt, warpLane, draftCount);
   Value none = constantInt(-1);
   Value isGiven = arith::CmpIOp::create(b, arith::CmpIPredicate::ne, hasParents,
                                         constantInt(0));
@@ -119,8 +120,7 @@ void GpuVerifyKernel::emitTree() {
     scf::YieldOp::create(
         b, Value(arith::SubIOp::create(b, toInt(warpLane), constantInt(1))));
   }
-  Value parent =
-      arith::SelectOp::create(b, isThere, given.getResult(0), none);
+  Value parent = arith::SelectOp::create(b, isThere, given.getResult(0), none);
   auto exists = [&](Value draft) -> Value {
     return arith::CmpIOp::create(b, arith::CmpIPredicate::sge, draft,
                                  constantInt(0));
@@ -129,14 +129,14 @@ void GpuVerifyKernel::emitTree() {
     return arith::MaxSIOp::create(b, draft, constantInt(0));
   };
   Value mask = arith::SelectOp::create(
-      b, exists(parent),
-      arith::ShLIOp::create(b, constantInt(1), held(parent)), constantInt(0));
+      b, exists(parent), arith::ShLIOp::create(b, constantInt(1), held(parent)),
+      constantInt(0));
   Value jump = parent;
   for (int64_t reach = 1; reach < most(); reach *= 2) {
     Value more = shuffle(mask, held(jump), kWarp, gpu::ShuffleMode::IDX);
     Value next = shuffle(jump, held(jump), kWarp, gpu::ShuffleMode::IDX);
-    mask = arith::SelectOp::create(
-        b, exists(jump), arith::OrIOp::create(b, mask, more), mask);
+    mask = arith::SelectOp::create(b, exists(jump),
+                                   arith::OrIOp::create(b, mask, more), mask);
     jump = arith::SelectOp::create(b, exists(jump), next, none);
   }
   guarded(isBelow(thread, most()), [&] {
@@ -300,7 +300,7 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
 
 /// Stores the drafts of a stack as outputs, or as entries after the others.
 LogicalResult GpuVerifyKernel::storeStack(Value value, Value target,
-                                       bool asEntries) {
+                                          bool asEntries) {
   value = canonical(value);
   b.setLoc(value.getLoc());
   RankedTensorType type = unstackType(typeOf(value));
@@ -318,8 +318,8 @@ LogicalResult GpuVerifyKernel::storeStack(Value value, Value target,
   }
   for (int64_t draft = 0; draft < most(); ++draft)
     guarded(isDraft(draft), [&] {
-      SmallVector<Value> indices{
-          asEntries ? writeSlot : add(firstDraft, draft), headIndex(count)};
+      SmallVector<Value> indices{asEntries ? writeSlot : add(firstDraft, draft),
+                                 headIndex(count)};
       if (asEntries)
         indices.push_back(ringSlot(add(length, draft)));
       if (type.getRank() == 1) {

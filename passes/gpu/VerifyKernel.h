@@ -36,7 +36,7 @@ namespace ladle {
 class GpuVerifyKernel : public GpuKernel {
 public:
   GpuVerifyKernel(StepOp step, StepOp fold, const GpuSchedule &schedule,
-               mlir::OpBuilder &builder);
+                  mlir::OpBuilder &builder);
 
 private:
   enum : unsigned { Teams = 1, Rows = 2 };
@@ -80,7 +80,8 @@ private:
                        mlir::Value value) const;
   void layOutStacks();
 
-  //===--- GpuVerifyKernel.cpp: the step -------------------------------------===//
+  //===--- GpuVerifyKernel.cpp: the step
+  //-------------------------------------===//
   void addArguments(llvm::SmallVectorImpl<mlir::Type> &types,
                     llvm::SmallVectorImpl<std::string> &names) override;
   void takeArguments(unsigned &next) override;
@@ -115,10 +116,10 @@ private:
   mlir::LogicalResult emitDraftOfTeam(EachDraftOp op, mlir::Value valid,
                                       bool byAll);
   mlir::LogicalResult emitRowCarries(EachDraftOp op);
-  void storeOfTeam(llvm::ArrayRef<mlir::Value> components, const Place &place,
-                   mlir::Value guard,
-                   llvm::function_ref<void(int64_t, mlir::Value, mlir::Value)>
-                       store);
+  void storeOfTeam(
+      llvm::ArrayRef<mlir::Value> components, const Place &place,
+      mlir::Value guard,
+      llvm::function_ref<void(int64_t, mlir::Value, mlir::Value)> store);
   mlir::Value carryVersion(mlir::Value draft);
   Stack teamOf(mlir::Value stack);
   mlir::FailureOr<Components> rowsOf(mlir::Value stack);
@@ -156,9 +157,8 @@ private:
   int64_t countVectors(llvm::ArrayRef<Query> queries) const;
   void keepRead(llvm::ArrayRef<Query> queries,
                 llvm::ArrayRef<mlir::Value> components);
-  using LoadRow =
-      llvm::function_ref<mlir::Value(mlir::Value row, mlir::Value from,
-                                     int64_t count)>;
+  using LoadRow = llvm::function_ref<mlir::Value(
+      mlir::Value row, mlir::Value from, int64_t count)>;
   using StoreProduct = llvm::function_ref<void(
       mlir::Value row, mlir::Value column, mlir::Value value)>;
   /// Products of rows with vectors; `isShort` rows have 11 bits at most.

@@ -101,13 +101,12 @@ LogicalResult GpuVerifyKernel::emitPathGram(PathGramOp op) {
       b, team,
       arith::MulIOp::create(b, loop.getInductionVar(), constantIndex(teams())));
   Value rows = arith::MulIOp::create(b, draftCount, constantIndex(ranks));
-  Value valid =
-      arith::CmpIOp::create(b, arith::CmpIPredicate::slt, row, rows);
+  Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, row, rows);
   row = arith::MinSIOp::create(
       b, row, arith::SubIOp::create(b, rows, constantIndex(1)));
-  Value draft = ranks == 1 ? row
-                           : Value(arith::DivUIOp::create(
-                                 b, row, constantIndex(ranks)));
+  Value draft =
+      ranks == 1 ? row
+                 : Value(arith::DivUIOp::create(b, row, constantIndex(ranks)));
   Value mask = maskOf(draft);
   Components query =
       loadVector(queries.memory, {add(row, queries.first)}, place);
@@ -119,12 +118,12 @@ LogicalResult GpuVerifyKernel::emitPathGram(PathGramOp op) {
   // Smaller teams stay together: their shuffles are those of a warp.
   bool isWarp = place.lanes == 32;
   Value end = isWarp ? draft : draftCount;
-  auto walk = scf::ForOp::create(b, constantIndex(0), end, constantIndex(1),
-                                 initial);
+  auto walk =
+      scf::ForOp::create(b, constantIndex(0), end, constantIndex(1), initial);
   b.setInsertionPointToStart(walk.getBody());
-  Value ancestor = arith::SubIOp::create(
-      b, arith::SubIOp::create(b, end, constantIndex(1)),
-      walk.getInductionVar());
+  Value ancestor =
+      arith::SubIOp::create(b, arith::SubIOp::create(b, end, constantIndex(1)),
+                            walk.getInductionVar());
   Value isMine = isAncestor(mask, ancestor);
   SmallVector<Value> passed(walk.getRegionIterArgs());
   Components decayed = isVector ? Components(passed) : query;
@@ -172,8 +171,8 @@ GpuVerifyKernel::Weighed GpuVerifyKernel::weigh(Value gram, Value values) {
 
 /// Row `row` of Gram products times the values of the ancestors.
 Value GpuVerifyKernel::addPath(int64_t row, Value initial,
-                            ArrayRef<Weighed> terms,
-                            function_ref<Value(Value, int64_t)> at) {
+                               ArrayRef<Weighed> terms,
+                               function_ref<Value(Value, int64_t)> at) {
   Value sum = initial;
   int64_t draft = row / terms.front().ranks;
   if (draft == 0)
@@ -199,8 +198,8 @@ Value GpuVerifyKernel::addPath(int64_t row, Value initial,
 }
 
 /// The same along dk: a thread takes columns, and each draft its ancestors'.
-void GpuVerifyKernel::addPathOfTeam(ArrayRef<Weighed> terms, const Stack *initial,
-                                 const Stack &into) {
+void GpuVerifyKernel::addPathOfTeam(ArrayRef<Weighed> terms,
+                                    const Stack *initial, const Stack &into) {
   auto columns = scf::ForOp::create(b, thread, constantIndex(into.size),
                                     constantIndex(schedule.threads));
   OpBuilder::InsertionGuard guard(b);
@@ -219,8 +218,8 @@ void GpuVerifyKernel::addPathOfTeam(ArrayRef<Weighed> terms, const Stack *initia
                       b, initial->memory,
                       ValueRange{add(first, initial->first + r), column}))
                 : constantFloat(0));
-  auto walk = scf::ForOp::create(b, constantIndex(0), draft, constantIndex(1),
-                                 sums);
+  auto walk =
+      scf::ForOp::create(b, constantIndex(0), draft, constantIndex(1), sums);
   {
     OpBuilder::InsertionGuard inner(b);
     b.setInsertionPointToStart(walk.getBody());
@@ -235,8 +234,8 @@ void GpuVerifyKernel::addPathOfTeam(ArrayRef<Weighed> terms, const Stack *initia
         Value value = memref::LoadOp::create(
             b, values.memory, ValueRange{add(at, values.first), column});
         for (int64_t r = 0; r < ranks; ++r) {
-          Value weight = memref::LoadOp::create(
-              b, term.gram, ValueRange{add(first, r), at});
+          Value weight = memref::LoadOp::create(b, term.gram,
+                                                ValueRange{add(first, r), at});
           Value more = math::FmaOp::create(b, weight, value, next[r]);
           next[r] = arith::SelectOp::create(b, isMine, more, next[r]);
         }
@@ -318,8 +317,7 @@ LogicalResult GpuVerifyKernel::emitPathProduct(PathProductOp op, bool ofRows) {
   }
   sync();
   Components result;
-  int64_t rows = most() * componentCount(unstackType(
-                              typeOf(op.getResult())));
+  int64_t rows = most() * componentCount(unstackType(typeOf(op.getResult())));
   for (int64_t row = 0; row < rows; ++row)
     result.push_back(
         addPath(row, constantFloat(0), terms,

@@ -73,7 +73,7 @@ Value GpuVerifyKernel::vectorRow(Value column, ArrayRef<Query> queries) {
 
 /// What was read, times the numbers that the vectors were not multiplied by.
 void GpuVerifyKernel::keepRead(ArrayRef<Query> queries,
-                            ArrayRef<Value> components) {
+                               ArrayRef<Value> components) {
   for (const Query &query : queries) {
     int64_t each = query.stack.components;
     Components mine(components.take_front(most() * each));
@@ -102,8 +102,8 @@ void GpuVerifyKernel::keepRead(ArrayRef<Query> queries,
 //===----------------------------------------------------------------------===//
 
 void GpuVerifyKernel::multiply(ArrayRef<Query> queries, Value rows,
-                            int64_t mostRows, bool isShort, LoadRow load,
-                            StoreProduct store) {
+                               int64_t mostRows, bool isShort, LoadRow load,
+                               StoreProduct store) {
   if (keySize % kSlab == 0)
     return multiplyByTiles(queries, rows, mostRows, isShort, load, store);
   // A thread takes a row and a vector.
@@ -118,15 +118,13 @@ void GpuVerifyKernel::multiply(ArrayRef<Query> queries, Value rows,
   Value column = arith::RemUIOp::create(b, i, constantIndex(columns));
   Value vector = vectorRow(column, queries);
   auto sum = scf::ForOp::create(b, constantIndex(0), constantIndex(keySize),
-                                constantIndex(1),
-                                ValueRange{constantFloat(0)});
+                                constantIndex(1), ValueRange{constantFloat(0)});
   {
     OpBuilder::InsertionGuard inner(b);
     b.setInsertionPointToStart(sum.getBody());
     Value at = sum.getInductionVar();
     Value mine = vector::ExtractOp::create(b, load(row, at, 1), 0);
-    Value other =
-        memref::LoadOp::create(b, vectors, ValueRange{vector, at});
+    Value other = memref::LoadOp::create(b, vectors, ValueRange{vector, at});
     Value term = arith::MulFOp::create(b, mine, other);
     Value next = arith::AddFOp::create(b, sum.getRegionIterArg(0), term);
     scf::YieldOp::create(b, next);
@@ -135,8 +133,8 @@ void GpuVerifyKernel::multiply(ArrayRef<Query> queries, Value rows,
 }
 
 void GpuVerifyKernel::multiplyByTiles(ArrayRef<Query> queries, Value rows,
-                                   int64_t mostRows, bool isShort, LoadRow load,
-                                   StoreProduct store) {
+                                      int64_t mostRows, bool isShort,
+                                      LoadRow load, StoreProduct store) {
   int64_t columns = countVectors(queries);
   int64_t tilesOfColumns = llvm::divideCeil(columns, kTileColumns);
   int64_t warps = schedule.threads / kWarp;
@@ -158,8 +156,7 @@ void GpuVerifyKernel::multiplyByTiles(ArrayRef<Query> queries, Value rows,
   Value ofGroup = arith::DivUIOp::create(b, warpLane, constantIndex(4));
   SmallVector<Value> vectorRows;
   for (int64_t j = 0; j < tilesOfColumns; ++j)
-    vectorRows.push_back(
-        vectorRow(add(ofGroup, j * kTileColumns), queries));
+    vectorRows.push_back(vectorRow(add(ofGroup, j * kTileColumns), queries));
 
   Value warp = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
   int64_t stride = kTileRows * together;
@@ -171,8 +168,8 @@ void GpuVerifyKernel::multiplyByTiles(ArrayRef<Query> queries, Value rows,
   Value last = arith::SubIOp::create(b, rows, constantIndex(1));
   SmallVector<Value> mine, held;
   for (int64_t i = 0; i < 2 * together; ++i) {
-    mine.push_back(add(
-        arith::AddIOp::create(b, loop.getInductionVar(), ofGroup), i * 8));
+    mine.push_back(
+        add(arith::AddIOp::create(b, loop.getInductionVar(), ofGroup), i * 8));
     held.push_back(arith::MinSIOp::create(b, mine.back(), last));
   }
   auto accumulator = VectorType::get({4}, f32);
@@ -196,8 +193,8 @@ void GpuVerifyKernel::multiplyByTiles(ArrayRef<Query> queries, Value rows,
                                : split(all));
     }
     for (Value row : vectorRows)
-      ofVectors.push_back(split(vector::LoadOp::create(
-          b, part, vectors, ValueRange{row, from})));
+      ofVectors.push_back(split(
+          vector::LoadOp::create(b, part, vectors, ValueRange{row, from})));
     auto element = [&](Value value, int64_t i) -> Value {
       return vector::ExtractOp::create(b, value, i);
     };
@@ -340,8 +337,7 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
       break;
     }
   if (!scratch) {
-    scratch =
-        shared({columns, schedule.tileRows + kPadding}, "state_products");
+    scratch = shared({columns, schedule.tileRows + kPadding}, "state_products");
     stateProducts.push_back(scratch);
     usedProducts.insert(scratch);
   }
@@ -350,9 +346,9 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
       queries, constantIndex(schedule.tileRows), schedule.tileRows,
       element.isBF16() || element.isF16(),
       [&](Value row, Value from, int64_t count) {
-        return toF32(vector::LoadOp::create(
-            b, VectorType::get({count}, element), *tile,
-            ValueRange{row, from}));
+        return toF32(vector::LoadOp::create(b,
+                                            VectorType::get({count}, element),
+                                            *tile, ValueRange{row, from}));
       },
       [&](Value row, Value column, Value value) {
         memref::StoreOp::create(b, value, scratch, ValueRange{column, row});
@@ -360,8 +356,8 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
   barrier();
   Components all;
   for (int64_t i = 0, e = countVectors(queries); i < e; ++i)
-    all.push_back(memref::LoadOp::create(
-        b, scratch, ValueRange{constantIndex(i), ownRow}));
+    all.push_back(memref::LoadOp::create(b, scratch,
+                                         ValueRange{constantIndex(i), ownRow}));
   keepRead(queries, all);
   return success();
 }
@@ -386,8 +382,8 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
   Value decays = vectorDecaysOf(buffer, op.getDecay());
   Value weightOf;
   if (!weights.empty()) {
-    weightOf = shared({static_cast<int64_t>(weights.size()) * kWarp},
-                      "entry_weights");
+    weightOf =
+        shared({static_cast<int64_t>(weights.size()) * kWarp}, "entry_weights");
     guarded(isBelow(thread, kWarp), [&] {
       for (auto [i, part] : llvm::enumerate(weights))
         memref::StoreOp::create(
@@ -400,9 +396,9 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
   int64_t columns = count * ranks;
   Value scratch = shared({type.getCapacity(), columns}, "entry_dots");
   auto entryOf = [&](Value row) -> Value {
-    return ranks == 1 ? row
-                      : Value(arith::DivUIOp::create(b, row,
-                                                     constantIndex(ranks)));
+    return ranks == 1
+               ? row
+               : Value(arith::DivUIOp::create(b, row, constantIndex(ranks)));
   };
   Value rows = arith::MulIOp::create(b, length, constantIndex(ranks));
   Type element = field.getElementType();
@@ -414,13 +410,12 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
           SmallVector<Value> at(outer);
           at.push_back(from);
           Type each = cast<MemRefType>(memory.getType()).getElementType();
-          return toF32(vector::LoadOp::create(
-              b, VectorType::get({width}, each), memory, at));
+          return toF32(vector::LoadOp::create(b, VectorType::get({width}, each),
+                                              memory, at));
         };
         Value key;
         if (isStaged(field)) {
-          auto [memory, at] =
-              entryMemory(buffer, field, 0, constantIndex(0));
+          auto [memory, at] = entryMemory(buffer, field, 0, constantIndex(0));
           key = load(memory, {row});
         } else {
           auto [memory, at] = entryMemory(buffer, field, 0, entryOf(row));
@@ -451,8 +446,8 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
         });
       });
   barrier();
-  keepRead(queries, sumWeightedValues(buffer, {{op.getValue(), ranks}}, scratch,
-                                      count));
+  keepRead(queries,
+           sumWeightedValues(buffer, {{op.getValue(), ranks}}, scratch, count));
   return success();
 }
 
@@ -489,13 +484,12 @@ LogicalResult GpuVerifyKernel::emitStackTransport(TransportOp op) {
   {
     OpBuilder::InsertionGuard outer(b);
     b.setInsertionPointToStart(rounds.getBody());
-    Value column = arith::AddIOp::create(
-        b, group,
-        arith::MulIOp::create(b, rounds.getInductionVar(),
-                              constantIndex(groups)));
+    Value column =
+        arith::AddIOp::create(b, group,
+                              arith::MulIOp::create(b, rounds.getInductionVar(),
+                                                    constantIndex(groups)));
     Value valid = isBelow(column, count);
-    column =
-        arith::MinSIOp::create(b, column, constantIndex(count - 1));
+    column = arith::MinSIOp::create(b, column, constantIndex(count - 1));
     Components initial =
         loadVector(vectors, {vectorRow(column, queries)}, place);
     auto loop = scf::ForOp::create(b, constantIndex(0), length,
@@ -513,10 +507,9 @@ LogicalResult GpuVerifyKernel::emitStackTransport(TransportOp op) {
         for (auto [i, weight] : llvm::enumerate(weights))
           memref::StoreOp::create(
               b, weight, scratch,
-              ValueRange{
-                  position,
-                  add(arith::MulIOp::create(b, column, constantIndex(products)),
-                      static_cast<int64_t>(i))});
+              ValueRange{position, add(arith::MulIOp::create(
+                                           b, column, constantIndex(products)),
+                                       static_cast<int64_t>(i))});
       });
       scf::YieldOp::create(b, next);
     }

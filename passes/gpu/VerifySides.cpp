@@ -90,8 +90,7 @@ void GpuVerifyKernel::findSameValues() {
               [&](Value mine, Value theirs) { inside[mine] = theirs; },
               OperationEquivalence::IgnoreLocations))
         continue;
-      for (auto [mine, theirs] :
-           llvm::zip(op.getResults(), other.getResults()))
+      for (auto [mine, theirs] : llvm::zip(op.getResults(), other.getResults()))
         sameValues[mine] = theirs;
       break;
     }
@@ -198,8 +197,7 @@ void GpuVerifyKernel::findScaled(StepOp form) {
           }))
         continue;
       found.stack = op.getStacks()[argument.getArgNumber()];
-      if (componentCount(typeOf(found.stack)) !=
-          componentCount(typeOf(result)))
+      if (componentCount(typeOf(found.stack)) != componentCount(typeOf(result)))
         continue;
       scaled[result] = found;
     }
@@ -218,11 +216,12 @@ bool GpuVerifyKernel::demand(Value value, unsigned side) {
 }
 
 /// Where a value is stored from, if nobody else asks for it.
-unsigned GpuVerifyKernel::naturalSide(RankedTensorType type, Value value) const {
+unsigned GpuVerifyKernel::naturalSide(RankedTensorType type,
+                                      Value value) const {
   if (dependsOnRows(value))
     return Rows;
   return type.getRank() > 1 && type.getShape().back() == valueSize ? Rows
-                                                                  : Teams;
+                                                                   : Teams;
 }
 
 /// Asks the operands of an operation of drafts for what its result is asked
@@ -236,8 +235,9 @@ bool GpuVerifyKernel::findSidesOf(Operation *op, EachDraftOp region) {
   auto ask = [&](Value operand, unsigned of) {
     Operation *def = operand.getDefiningOp();
     auto argument = dyn_cast<BlockArgument>(operand);
-    bool isInside = (def && def->getParentOp() == region) ||
-                    (argument && argument.getOwner() == &region.getBody().front());
+    bool isInside =
+        (def && def->getParentOp() == region) ||
+        (argument && argument.getOwner() == &region.getBody().front());
     if (!isInside)
       return;
     if (typeOf(operand).getRank() > 1) {
@@ -434,8 +434,7 @@ int64_t GpuVerifyKernel::sharedBytes(int64_t rows) {
       mine += componentCount(read.getQuery().getType());
     reads = std::max(reads, mine);
   }
-  int64_t bytes = GpuKernel::sharedBytes(rows) +
-                  vectorCount * vectorPitch * 4 +
+  int64_t bytes = GpuKernel::sharedBytes(rows) + vectorCount * vectorPitch * 4 +
                   llvm::alignTo(reads, 8) * (rows + 4) * 4;
   for (StepOp form : forms())
     form.walk([&](ReadOp read) {

@@ -240,8 +240,7 @@ std::vector<CheckCase> Checker::plan() {
   for (CheckCase &config : cases) {
     int64_t entries = config.capacity - config.drafts;
     config.drafts = request.drafts;
-    config.capacity =
-        std::max(entries + config.drafts, 2 * config.drafts);
+    config.capacity = std::max(entries + config.drafts, 2 * config.drafts);
     config.threshold = std::min(config.threshold, entries);
   }
   return cases;

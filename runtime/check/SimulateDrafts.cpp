@@ -124,8 +124,7 @@ Status Simulation::commit(const DraftPlan &plan,
   }
   if (!namesPath)
     accepted.clear();
-  if (Status status =
-          decoder->commit(plan.slots, numAccepted, accepted);
+  if (Status status = decoder->commit(plan.slots, numAccepted, accepted);
       !status)
     return status;
   for (int32_t slot : plan.slots)

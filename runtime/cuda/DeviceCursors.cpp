@@ -182,9 +182,9 @@ Status DeviceCursors::move(const CursorMove &move, void *stream) {
   // Without a buffer all cursors stay at nothing.
   if (capacity == 0)
     return Status();
-  uint64_t addresses[] = {addressOf(move.reads), addressOf(move.writes),
-                          positions.address(),   epochs.address(),
-                          thresholds.address(),  fault.address(),
+  uint64_t addresses[] = {addressOf(move.reads),         addressOf(move.writes),
+                          positions.address(),           epochs.address(),
+                          thresholds.address(),          fault.address(),
                           drafts ? waiting.address() : 0};
   int32_t numbers[] = {padSlot, static_cast<int32_t>(move.rows),
                        static_cast<int32_t>(capacity),

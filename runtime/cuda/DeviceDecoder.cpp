@@ -218,10 +218,9 @@ Status DeviceVerify::fill(const VerifyArguments &arguments) {
   if (!arguments.parents.empty() && sizeOf(arguments.parents) != all)
     return invalid(fmt::format("parents has {} numbers, wanted {} or none",
                                sizeOf(arguments.parents), all));
-  for (auto [name, list] :
-       {std::pair("slots", arguments.slots),
-        std::pair("cuSeqlens", arguments.cuSeqlens),
-        std::pair("parents", arguments.parents)})
+  for (auto [name, list] : {std::pair("slots", arguments.slots),
+                            std::pair("cuSeqlens", arguments.cuSeqlens),
+                            std::pair("parents", arguments.parents)})
     if (!list.empty() &&
         (!list.data() || addressOf(list.data()) % alignof(int32_t)))
       return invalid(fmt::format("{} is at {}, wanted int32 numbers in memory "

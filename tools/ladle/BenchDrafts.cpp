@@ -124,10 +124,9 @@ Result<Tree> Tree::create(DeviceId device, int64_t rows, int64_t drafts,
   for (int64_t row = 0; row < rows; ++row) {
     starts.push_back(static_cast<int32_t>((row + 1) * drafts));
     for (int64_t draft = 0; draft < drafts; ++draft)
-      parents.push_back(
-          static_cast<int32_t>(draft == 0   ? -1
-                               : branches ? (draft - 1) / 2
-                                            : draft - 1));
+      parents.push_back(static_cast<int32_t>(draft == 0 ? -1
+                                             : branches ? (draft - 1) / 2
+                                                        : draft - 1));
     taken.push_back(static_cast<int32_t>(own.size()));
     path.insert(path.end(), own.begin(), own.end());
   }
@@ -139,9 +138,12 @@ Result<Tree> Tree::create(DeviceId device, int64_t rows, int64_t drafts,
   for (const Result<Numbers> &each : all)
     if (!each)
       return each.status();
-  return Tree{std::move(*all[0]), std::move(*all[1]),
-              std::move(*all[2]), std::move(*all[3]),
-              drafts,             static_cast<int64_t>(own.size())};
+  return Tree{std::move(*all[0]),
+              std::move(*all[1]),
+              std::move(*all[2]),
+              std::move(*all[3]),
+              drafts,
+              static_cast<int64_t>(own.size())};
 }
 
 //===----------------------------------------------------------------------===//
@@ -259,9 +261,8 @@ Status DraftBench::setFill(int64_t fill) {
                    /*branches=*/false);
   if (!none)
     return none.status();
-  if (Status status =
-          cursors->commit(slots->all(), none->numAccepted.all(),
-                          none->path.all(), gpu.device().stream());
+  if (Status status = cursors->commit(slots->all(), none->numAccepted.all(),
+                                      none->path.all(), gpu.device().stream());
       !status)
     return status;
   if (Status status = cursors->flush(slotNumbers, gpu.device().stream());
@@ -307,19 +308,19 @@ void DraftBench::add(Json figure, const std::vector<double> &samples,
   all["layers"] = layers.size();
   for (double each : samples)
     all["samples_us"].push_back(micro(each));
-  std::string what = figure.contains("accepted")
-                         ? fmt::format("cycle, {} accepted",
-                                       figure["accepted"].get<int64_t>())
-                         : fmt::format("{}, h = {}",
-                                       figure["folds"].get<bool>()
-                                           ? "verify and fold"
-                                           : "verify",
-                                       figure["h"].get<int64_t>());
-  fmt::print("{:>8} {:>6} {:>7} {:>3} {:>6} {:>6} {:>22} {:>11} {:>11} {:>6.1f} %\n",
-             key["route"].get<std::string>(), key["state"].get<std::string>(),
-             key["entry"].get<std::string>(), threshold, rows,
-             figure["tree"].get<std::string>(), what, formatTime(seconds),
-             formatTime(limit), 100 * limit / seconds);
+  std::string what =
+      figure.contains("accepted")
+          ? fmt::format("cycle, {} accepted", figure["accepted"].get<int64_t>())
+          : fmt::format("{}, h = {}",
+                        figure["folds"].get<bool>() ? "verify and fold"
+                                                    : "verify",
+                        figure["h"].get<int64_t>());
+  fmt::print(
+      "{:>8} {:>6} {:>7} {:>3} {:>6} {:>6} {:>22} {:>11} {:>11} {:>6.1f} %\n",
+      key["route"].get<std::string>(), key["state"].get<std::string>(),
+      key["entry"].get<std::string>(), threshold, rows,
+      figure["tree"].get<std::string>(), what, formatTime(seconds),
+      formatTime(limit), 100 * limit / seconds);
   std::fflush(stdout);
   figures.push_back(std::move(all));
 }
@@ -393,8 +394,7 @@ Status DraftBench::timeCycle(const Tree &tree, bool branches, Json &figures) {
   for (int64_t i = 0; i <= length; ++i)
     if (Status status = graph->replay(); !status)
       return status;
-  int64_t replays =
-      length * std::max<int64_t>(1, steps / (once * length));
+  int64_t replays = length * std::max<int64_t>(1, steps / (once * length));
   std::vector<double> samples;
   for (int64_t i = 0; i < options.samples; ++i) {
     Result<double> seconds = graph->time(static_cast<int>(replays));
@@ -418,7 +418,8 @@ Status DraftBench::run(const CompileOptions &compile, const DraftCost &given,
   for (bool branches : {false, true}) {
     if (branches && most < 3)
       break;
-    Result<Tree> tree = Tree::create(program->device(), rows, most, 0, branches);
+    Result<Tree> tree =
+        Tree::create(program->device(), rows, most, 0, branches);
     if (!tree)
       return tree.status();
     std::vector<int64_t> fills{0, m / 2, m};

@@ -77,7 +77,7 @@ struct CheckOptions {
   std::string trace;
   std::vector<std::string> ranges; ///< name=low:high of random inputs
   uint64_t seed = 1;
-  std::string only; ///< a case as text: run it alone
+  std::string only;           ///< a case as text: run it alone
   std::string target = "cpu"; ///< or cuda
   int64_t drafts = 0; ///< cases with so many a row alone; 0 for all cases
   bool full = false;

@@ -19,8 +19,7 @@ using namespace ladle::test;
 static constexpr int kSharedLimit = 48 << 10;
 
 static void checkResources(const std::string &model, const std::string &arch,
-                           int64_t drafts = 0,
-                           const std::string &states = "") {
+                           int64_t drafts = 0, const std::string &states = "") {
   llvm::Expected<Nvrtc> nvrtc = Nvrtc::open();
   if (!nvrtc) {
     WARN("skipped: " << llvm::toString(nvrtc.takeError()));

@@ -25,7 +25,7 @@ static void speculate(const std::string &model, std::vector<std::string> routes,
   options.target = "cuda";
   Speculation run(options);
   // The emulator takes milliseconds where a card takes microseconds.
-  for (int64_t step = 0; step < (emulatedGpu() ? steps : 40 * steps); ++step)
+  for (int64_t step = 0; step < (emulatedGpu() ? steps : 20 * steps); ++step)
     run.act();
   run.compareSlots();
   CHECK(run.worst < check::Bound::exact);
@@ -37,7 +37,7 @@ static void speculate(const std::string &model, std::vector<std::string> routes,
 TEST_CASE("random drafts, commits, resets, flushes and moves of slots") {
   if (!hasGpu())
     return;
-  speculate("gated_delta_rule", {"inner", "outer"}, 250);
+  speculate("gated_delta_rule", {"inner", "outer"}, 500);
   speculate("gated_delta_rule", {"adjoint"}, 80);
   speculate("mamba3", {"inner"}, 120);
   speculate("short_conv", {"inner"}, 80);
@@ -138,19 +138,25 @@ struct Step {
     std::vector<int32_t> own(parents.begin(), parents.begin() + starts.back());
     arguments.parents = own;
     for (const auto &[name, view] : layer.tensors.arguments.tensors)
-      arguments.tensors[name] =
-          view.shape[0] == rows * mostDrafts ? view.slice(0, 0, starts.back())
-                                             : view;
+      arguments.tensors[name] = view.shape[0] == rows * mostDrafts
+                                    ? view.slice(0, 0, starts.back())
+                                    : view;
     need(layer.decoder.verify(arguments));
     need(layer.pool.commit(slots, numAccepted, accepted));
   }
 };
 
 const std::vector<Step> steps{
-    {{0, 1, 2}, {4, 2, 3}, {-1, 0, 0, 2, -1, 0, -1, -1, 0}, {3, 1, 0},
+    {{0, 1, 2},
+     {4, 2, 3},
+     {-1, 0, 0, 2, -1, 0, -1, -1, 0},
+     {3, 1, 0},
      {0, 2, 3, 0}},
     {{2, 0, -1}, {1, 4, 2}, {-1, -1, 0, 1, 2, -1, 0}, {1, 2, 5}, {0, 0, 1}},
-    {{3, 0, 1}, {4, 4, 4}, {-1, 0, 1, 2, -1, -1, 0, 1, -1, 0, 1, 2}, {4, 2, 4},
+    {{3, 0, 1},
+     {4, 4, 4},
+     {-1, 0, 1, 2, -1, -1, 0, 1, -1, 0, 1, 2},
+     {4, 2, 4},
      {0, 1, 2, 3, 0, 2, 0, 1, 2, 3}},
 };
 
@@ -267,9 +273,8 @@ TEST_CASE("verifying drafts on a GPU says what is wrong") {
   serial.target = "cuda";
   serial.route = "recurrent";
   serial.drafts = 2;
-  CHECK_THAT(compileFile(examplePath("gated_delta_rule"), serial)
-                 .status()
-                 .message(),
-             Contains("route 'recurrent' verifies one draft after another, "
-                      "which GPUs do not"));
+  CHECK_THAT(
+      compileFile(examplePath("gated_delta_rule"), serial).status().message(),
+      Contains("route 'recurrent' verifies one draft after another, "
+               "which GPUs do not"));
 }
