@@ -14,8 +14,8 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/Passes.h"
-#include "passes/gpu/Kernel.h"
 #include "passes/gpu/KernelInfo.h"
+#include "passes/gpu/VerifyKernel.h"
 
 namespace ladle {
 #define GEN_PASS_DEF_CONVERTLADLETOGPU
@@ -32,6 +32,8 @@ struct ConvertLadleToGPU
 
   /// Whether kernels hold a form.
   bool keeps(Form form) const {
+    if (form == Form::Verify || form == Form::VerifyFold)
+      return true;
     int64_t number = form == Form::Decode       ? kDecodeForm
                      : form == Form::DecodeFold ? kDecodeFoldForm
                                                 : kFoldForm;
@@ -83,10 +85,9 @@ struct ConvertLadleToGPU
         gpu::GPUModuleOp::create(builder, module.getLoc(), "kernels");
     builder.setInsertionPointToStart(kernels.getBody());
     // Rows that fold are a branch of the kernel of those that do not.
-    auto foldOf = [&](StepOp step) {
+    auto find = [&](StepOp step, Form form) {
       for (StepOp other : module.getOps<StepOp>())
-        if (step.getForm() == Form::Decode &&
-            other.getForm() == Form::DecodeFold && keeps(Form::DecodeFold) &&
+        if (other.getForm() == form && keeps(form) &&
             other.getRecurrence() == step.getRecurrence() &&
             other.getRoute() == step.getRoute())
           return other;
@@ -100,28 +101,47 @@ struct ConvertLadleToGPU
             << "build the steps without a chunk";
         return signalPassFailure();
       }
-      if (step.verifies()) {
-        step.emitError("cannot be lowered for GPUs: drafts are not verified on "
-                       "a GPU yet")
+      if (step.verifies() &&
+          llvm::any_of(step.getBody().getArgumentTypes(), [](Type type) {
+            auto pool = dyn_cast<PoolType>(type);
+            return pool && pool.getLayout() == PoolLayout::DkDv;
+          })) {
+        step.emitError("cannot be lowered for GPUs: drafts of states that lie "
+                       "[dk, dv] are not verified on a GPU yet")
                 .attachNote()
-            << "build the steps without drafts";
+            << "lay states out dv_dk";
         return signalPassFailure();
       }
-      // With decode it is a branch of that.
-      if (!keeps(step.getForm()) ||
+      // With decode, or verify, it is a branch of that.
+      if (!keeps(step.getForm()) || step.getForm() == Form::VerifyFold ||
           (step.getForm() == Form::DecodeFold && keeps(Form::Decode)))
         continue;
       GpuSchedule schedule;
       schedule.threads = threads;
       schedule.tileRows = tileRows;
       schedule.batch = batch;
-      // A flush comes once in a sequence.
-      if (step.getForm() != Form::Fold) {
+      // A flush comes once in a sequence, and drafts need a state as a whole.
+      if (step.getForm() != Form::Fold && !step.verifies()) {
         schedule.pieces = std::max<int64_t>(1, pieces);
         schedule.stages = std::max<int64_t>(1, stages);
       }
       OpBuilder::InsertionGuard guard(builder);
-      if (failed(GpuKernel(step, foldOf(step), schedule, builder).build()))
+      std::unique_ptr<GpuKernel> kernel;
+      if (step.verifies()) {
+        kernel = std::make_unique<GpuVerifyKernel>(
+            step, find(step, Form::VerifyFold), schedule, builder);
+      } else {
+        // Slots of a route that verifies keep what drafts need.
+        int64_t drafts = 0;
+        if (StepOp verify = find(step, Form::Verify))
+          drafts = cast<DraftsType>(verify.getDrafts().getType()).getMost();
+        StepOp fold;
+        if (step.getForm() == Form::Decode)
+          fold = find(step, Form::DecodeFold);
+        kernel =
+            std::make_unique<GpuKernel>(step, fold, schedule, drafts, builder);
+      }
+      if (failed(kernel->build()))
         return signalPassFailure();
     }
     for (Operation &op : llvm::make_early_inc_range(*module.getBody()))

@@ -20,11 +20,7 @@ struct Decoder::Impl {
   virtual ~Impl() = default;
   virtual int threads() const = 0;
   virtual Status step(const StepArguments &arguments, void *stream) = 0;
-  virtual Status verify(const VerifyArguments &arguments, void *stream) {
-    (void)arguments, (void)stream;
-    return Status(ErrorCode::Unsupported,
-                  "drafts are not verified on a GPU yet");
-  }
+  virtual Status verify(const VerifyArguments &arguments, void *stream) = 0;
   virtual Status prefill(const PrefillArguments &arguments, void *stream) {
     (void)arguments, (void)stream;
     return Status(ErrorCode::Unsupported,

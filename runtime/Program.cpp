@@ -124,7 +124,10 @@ Result<Program> Program::withRoute(RouteKind route) const {
 
 int64_t Program::capacity() const { return impl->capacity; }
 int64_t Program::drafts() const { return impl->drafts; }
-bool Program::verifiesAtOnce() const { return impl->find(chosen)->verify; }
+bool Program::verifiesAtOnce() const {
+  const RouteKernels *kernels = impl->find(chosen);
+  return kernels->verify || (kernels->gpu && kernels->gpu->verify);
+}
 int64_t Program::chunk() const { return impl->chunk; }
 bool Program::prefillsAtOnce() const {
   const RouteKernels &kernels = *impl->find(chosen);

@@ -140,7 +140,10 @@ LogicalResult KernelPrinter::printSignature(gpu::GPUFuncOp kernel) {
     int64_t threads = 1;
     for (int32_t size : *block)
       threads *= size;
-    head += formatv("__launch_bounds__({0}) ", threads);
+    std::string blocks;
+    if (auto least = kernel->getAttrOfType<IntegerAttr>("ladle.blocks"))
+      blocks = formatv(", {0}", least.getInt());
+    head += formatv("__launch_bounds__({0}{1}) ", threads, blocks);
   }
   head += kernel.getName().str() + "(";
   std::string line = head + llvm::join(parameters, ", ") + ") {\n";
@@ -499,6 +502,21 @@ LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
   return success();
 }
 
+/// 16 bytes that a thread copies to shared memory.
+LogicalResult KernelPrinter::printThreadCopy(nvgpu::DeviceAsyncCopyOp copy) {
+  Value from = copy.getSrc(), to = copy.getDst();
+  auto type = cast<MemRefType>(to.getType());
+  int64_t bits =
+      copy.getDstElements().getSExtValue() * type.getElementTypeBitWidth();
+  if (!texts.contains(from) || !texts.contains(to) || bits != 128 ||
+      copy.getSrcElements())
+    return unsupported(copy);
+  os << formatv("copy_16_bytes({0} + {1}, {2} + {3});\n", texts[to],
+                offset(to, copy.getDstIndices()), texts[from],
+                offset(from, copy.getSrcIndices()));
+  return success();
+}
+
 LogicalResult KernelPrinter::printOperation(Operation *op) {
   auto dimension = [&](const char *variable, gpu::Dimension which) {
     return define(
@@ -524,6 +542,13 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
       .Case<gpu::GridDimOp>(
           [&](auto size) { return dimension("gridDim", size.getDimension()); })
       .Case<memref::DmaStartOp>([&](auto copy) { return printCopy(copy); })
+      .Case<nvgpu::DeviceAsyncCopyOp>(
+          [&](auto copy) { return printThreadCopy(copy); })
+      .Case<nvgpu::DeviceAsyncCreateGroupOp>([](auto) { return success(); })
+      .Case<nvgpu::DeviceAsyncWaitOp>([&](auto) {
+        os << "copy_rows_wait();\n";
+        return success();
+      })
       .Case<memref::DmaWaitOp>([&](auto wait) {
         // Rows are waited for apart, by those who copied them.
         Value tag = wait.getTagMemRef();

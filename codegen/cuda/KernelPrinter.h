@@ -50,6 +50,7 @@ private:
                                  bool streaming);
   void printCopyInit(mlir::Value counters); // CopyPrinter.cpp
   mlir::LogicalResult printCopy(mlir::memref::DmaStartOp copy);
+  mlir::LogicalResult printThreadCopy(mlir::nvgpu::DeviceAsyncCopyOp copy);
   std::string offset(mlir::Value memref, mlir::ValueRange indices);
 
   // VectorPrinter.cpp: constants and vectors.

@@ -410,6 +410,50 @@ LADLE_INLINE Vec<float, 4> multiply_tiles(const Vec<bf16, 8> &a,
 }
 #endif
 
+/// The same of numbers of which tensor cores take 11 significant bits. Thread
+/// 4 g + t has of
+///  - a, 16 × 8: rows g and g + 8 at column t, and the same at column t + 4;
+///  - b, 8 × 8: column g at rows t and t + 4;
+///  - c, 16 × 8: rows g and g + 8 at columns 2 t, 2 t + 1.
+#ifdef LADLE_EMULATION
+__attribute__((noinline)) static Vec<float, 4>
+multiply_tiles(const Vec<float, 4> &a, const Vec<float, 2> &b, Vec<float, 4> c,
+               int line = __builtin_LINE()) {
+  struct Fragments {
+    Vec<float, 4> a;
+    Vec<float, 2> b;
+    char padding[8];
+  } mine{a, b, {}}, all[32];
+  ladle::emulation::gather(mine, all, line);
+  const int lane = ladle::emulation::scheduler->lane;
+  auto cut = [](float x) -> double {
+    return __uint_as_float(__float_as_uint(x) & 0xffffe000u);
+  };
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    double sum = c[i];
+    for (int k = 0; k < 8; ++k)
+      sum += cut(all[row % 8 * 4 + k % 4].a[k / 4 * 2 + row / 8]) *
+             cut(all[column * 4 + k % 4].b[k / 4]);
+    c[i] = static_cast<float>(sum);
+  }
+  return c;
+}
+#else
+LADLE_INLINE Vec<float, 4> multiply_tiles(const Vec<float, 4> &a,
+                                          const Vec<float, 2> &b,
+                                          Vec<float, 4> c) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])),
+        "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+  return c;
+}
+#endif
+
 //===----------------------------------------------------------------------===//
 // Copies to shared memory that go on while the block does
 //===----------------------------------------------------------------------===//
@@ -454,6 +498,10 @@ inline void copy_rows(T *to, const T *from, int count, int stride, int each) {
                 from + static_cast<long long>(i / each) * stride + i % each, 16);
 }
 
+template <class T> inline void copy_16_bytes(T *to, const T *from) {
+  ladle::emulation::check_copy(to, from, 16);
+  std::memcpy(to, from, 16);
+}
 inline void copy_wait(long long *copies, int line = __builtin_LINE()) {
   auto &s = *ladle::emulation::scheduler;
   s.waitedCopies = copies;
@@ -485,13 +533,6 @@ LADLE_INLINE unsigned shared_address(const void *p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
 
-LADLE_INLINE void copy_16_bytes(void *to, const void *from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-               :
-               : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from))
-               : "memory");
-}
-
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 /// Before a copy is started: the copies counted so far are not over before it.
 LADLE_INLINE void count_copy(long long *copies, unsigned bytes) {
@@ -509,6 +550,15 @@ LADLE_INLINE unsigned long long evict_first() {
 }
 #endif
 } // namespace ladle_detail
+
+/// Of this thread; what copy_rows_wait waits for.
+LADLE_INLINE void copy_16_bytes(void *to, const void *from) {
+  using ladle_detail::shared_address;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+               :
+               : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from))
+               : "memory");
+}
 
 LADLE_INLINE void copy_init(long long *copies) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -530,7 +580,7 @@ LADLE_INLINE void copy_rows(T *to, const T *from, int count, int stride,
                             int each) {
   constexpr int part = 16 / sizeof(T);
   for (int i = threadIdx.x * part; i < count; i += blockDim.x * part)
-    ladle_detail::copy_16_bytes(to + i, from + i / each * stride + i % each);
+    copy_16_bytes(to + i, from + i / each * stride + i % each);
 }
 
 /// `count` elements.

@@ -26,6 +26,10 @@ int64_t GpuKernel::capacity() {
 }
 
 Value GpuKernel::ringSlot(Value position) {
+  if (entryPlaces)
+    return arith::IndexCastOp::create(
+        b, b.getIndexType(),
+        memref::LoadOp::create(b, entryPlaces, ValueRange{position}));
   return arith::RemUIOp::create(b, arith::AddIOp::create(b, base, position),
                                 constantIndex(capacity()));
 }
@@ -105,12 +109,15 @@ GpuKernel::sumWeightedValues(Value buffer,
   Value position = loop.getInductionVar();
   // A whole row of weights is one load where there is one so wide.
   SmallVector<Value> row;
-  if (columns == 2 || columns == 4) {
-    Value all =
-        vector::LoadOp::create(b, VectorType::get({columns}, b.getF32Type()),
-                               weights, ValueRange{position, constantIndex(0)});
-    for (int64_t i = 0; i < columns; ++i)
-      row.push_back(vector::ExtractOp::create(b, all, i));
+  if (int64_t wide = std::min<int64_t>(columns, 4);
+      wide % 2 == 0 && columns % wide == 0) {
+    for (int64_t first = 0; first < columns; first += wide) {
+      Value some = vector::LoadOp::create(
+          b, VectorType::get({wide}, b.getF32Type()), weights,
+          ValueRange{position, constantIndex(first)});
+      for (int64_t i = 0; i < wide; ++i)
+        row.push_back(vector::ExtractOp::create(b, some, i));
+    }
   } else {
     for (int64_t i = 0; i < columns; ++i)
       row.push_back(memref::LoadOp::create(

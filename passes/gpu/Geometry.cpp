@@ -38,40 +38,41 @@ static constexpr int64_t kMostSharedBytes = 226 << 10;
 /// Finds the values that depend on rows of a state, and whether one of them is
 /// reduced over dv or used along dk: then a block has to hold all of dv.
 void GpuKernel::findRowValues(StepOp of) {
-  of.walk([&](Operation *op) {
-    if (isa<ReadOp, ReadBufferOp>(op)) {
-      rowValues.insert(op->result_begin(), op->result_end());
-    } else if (auto transport = dyn_cast<TransportOp>(op)) {
-      rowValues.insert(transport.getPartials().begin(),
-                       transport.getPartials().end());
-    }
-    auto depends = [&](Value value) { return rowValues.contains(value); };
-    if (llvm::none_of(op->getOperands(), depends))
-      return;
-    if (isa<RotateOp, DecayOp, ReadOp, ReadBufferOp, TransportOp>(op))
+  of.walk([&](Operation *op) { findRowValuesOf(op); });
+}
+
+void GpuKernel::findRowValuesOf(Operation *op) {
+  if (isa<ReadOp, ReadBufferOp>(op)) {
+    rowValues.insert(op->result_begin(), op->result_end());
+  } else if (auto transport = dyn_cast<TransportOp>(op)) {
+    rowValues.insert(transport.getPartials().begin(),
+                     transport.getPartials().end());
+  }
+  auto depends = [&](Value value) { return rowValues.contains(value); };
+  if (llvm::none_of(op->getOperands(), depends))
+    return;
+  if (isa<RotateOp, DecayOp, ReadOp, ReadBufferOp, TransportOp>(op))
+    ownsAllRows = true;
+  if (auto write = dyn_cast<WriteOp>(op); write && depends(write.getKey()))
+    ownsAllRows = true;
+  if (auto sum = dyn_cast<SumOp>(op);
+      sum && int64_t(sum.getDim()) + 1 == sum.getInput().getType().getRank()) {
+    // Every thread gets the sum.
+    ownsAllRows = true;
+    return;
+  }
+  if (auto broadcast = dyn_cast<BroadcastOp>(op)) {
+    int64_t from = broadcast.getInput().getType().getRank();
+    int64_t to = broadcast.getResult().getType().getRank();
+    if (from != to && from > 1 && broadcast.getDims().back() + 1 != to)
       ownsAllRows = true;
-    if (auto write = dyn_cast<WriteOp>(op); write && depends(write.getKey()))
-      ownsAllRows = true;
-    if (auto sum = dyn_cast<SumOp>(op);
-        sum &&
-        int64_t(sum.getDim()) + 1 == sum.getInput().getType().getRank()) {
-      // Every thread gets the sum.
-      ownsAllRows = true;
-      return;
-    }
-    if (auto broadcast = dyn_cast<BroadcastOp>(op)) {
-      int64_t from = broadcast.getInput().getType().getRank();
-      int64_t to = broadcast.getResult().getType().getRank();
-      if (from != to && from > 1 && broadcast.getDims().back() + 1 != to)
-        ownsAllRows = true;
-    }
-    if (isa<WriteOp, AppendOp, YieldOp, StoreStateOp, ReadOp, ReadBufferOp,
-            TransportOp>(op))
-      return;
-    for (Value result : op->getResults())
-      if (isa<RankedTensorType>(result.getType()))
-        rowValues.insert(result);
-  });
+  }
+  if (isa<WriteOp, AppendOp, YieldOp, StoreStateOp, ReadOp, ReadBufferOp,
+          TransportOp>(op))
+    return;
+  for (Value result : op->getResults())
+    if (isa<RankedTensorType>(result.getType()))
+      rowValues.insert(result);
 }
 
 /// Finds the values of the fold that the step computes, too.
@@ -227,14 +228,14 @@ LogicalResult GpuKernel::chooseShared(int64_t rows) {
   return failure();
 }
 
-LogicalResult GpuKernel::chooseGeometry() {
-  chooseSizes();
-  // A lane loads 16 bytes at a time if a row divides so.
-  int64_t widest = 128 / stateBits;
-  width = 1;
-  while (width < widest && keySize % (width * 2) == 0)
-    width *= 2;
-  // Of each vector that rows meet at a time, a lane holds a part.
+int64_t GpuKernel::tileBytes() {
+  // Where tensor cores read, less is left to hide behind other blocks; but keys
+  // that decay are not decayed twice.
+  return multipliesReads && decayedKeys.empty() ? kTileBytes / 2 : kTileBytes;
+}
+
+/// Of each vector that rows meet at a time, a lane holds a part.
+int64_t GpuKernel::countRanks() {
   int64_t ranks = 1;
   for (StepOp form : forms())
     form.walk([&](Operation *op) {
@@ -243,6 +244,17 @@ LogicalResult GpuKernel::chooseGeometry() {
       else if (auto write = dyn_cast<WriteOp>(op))
         ranks = std::max(ranks, componentCount(write.getKey().getType()));
     });
+  return ranks;
+}
+
+LogicalResult GpuKernel::chooseGeometry() {
+  chooseSizes();
+  // A lane loads 16 bytes at a time if a row divides so.
+  int64_t widest = 128 / stateBits;
+  width = 1;
+  while (width < widest && keySize % (width * 2) == 0)
+    width *= 2;
+  int64_t ranks = countRanks();
   lanes = 1;
   multipliesReads = mayMultiplyReads();
   multipliesFolds = mayMultiplyFolds();
@@ -266,11 +278,7 @@ LogicalResult GpuKernel::chooseGeometry() {
     // Few rows of a batch are spread over all of a GPU.
     auto isLarge = [&] {
       int64_t blocks = schedule.batch * heads * (valueSize / rows);
-      // Where tensor cores read, less is left to hide behind other blocks; but
-      // keys that decay are not decayed twice.
-      int64_t most =
-          multipliesReads && decayedKeys.empty() ? kTileBytes / 2 : kTileBytes;
-      return rows * keySize * stateBits / 8 > most ||
+      return rows * keySize * stateBits / 8 > tileBytes() ||
              (schedule.batch && blocks < kFewBlocks);
     };
     while (!ownsAllRows && rows % 2 == 0 && rows > 16 && isLarge())

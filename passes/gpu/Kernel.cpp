@@ -14,6 +14,14 @@
 using namespace mlir;
 using namespace ladle;
 
+/// Entries of a slot; all buffers share its cursor.
+static int64_t capacityOf(StepOp step) {
+  for (Type type : step.getBody().getArgumentTypes())
+    if (auto buffer = dyn_cast<BufferType>(type))
+      return buffer.getCapacity();
+  return 1;
+}
+
 SmallVector<StepOp, 2> GpuKernel::forms() {
   return fold ? SmallVector<StepOp, 2>{step, fold}
               : SmallVector<StepOp, 2>{step};
@@ -31,7 +39,11 @@ void GpuKernel::createFunction() {
                           MemRefType::get({1}, i32), i32};
   SmallVector<std::string> names{"read_slots", "write_slots", "cursors",
                                  "fold_threshold", "pad_slot"};
+  addArguments(types, names);
+  firstStepArgument = types.size();
   for (BlockArgument argument : step.getBody().getArguments()) {
+    if (step.getArgumentKind(argument.getArgNumber()) == ArgumentKind::Drafts)
+      continue;
     SmallVector<MemRefType> memories = memoryTypesOf(step, argument);
     std::string name = step.getArgumentName(argument.getArgNumber()).str();
     auto buffer = dyn_cast<BufferType>(argument.getType());
@@ -54,6 +66,7 @@ void GpuKernel::createFunction() {
   function.setKnownBlockSizeAttr(
       b.getDenseI32ArrayAttr({static_cast<int32_t>(schedule.threads), 1, 1}));
   function->setAttr(kGridBlocksAttr, b.getIndexAttr(heads / headGroup * tiles));
+  function->setAttr(kCommonArgumentsAttr, b.getIndexAttr(firstStepArgument));
   Block &entry = function.getBody().front();
   for (auto [i, name] : llvm::enumerate(names))
     function.setArgAttr(i, kNameAttr, b.getStringAttr(name));
@@ -62,8 +75,11 @@ void GpuKernel::createFunction() {
   unsigned next = 0;
   for (Value *each : {&readSlots, &writeSlots, &cursors, &threshold, &padSlot})
     *each = entry.getArgument(next++);
+  takeArguments(next);
   for (BlockArgument argument : step.getBody().getArguments()) {
     Value &first = memory.emplace_back();
+    if (step.getArgumentKind(argument.getArgNumber()) == ArgumentKind::Drafts)
+      continue;
     if (auto buffer = dyn_cast<BufferType>(argument.getType()))
       for (size_t i = 0; i < buffer.getFields().size(); ++i)
         fields[argument.getArgNumber()].push_back(entry.getArgument(next++));
@@ -78,6 +94,27 @@ void GpuKernel::createFunction() {
     if (!fields.empty())
       entryCopies = shared({1}, "entry_copies", b.getI64Type());
   }
+}
+
+void GpuKernel::addArguments(SmallVectorImpl<Type> &types,
+                             SmallVectorImpl<std::string> &names) {
+  if (drafts == 0)
+    return;
+  Type i32 = b.getI32Type();
+  auto flat = MemRefType::get({ShapedType::kDynamic}, i32);
+  llvm::append_range(
+      types, ArrayRef<Type>{
+                 MemRefType::get({ShapedType::kDynamic, capacityOf(step)}, i32),
+                 flat, flat});
+  for (const char *name : {"entry_order", "carry_versions", "waiting"})
+    names.push_back(name);
+}
+
+void GpuKernel::takeArguments(unsigned &next) {
+  if (drafts == 0)
+    return;
+  for (Value *each : {&entryOrder, &carryVersions, &waiting})
+    *each = function.getBody().front().getArgument(next++);
 }
 
 //===----------------------------------------------------------------------===//
@@ -142,6 +179,7 @@ Value GpuKernel::emitTask() {
     ownsRow = both(ownsRow, isBelow(own, schedule.tileRows));
   ownRow = named(clampedRow(own), "own_row");
 
+  emitRowStart();
   // Tokens need no slot. Where heads take turns, they wait for their turn.
   if (headGroup == 1)
     endOfTokenLoads = anchor();
@@ -159,10 +197,12 @@ Value GpuKernel::emitTask() {
   Value padded = named(arith::OrIOp::create(b, negative, isPad), "is_padding");
   readSlot = arith::IndexCastOp::create(b, b.getIndexType(), slot);
   writeSlot = arith::IndexCastOp::create(b, b.getIndexType(), other);
+  readCarry = readSlot;
+  writeCarry = writeSlot;
   return padded;
 }
 
-void GpuKernel::emitPaddedRow() {
+void GpuKernel::zeroOutputs(Value tokenRow) {
   for (Value output : outputs) {
     auto type = cast<MemRefType>(output.getType());
     Value zero =
@@ -186,7 +226,7 @@ void GpuKernel::emitPaddedRow() {
     auto elements = scf::ForOp::create(b, thread, constantIndex(inner),
                                        constantIndex(schedule.threads));
     b.setInsertionPointToStart(elements.getBody());
-    SmallVector<Value> indices{row, loop.getInductionVar()};
+    SmallVector<Value> indices{tokenRow, loop.getInductionVar()};
     Value rest = elements.getInductionVar();
     if (type.getRank() == 4) {
       Value last = constantIndex(type.getDimSize(3));
@@ -199,6 +239,19 @@ void GpuKernel::emitPaddedRow() {
   }
 }
 
+Value GpuKernel::loadNumber(Value from, ArrayRef<Value> at, StringRef name) {
+  Value number = memref::LoadOp::create(b, from, at);
+  return arith::IndexCastOp::create(b, b.getIndexType(), named(number, name));
+}
+
+/// Where the row stands, and which versions of its carries are its own.
+/// Returns the threshold.
+Value GpuKernel::loadCursor() {
+  base = loadNumber(cursors, {readSlot, constantIndex(0)}, "base");
+  length = loadNumber(cursors, {readSlot, constantIndex(1)}, "length");
+  return loadNumber(threshold, {constantIndex(0)}, "m");
+}
+
 /// Loads the row's cursor. Returns whether this kernel is for the row: null
 /// for always.
 Value GpuKernel::emitCursor() {
@@ -206,27 +259,48 @@ Value GpuKernel::emitCursor() {
   folds = {};
   if (fields.empty())
     return {};
-  auto load = [&](int64_t i, StringRef name) -> Value {
-    Value number = memref::LoadOp::create(
-        b, cursors, ValueRange{readSlot, constantIndex(i)});
-    return arith::IndexCastOp::create(b, b.getIndexType(), named(number, name));
-  };
-  base = load(0, "base");
-  length = load(1, "length");
-  if (step.getForm() == Form::Fold)
+  Value m = loadCursor();
+  if (step.getForm() == Form::Fold) {
+    if (drafts) {
+      // The fold that drafts came with has been done, and is not committed.
+      Value number = loadNumber(waiting, {readSlot}, "drafts");
+      Value isOver = arith::CmpIOp::create(b, arith::CmpIPredicate::sge, number,
+                                           constantIndex(kFolded));
+      length = arith::SelectOp::create(b, isOver, constantIndex(0), length);
+    }
     return arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, length,
                                  constantIndex(0));
+  }
   if (!fold)
     return {};
-  Value m = arith::IndexCastOp::create(
-      b, b.getIndexType(),
-      memref::LoadOp::create(b, threshold, ValueRange{constantIndex(0)}));
   Value isFull =
       arith::CmpIOp::create(b, arith::CmpIPredicate::sge, add(length, 1), m);
   Value moves =
       arith::CmpIOp::create(b, arith::CmpIPredicate::ne, readSlot, writeSlot);
   folds = named(arith::OrIOp::create(b, isFull, moves), "folds");
   return {};
+}
+
+/// Looks up where the entries of a slot lie that can be anywhere. A barrier
+/// follows.
+void GpuKernel::emitPlaces() {
+  if (drafts == 0)
+    return;
+  int64_t count = llvm::alignTo(capacity(), 32);
+  entryPlaces = shared({count}, "entry_places", b.getI32Type());
+  auto loop = scf::ForOp::create(b, thread, constantIndex(count),
+                                 constantIndex(schedule.threads));
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(loop.getBody());
+    Value entry = loop.getInductionVar();
+    Value at = arith::RemUIOp::create(b, arith::AddIOp::create(b, base, entry),
+                                      constantIndex(capacity()));
+    memref::StoreOp::create(
+        b, memref::LoadOp::create(b, entryOrder, ValueRange{readSlot, at}),
+        entryPlaces, ValueRange{entry});
+  }
+  barrier();
 }
 
 //===----------------------------------------------------------------------===//
@@ -266,6 +340,15 @@ LogicalResult GpuKernel::emitRow() {
     stageStates();
   if (headGroup > 1)
     endOfTokenLoads = anchor();
+  if (drafts && !step.getArgumentsOfKind(ArgumentKind::Carry).empty()) {
+    auto version = [&](Value slot) -> Value {
+      Value first = arith::MulIOp::create(b, slot, constantIndex(drafts + 1));
+      return arith::AddIOp::create(
+          b, first, loadNumber(carryVersions, {slot}, "version"));
+    };
+    readCarry = version(readSlot);
+    writeCarry = version(writeSlot);
+  }
   endOfSlotLoads = anchor();
   std::optional<OpBuilder::InsertionGuard> wantedGuard;
   if (Value wanted = emitCursor()) {
@@ -275,6 +358,8 @@ LogicalResult GpuKernel::emitRow() {
   }
   if (looksFirst)
     stageStates();
+  if (!fields.empty())
+    emitPlaces();
   if (failed(emitPrologue()))
     return failure();
   if (folds) {
@@ -300,7 +385,7 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
       fold.getBody().getArgumentTypes() != step.getBody().getArgumentTypes())
     return fold.emitError("its arguments are not those of '")
            << step.getSymName() << "'";
-  if (failed(chooseGeometry()))
+  if (failed(check()) || failed(chooseGeometry()))
     return failure();
   createFunction();
   Value padded = emitTask();
@@ -308,10 +393,9 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
       b, padded, arith::ConstantOp::create(b, b.getBoolAttr(true)));
   LogicalResult result = success();
   {
-    bool storesZeros = step.getForm() != Form::Fold;
-    auto branch = scf::IfOp::create(b, active, storesZeros);
+    auto branch = scf::IfOp::create(b, active, storesZeros());
     OpBuilder::InsertionGuard guard(b);
-    if (storesZeros) {
+    if (storesZeros()) {
       b.setInsertionPointToStart(branch.elseBlock());
       emitPaddedRow();
     }
@@ -328,6 +412,8 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
   // Views are loaded as vectors.
   for (auto [argument, bytes] : alignments)
     function.setArgAttr(argument, kAlignmentAttr, b.getIndexAttr(bytes));
+  if (int64_t blocks = blocksAtOnce())
+    function->setAttr(kBlocksAttr, b.getIndexAttr(blocks));
   b.setLoc(unnamed(step.getLoc()));
   b.setInsertionPointToEnd(&function.getBody().front());
   gpu::ReturnOp::create(b);

@@ -59,17 +59,19 @@ struct Place {
 
 class GpuKernel {
 public:
-  /// `fold` is the form of the rows that fold, or null if there is none.
+  /// `fold` is the form of the rows that fold, or null if there is none. Slots
+  /// are those of a pool for `drafts` a row, or for none.
   GpuKernel(StepOp step, StepOp fold, const GpuSchedule &schedule,
-            mlir::OpBuilder &builder)
-      : step(step), fold(fold), schedule(schedule),
+            int64_t drafts, mlir::OpBuilder &builder)
+      : step(step), fold(fold), schedule(schedule), drafts(drafts),
         b(unnamed(step.getLoc()), builder) {}
+  virtual ~GpuKernel() = default;
 
   /// Builds the kernel at the builder's place. Diagnostics name what cannot be
   /// lowered.
   mlir::FailureOr<mlir::gpu::GPUFuncOp> build();
 
-private:
+protected:
   /// All components of a value; of a vector over dk its chunks one after the
   /// other.
   using Components = llvm::SmallVector<mlir::Value>;
@@ -79,25 +81,48 @@ private:
     return named ? named.getChildLoc() : location;
   }
 
+  /// Diagnostics of what no kernel is made of.
+  virtual mlir::LogicalResult check() { return mlir::success(); }
+
   //===--- Geometry.cpp ---------------------------------------------------===//
-  void findSameValues();
-  void findRowValues(StepOp of);
-  bool readsMaterialisedState();
-  int64_t costOfKeyValues();
-  void chooseSizes();
-  int64_t sharedBytes(int64_t rows);
+  virtual void findSameValues();
+  virtual void findRowValues(StepOp of);
+  void findRowValuesOf(mlir::Operation *op);
+  virtual bool readsMaterialisedState();
+  virtual int64_t costOfKeyValues();
+  /// Bytes of a state in a block, unless a schedule says otherwise.
+  virtual int64_t tileBytes();
+  /// Blocks that a multiprocessor is to hold; 0 is left to ptxas.
+  virtual int64_t blocksAtOnce() { return 0; }
+  virtual void chooseSizes();
+  /// Vectors that rows meet at a time.
+  virtual int64_t countRanks();
+  virtual int64_t sharedBytes(int64_t rows);
   mlir::LogicalResult chooseShared(int64_t rows);
   mlir::LogicalResult chooseGeometry();
 
   //===--- Kernel.cpp: arguments, the task of a block, forms --------------===//
   llvm::SmallVector<StepOp, 2> forms();
   void createFunction();
+  /// Arguments of what kernels of drafts take besides, by their types.
+  virtual void addArguments(llvm::SmallVectorImpl<mlir::Type> &types,
+                            llvm::SmallVectorImpl<std::string> &names);
+  virtual void takeArguments(unsigned &next);
   mlir::Operation *anchor();
   mlir::Value emitTask();
-  void emitPaddedRow();
-  mlir::Value emitCursor();
+  /// What tokens are found by, before any is loaded.
+  virtual void emitRowStart() {}
+  /// Stores zeros to `outputs` of one row of tokens.
+  void zeroOutputs(mlir::Value tokenRow);
+  virtual void emitPaddedRow() { zeroOutputs(row); }
+  virtual bool storesZeros() { return step.getForm() != Form::Fold; }
+  virtual mlir::Value emitCursor();
+  mlir::Value loadCursor();
+  mlir::Value loadNumber(mlir::Value from, llvm::ArrayRef<mlir::Value> at,
+                         llvm::StringRef name);
+  void emitPlaces();
   mlir::LogicalResult emitForm(StepOp form);
-  mlir::LogicalResult emitRow();
+  virtual mlir::LogicalResult emitRow();
 
   //===--- Prologue.cpp ---------------------------------------------------===//
   mlir::LogicalResult handToGroups(llvm::ArrayRef<mlir::Value> roots,
@@ -119,6 +144,8 @@ private:
   void stageEntries();
   void stageField(mlir::Value buffer, size_t index);
   bool isStaged(unsigned argument, FieldAttr field) const;
+  void gatherField(mlir::Value from, mlir::Value to, FieldAttr field,
+                   mlir::Value first, int64_t each);
   mlir::memref::DmaStartOp startCopy(mlir::Value from,
                                      llvm::ArrayRef<mlir::Value> at,
                                      mlir::Value to, mlir::Value toRow,
@@ -155,11 +182,18 @@ private:
 
   //===--- Values.cpp: token values ---------------------------------------===//
   mlir::FailureOr<Components> get(mlir::Value value, const Place &place);
-  mlir::FailureOr<Components> emit(mlir::Value value, const Place &place);
+  virtual mlir::FailureOr<Components> emit(mlir::Value value,
+                                           const Place &place);
   mlir::FailureOr<Components> emitElementwise(mlir::Operation *op,
                                               const Place &place);
   mlir::FailureOr<Components> emitBroadcast(BroadcastOp op, const Place &place);
-  Components loadArgument(mlir::BlockArgument argument, const Place &place);
+  virtual Components loadArgument(mlir::BlockArgument argument,
+                                  const Place &place);
+  /// What values differ by besides their place: drafts, where there are any.
+  virtual int64_t scopeOf(mlir::Value) const { return 0; }
+  /// The row that tokens are loaded of, and where their loads go.
+  virtual mlir::Value tokenRow() { return row; }
+  virtual mlir::Operation *tokenLoads() { return endOfTokenLoads; }
   void remember(mlir::Value value, const Place &place, Components components);
 
   //===--- Exchange.cpp: what crosses places ------------------------------===//
@@ -240,11 +274,21 @@ private:
                                        int64_t first);
   mlir::LogicalResult prepareRows(mlir::Value state, const Place &place);
   mlir::LogicalResult emitReads(ReadOp wanted);
-  mlir::LogicalResult emitStore(StoreStateOp op);
-  mlir::LogicalResult storeInTurns(StoreStateOp op, const Sheet &sheet);
-  mlir::LogicalResult storeSheets(StoreStateOp op);
+  /// Where the rows of a state go: to a pool, to shared memory, or both. In
+  /// place is where they were copied to, from where they leave in one piece.
+  struct Target {
+    mlir::Value state;
+    mlir::Value pool; ///< of the step; null for shared memory alone
+    mlir::Value tile; ///< [rows of the tile, dk], or null
+    bool inPlace = false;
+    bool isTransposed = false; ///< the pool is [dk, dv]: by way of the tile
+  };
+  Target targetOf(StoreStateOp op);
+  mlir::LogicalResult emitStore(const Target &target);
+  mlir::LogicalResult storeSheets(const Target &target);
+  mlir::LogicalResult storeInTurns(const Target &target, const Sheet &sheet);
   mlir::Value rowInWarp(const Sheet &sheet, int64_t i);
-  mlir::LogicalResult storeRows(StoreStateOp op, const Sheet &sheet,
+  mlir::LogicalResult storeRows(const Target &target, const Sheet &sheet,
                                 int64_t first);
   mlir::Value rowOf(const Sheet &sheet, int64_t i);
   mlir::Value valueOfRow(mlir::Value value, const Sheet &sheet, int64_t i);
@@ -256,10 +300,11 @@ private:
                         llvm::ArrayRef<mlir::Value> rhs);
 
   //===--- Tiles.cpp: products of tiles by tensor cores -------------------===//
-  bool mayMultiplyReads();
+  virtual bool mayMultiplyReads();
   bool mayMultiplyFold(FoldBufferOp op);
   bool mayMultiplyFolds();
   mlir::Value multiplyTiles(mlir::Value a, mlir::Value b, mlir::Value c);
+  mlir::Value multiplyShortTiles(mlir::Value a, mlir::Value b, mlir::Value c);
   Components partsOf(mlir::Value value, int64_t count);
   int64_t numberQueries();
   int64_t queryPartBytes();
@@ -275,10 +320,10 @@ private:
   Sheet tileSheet();
   mlir::LogicalResult putRowOperands(mlir::Value state);
   mlir::LogicalResult prepareTile(mlir::Value state, Sheet &sheet);
-  mlir::LogicalResult storeTiles(StoreStateOp op);
+  mlir::LogicalResult storeTiles(const Target &target);
   bool storesInPlace(StoreStateOp op);
-  void copyTileBack(StoreStateOp op);
-  mlir::LogicalResult emitTileRows(StoreStateOp op, const Sheet &sheet);
+  void copyTileBack(const Target &target);
+  mlir::LogicalResult emitTileRows(const Target &target, const Sheet &sheet);
   Components weightedTiles(FoldBufferOp op, const Sheet &sheet);
   Components multiplyFold(FoldBufferOp op, const Sheet &sheet);
   mlir::Value entryOfTile(int64_t tile, int64_t i);
@@ -396,8 +441,14 @@ private:
   Transition loadTransition(mlir::Value buffer, TransitionAttr transition,
                             mlir::Value position);
 
+  Components passBack(const Transition &entry, TransitionAttr transition,
+                      mlir::Value buffer, mlir::Value position,
+                      llvm::ArrayRef<mlir::Value> query,
+                      llvm::SmallVectorImpl<mlir::Value> &weights);
+
   StepOp step, fold;
   GpuSchedule schedule;
+  int64_t drafts; ///< the most of a row that slots are for
   mlir::ImplicitLocOpBuilder b;
   mlir::gpu::GPUFuncOp function;
 
@@ -424,6 +475,12 @@ private:
   mlir::Value thread, warpLane, lane, group;
   mlir::Value warpRow, firstRow, ownRow, ownsRow; ///< ownsRow is null if all do
   mlir::Value readSlots, writeSlots, cursors, threshold, padSlot;
+  /// Of pools for drafts, by slot: where entries lie, which version of the
+  /// carries is that of the history, and what waits to be committed.
+  mlir::Value entryOrder, carryVersions, waiting;
+  /// Where entry j of the history lies, [entries] in shared memory.
+  mlir::Value entryPlaces;
+  mlir::Value readCarry, writeCarry;     ///< versions of the row's carries
   llvm::SmallVector<mlir::Value> memory; ///< by the step's argument
   llvm::MapVector<unsigned, llvm::SmallVector<mlir::Value>> fields;
   llvm::SmallVector<mlir::Value> outputs;
@@ -437,6 +494,7 @@ private:
   /// its stages have been waited for.
   mlir::Value firstPart;
   int64_t stagesWaited = 0;
+  bool gathers = false; ///< entries are copied by all threads
   llvm::SmallVector<std::function<void()>> lateCopies;
   llvm::DenseMap<unsigned, mlir::Value> stagedStates;
   std::map<std::pair<unsigned, std::string>, mlir::Value> stagedFields;
@@ -450,9 +508,10 @@ private:
   /// and what the ring's numbers become once its cursor is known.
   mlir::Operation *endOfTokenLoads = nullptr, *endOfSlotLoads = nullptr,
                   *endOfEntryNumbers = nullptr;
-  using ValueKey = std::pair<void *, Place::Key>;
+  using ValueKey = std::tuple<void *, Place::Key, int64_t>;
   std::map<ValueKey, Components> values;
-  std::map<std::pair<unsigned, Place::Key>, Components> loadedArguments;
+  std::map<std::tuple<unsigned, Place::Key, int64_t>, Components>
+      loadedArguments;
   std::map<std::pair<unsigned, std::string>, Components> numbers;
   std::map<std::pair<unsigned, std::string>, Decays> decays;
   /// By the buffer's argument and the field of decays.
@@ -471,6 +530,7 @@ private:
   llvm::DenseMap<mlir::Value, mlir::Value> wholeValues;
   /// Bytes that views are aligned to, by the kernel's argument.
   std::map<unsigned, int64_t> alignments;
+  size_t firstStepArgument = 0; ///< of the function
   llvm::DenseMap<int64_t, mlir::Value> constants;
 };
 

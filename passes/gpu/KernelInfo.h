@@ -14,12 +14,19 @@
 
 namespace ladle {
 
-/// Arguments that all kernels have, before those of the step.
-inline constexpr unsigned kCommonArguments = 5;
 /// Forms that kernels may hold, as numbers that can be added.
 inline constexpr int64_t kDecodeForm = 1, kDecodeFoldForm = 2, kFoldForm = 4;
+/// What waits in a slot: so many drafts, and this if they came with a fold that
+/// its cursor does not know of yet.
+inline constexpr int64_t kFolded = 256;
+/// On a kernel: its arguments before those of the step.
+inline constexpr llvm::StringLiteral kCommonArgumentsAttr =
+    "ladle.common_arguments";
 /// On a kernel: blocks along x for a row of the batch; rows are blocks along y.
 inline constexpr llvm::StringLiteral kGridBlocksAttr = "ladle.grid_blocks";
+/// On a kernel: blocks that a multiprocessor holds at once at the least. ptxas
+/// takes as many registers as these leave.
+inline constexpr llvm::StringLiteral kBlocksAttr = "ladle.blocks";
 /// On an argument: its name in the source.
 inline constexpr llvm::StringLiteral kNameAttr = "ladle.name";
 /// On an argument: bytes that its address and its strides are multiples of.

@@ -95,14 +95,14 @@ LogicalResult GpuKernel::emitSinks(StepOp form) {
   });
   form.walk([&](StoreStateOp store) {
     b.setLoc(store.getLoc());
-    if (failed(emitStore(store)))
+    if (failed(emitStore(targetOf(store))))
       result = failure();
   });
   auto carries = form.getArgumentsOfKind(ArgumentKind::Carry);
   for (auto [value, carry] : llvm::zip(form.getYieldedCarries(), carries)) {
     // Others of the block may not have read the carry yet.
     barrier();
-    if (failed(storeValue(value, memory[carry.getArgNumber()], {writeSlot}, {},
+    if (failed(storeValue(value, memory[carry.getArgNumber()], {writeCarry}, {},
                           dependsOnRows(value))))
       result = failure();
   }

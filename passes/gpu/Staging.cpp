@@ -12,6 +12,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "passes/gpu/Kernel.h"
 #include "llvm/ADT/SetVector.h"
@@ -69,7 +70,12 @@ void GpuKernel::stageStates() {
   llvm::SmallSetVector<unsigned, 2> wanted;
   for (StepOp form : forms())
     form.walk([&](LoadStateOp load) {
-      wanted.insert(cast<BlockArgument>(load.getPool()).getArgNumber());
+      // What is loaded again after it was stored is there.
+      if (load->getBlock() == &form.getBody().front() &&
+          llvm::none_of(load.getPool().getUsers(), [&](Operation *user) {
+            return isa<StoreStateOp>(user) && user->isBeforeInBlock(load);
+          }))
+        wanted.insert(cast<BlockArgument>(load.getPool()).getArgNumber());
     });
   for (StepOp form : forms())
     form.walk([&](StoreStateOp store) {
@@ -114,6 +120,33 @@ void GpuKernel::stageStates() {
   }
 }
 
+/// Entries that lie anywhere, 16 bytes a thread: rows of `each` elements, from
+/// element `first` of an entry on.
+void GpuKernel::gatherField(Value from, Value to, FieldAttr field, Value first,
+                            int64_t each) {
+  int64_t part = kCopyBytes / bytesOf(field.getElementType());
+  int64_t ranks = componentCount(field);
+  bool isRanked = field.getShape().size() == 3;
+  Value count = arith::MulIOp::create(b, length, constantIndex(ranks));
+  copyByThreads(count, each / part, [&](Value i, Value c) {
+    SmallVector<Value> at{readSlot, headIndex(field.getShape().front())};
+    Value element = arith::MulIOp::create(b, c, constantIndex(part));
+    if (isRanked) {
+      at.push_back(
+          ringSlot(arith::DivUIOp::create(b, i, constantIndex(ranks))));
+      at.push_back(arith::RemUIOp::create(b, i, constantIndex(ranks)));
+    } else {
+      at.push_back(ringSlot(i));
+    }
+    at.push_back(arith::AddIOp::create(b, first, element));
+    nvgpu::DeviceAsyncCopyOp::create(
+        b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), to,
+        ValueRange{i, element}, from, at, b.getIndexAttr(part),
+        /*srcElements=*/Value(), /*bypassL1=*/b.getUnitAttr());
+  });
+  gathers = true;
+}
+
 /// Entries become rows of shared memory, the oldest first; of a field along dv
 /// the rows of the tile.
 void GpuKernel::stageField(Value buffer, size_t index) {
@@ -141,6 +174,8 @@ void GpuKernel::stageField(Value buffer, size_t index) {
   int64_t bytes = bytesOf(field.getElementType());
   bool divides = (isTiled ? each : each * ranks) * bytes % kCopyBytes == 0 &&
                  (!isTiled || size * bytes % kCopyBytes == 0);
+  if (copiesInBulk && divides && entryPlaces)
+    return gatherField(from, to, field, first, each);
   Value zero = constantIndex(0);
   if (copiesInBulk && divides) {
     // The ring goes round once at most.
@@ -235,7 +270,13 @@ static void waitFor(ImplicitLocOpBuilder &b, Value counter, Value zero) {
 void GpuKernel::waitForEntries() {
   for (const std::function<void()> &copy : lateCopies)
     copy();
-  if (!lateCopies.empty())
+  if (gathers)
+    nvgpu::DeviceAsyncWaitOp::create(
+        b,
+        nvgpu::DeviceAsyncCreateGroupOp::create(
+            b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), ValueRange()),
+        IntegerAttr());
+  else if (!lateCopies.empty())
     barrier();
   lateCopies.clear();
   if (entryCopies)

@@ -184,7 +184,8 @@ LogicalResult GpuKernel::emitReads(ReadOp wanted) {
     auto read = dyn_cast<ReadOp>(user);
     if (!read || read == wanted || dependsOnRows(read.getQuery()))
       continue;
-    ValueKey key{read.getResult().getAsOpaquePointer(), rowPlace().key()};
+    ValueKey key{read.getResult().getAsOpaquePointer(), rowPlace().key(),
+                 scopeOf(read.getResult())};
     if (!values.count(key))
       reads.push_back(read);
   }
@@ -220,23 +221,36 @@ LogicalResult GpuKernel::emitReads(ReadOp wanted) {
   return success();
 }
 
-LogicalResult GpuKernel::storeRows(StoreStateOp op, const Sheet &sheet,
+GpuKernel::Target GpuKernel::targetOf(StoreStateOp op) {
+  Target target{
+      op.getState(), op.getPool(), {}, storesInPlace(op), isTransposed(op)};
+  if (target.inPlace || target.isTransposed)
+    target.tile =
+        stagedStates[cast<BlockArgument>(op.getPool()).getArgNumber()];
+  return target;
+}
+
+LogicalResult GpuKernel::storeRows(const Target &target, const Sheet &sheet,
                                    int64_t first) {
-  Value pool = memory[cast<BlockArgument>(op.getPool()).getArgNumber()];
-  Type element = cast<MemRefType>(pool.getType()).getElementType();
   const Place &place = sheet.place;
-  FailureOr<Components> rows = stateRows(op.getState(), sheet, first);
+  FailureOr<Components> rows = stateRows(target.state, sheet, first);
   if (failed(rows))
     return failure();
-  if (storesInPlace(op) || isTransposed(op)) {
-    Value tile = stagedStates[cast<BlockArgument>(op.getPool()).getArgNumber()];
+  auto typeOf = [](Value memory) {
+    return cast<MemRefType>(memory.getType()).getElementType();
+  };
+  if (target.inPlace || target.isTransposed) {
     for (int64_t i = 0; i < sheet.atOnce; ++i)
       for (int64_t c = 0; c < place.chunks; ++c)
         vector::StoreOp::create(
-            b, convertTo((*rows)[i * place.chunks + c], element), tile,
+            b, convertTo((*rows)[i * place.chunks + c], typeOf(target.tile)),
+            target.tile,
             ValueRange{rowOf(sheet, first + i), chunkStart(place, c)});
     return success();
   }
+  Value pool;
+  if (target.pool)
+    pool = memory[cast<BlockArgument>(target.pool).getArgNumber()];
   for (int64_t i = 0; i < sheet.atOnce; ++i) {
     Value local = rowOf(sheet, first + i), inside;
     // Threads without a row of their own have repeated the last one.
@@ -245,8 +259,15 @@ LogicalResult GpuKernel::storeRows(StoreStateOp op, const Sheet &sheet,
     guarded(inside, [&] {
       Value at = arith::AddIOp::create(b, tileStart, local);
       for (int64_t c = 0; c < place.chunks; ++c) {
+        Value part = (*rows)[i * place.chunks + c];
+        if (target.tile)
+          vector::StoreOp::create(b, convertTo(part, typeOf(target.tile)),
+                                  target.tile,
+                                  ValueRange{local, chunkStart(place, c)});
+        if (!pool)
+          continue;
         auto store = vector::StoreOp::create(
-            b, convertTo((*rows)[i * place.chunks + c], element), pool,
+            b, convertTo(part, typeOf(pool)), pool,
             ArrayRef<Value>{writeSlot, head, at, chunkStart(place, c)});
         store.setNontemporal(true);
       }
@@ -255,37 +276,35 @@ LogicalResult GpuKernel::storeRows(StoreStateOp op, const Sheet &sheet,
   return success();
 }
 
-LogicalResult GpuKernel::emitStore(StoreStateOp op) {
+LogicalResult GpuKernel::emitStore(const Target &target) {
   waitForStages(schedule.stages);
-  if (!isTransposed(op))
-    return multipliesFolds ? storeTiles(op) : storeSheets(op);
   // Others may still read what is stored in its place.
-  if (!multipliesFolds)
+  if (target.isTransposed && !multipliesFolds)
     barrier();
-  if (failed(multipliesFolds ? storeTiles(op) : storeSheets(op)))
+  if (failed(multipliesFolds ? storeTiles(target) : storeSheets(target)))
     return failure();
-  storeTransposed(cast<BlockArgument>(op.getPool()).getArgNumber());
+  if (target.isTransposed)
+    storeTransposed(cast<BlockArgument>(target.pool).getArgNumber());
   return success();
 }
 
-LogicalResult GpuKernel::storeSheets(StoreStateOp op) {
+LogicalResult GpuKernel::storeSheets(const Target &target) {
   Sheet sheet = storeSheet();
-  bool isInPlace = storesInPlace(op);
-  if (sheet.atOnce == sheet.rows && !isInPlace)
-    return storeRows(op, sheet, 0);
+  if (sheet.atOnce == sheet.rows && !target.inPlace)
+    return storeRows(target, sheet, 0);
   // Rows that were read are loaded anew rather than kept in registers.
-  if (failed(prepareRows(op.getState(), sheet.place)))
+  if (failed(prepareRows(target.state, sheet.place)))
     return failure();
-  if (sheet.place.lanes == lanes || isInPlace)
+  if (sheet.place.lanes == lanes || target.inPlace)
     barrier();
-  if (failed(storeInTurns(op, sheet)))
+  if (failed(storeInTurns(target, sheet)))
     return failure();
-  if (isInPlace)
-    copyTileBack(op);
+  if (target.inPlace)
+    copyTileBack(target);
   return success();
 }
 
-LogicalResult GpuKernel::storeInTurns(StoreStateOp op, const Sheet &all) {
+LogicalResult GpuKernel::storeInTurns(const Target &target, const Sheet &all) {
   Sheet sheet = all;
   auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(sheet.rows),
                                  constantIndex(sheet.atOnce));
@@ -293,5 +312,5 @@ LogicalResult GpuKernel::storeInTurns(StoreStateOp op, const Sheet &all) {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   sheet.offset = loop.getInductionVar();
-  return storeRows(op, sheet, 0);
+  return storeRows(target, sheet, 0);
 }

@@ -135,36 +135,37 @@ bool GpuKernel::storesInPlace(StoreStateOp op) {
              cast<BlockArgument>(op.getPool()).getArgNumber());
 }
 
-LogicalResult GpuKernel::storeTiles(StoreStateOp op) {
+LogicalResult GpuKernel::storeTiles(const Target &target) {
   Sheet sheet = tileSheet();
-  if (failed(putRowOperands(op.getState())))
+  if (failed(putRowOperands(target.state)))
     return failure();
   // Shuffles of weights are for all of a warp.
-  for (Operation &each : op->getBlock()->getOperations())
+  Block *block = target.state.getDefiningOp()->getBlock();
+  for (Operation &each : block->getOperations())
     if (auto fold = dyn_cast<FoldBufferOp>(each)) {
       weightsOf(fold.getBuffer(), fold.getDecay(),
                 {fold.getKeyScale(), fold.getValueScale()});
     }
   barrier();
-  if (failed(emitTileRows(op, sheet)))
+  if (failed(emitTileRows(target, sheet)))
     return failure();
-  if (storesInPlace(op))
-    copyTileBack(op);
+  if (target.inPlace)
+    copyTileBack(target);
   return success();
 }
 
 /// A tile goes back as it came.
-void GpuKernel::copyTileBack(StoreStateOp op) {
-  unsigned argument = cast<BlockArgument>(op.getPool()).getArgNumber();
+void GpuKernel::copyTileBack(const Target &target) {
+  unsigned argument = cast<BlockArgument>(target.pool).getArgNumber();
   memref::DmaStartOp::create(
-      b, stagedStates[argument], ValueRange{constantIndex(0), constantIndex(0)},
+      b, target.tile, ValueRange{constantIndex(0), constantIndex(0)},
       memory[argument],
       ValueRange{writeSlot, head, tileStart, constantIndex(0)},
       constantIndex(schedule.tileRows * keySize), copies,
       ValueRange{constantIndex(0)});
 }
 
-LogicalResult GpuKernel::emitTileRows(StoreStateOp op, const Sheet &all) {
+LogicalResult GpuKernel::emitTileRows(const Target &target, const Sheet &all) {
   Sheet sheet = all;
   auto tiles = scf::ForOp::create(b, constantIndex(0),
                                   constantIndex(sheet.rows), constantIndex(2));
@@ -172,14 +173,14 @@ LogicalResult GpuKernel::emitTileRows(StoreStateOp op, const Sheet &all) {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(tiles.getBody());
   sheet.offset = tiles.getInductionVar();
-  if (failed(prepareTile(op.getState(), sheet)))
+  if (failed(prepareTile(target.state, sheet)))
     return failure();
   auto chunks =
       scf::ForOp::create(b, constantIndex(0), constantIndex(keySize),
                          constantIndex(kTileLanes * sheet.place.width));
   b.setInsertionPointToStart(chunks.getBody());
   sheet.place.start = chunks.getInductionVar();
-  return storeRows(op, sheet, 0);
+  return storeRows(target, sheet, 0);
 }
 
 /// The i-th of the four entries of a tile whose products a thread has, counted

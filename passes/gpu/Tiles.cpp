@@ -59,6 +59,18 @@ Value GpuKernel::multiplyTiles(Value a, Value b, Value c) {
   return vector::ShapeCastOp::create(this->b, c.getType(), product);
 }
 
+/// c + a·b of tiles of which products take 11 significant bits.
+Value GpuKernel::multiplyShortTiles(Value a, Value b, Value c) {
+  auto shaped = [&](Value value, int64_t rows, int64_t columns) -> Value {
+    return vector::ShapeCastOp::create(
+        this->b, VectorType::get({rows, columns}, this->b.getF32Type()), value);
+  };
+  Value product = nvgpu::MmaSyncOp::create(
+      this->b, shaped(a, 4, 1), shaped(b, 2, 1), shaped(c, 2, 2),
+      ArrayRef<int64_t>{16, 8, 8}, /*tf32Enabled=*/true);
+  return vector::ShapeCastOp::create(this->b, c.getType(), product);
+}
+
 /// A value of f32 as the sum of so many of bf16.
 GpuKernel::Components GpuKernel::partsOf(Value value, int64_t count) {
   Components parts;

@@ -19,6 +19,53 @@
 using namespace mlir;
 using namespace ladle;
 
+/// A query that meets one entry on the way back. `weights` gets what it takes
+/// of the entry's values.
+GpuKernel::Components GpuKernel::passBack(const Transition &entry,
+                                          TransitionAttr transition,
+                                          Value buffer, Value position,
+                                          ArrayRef<Value> query,
+                                          SmallVectorImpl<Value> &weights) {
+  SmallVector<SmallVector<Value>> dots;
+  for (auto [ofWrite, name, scale] : llvm::zip(
+           entry.keys, transition.getValues(), transition.getValueScales())) {
+    auto &list = dots.emplace_back();
+    for (const Components &key : ofWrite) {
+      list.push_back(sumOverGroup(dotChunks(query, key)));
+      if (name.empty())
+        continue;
+      weights.push_back(
+          scale.empty()
+              ? list.back()
+              : Value(arith::MulFOp::create(
+                    b, list.back(),
+                    numberAt(numbersOf(buffer, scale.getValue()), position))));
+    }
+  }
+  // Reads taken after the decay go through it like the query itself.
+  Components before(chunks), after(query.begin(), query.end()), next;
+  for (auto [m, owner] : llvm::enumerate(transition.getReadOwners()))
+    for (auto [r, vector] : llvm::enumerate(entry.reads[m])) {
+      Value weight =
+          splat(arith::MulFOp::create(b, dots[owner][r], entry.coefficients[m]),
+                width);
+      for (int64_t c = 0; c < chunks; ++c) {
+        Value term = arith::MulFOp::create(b, weight, vector[c]);
+        Value &sum = transition.getAfterDecay()[m] ? after[c] : before[c];
+        sum = sum ? Value(arith::AddFOp::create(b, sum, term)) : term;
+      }
+    }
+  for (int64_t c = 0; c < chunks; ++c) {
+    Value part = after[c];
+    if (!entry.decay.empty())
+      part = arith::MulFOp::create(b, part, entry.decay[c]);
+    if (before[c])
+      part = arith::AddFOp::create(b, part, before[c]);
+    next.push_back(part);
+  }
+  return next;
+}
+
 LogicalResult GpuKernel::emitTransport(TransportOp op) {
   Value buffer = op.getBuffer();
   BufferType type = op.getBuffer().getType();
@@ -61,44 +108,8 @@ LogicalResult GpuKernel::emitTransport(TransportOp op) {
     for (int64_t q = 0; q < queries; ++q) {
       SmallVector<Value> query(
           loop.getRegionIterArgs().slice(q * chunks, chunks));
-      SmallVector<SmallVector<Value>> dots;
-      for (auto [ofWrite, name, scale] :
-           llvm::zip(entry.keys, transition.getValues(),
-                     transition.getValueScales())) {
-        auto &list = dots.emplace_back();
-        for (const Components &key : ofWrite) {
-          list.push_back(sumOverGroup(dotChunks(query, key)));
-          if (name.empty())
-            continue;
-          weights.push_back(
-              scale.empty() ? list.back()
-                            : Value(arith::MulFOp::create(
-                                  b, list.back(),
-                                  numberAt(numbersOf(buffer, scale.getValue()),
-                                           position))));
-        }
-      }
-      // Reads taken after the decay go through it like the query itself.
-      Components before(chunks), after(query.begin(), query.end());
-      for (auto [m, owner] : llvm::enumerate(transition.getReadOwners()))
-        for (auto [r, vector] : llvm::enumerate(entry.reads[m])) {
-          Value weight = splat(
-              arith::MulFOp::create(b, dots[owner][r], entry.coefficients[m]),
-              width);
-          for (int64_t c = 0; c < chunks; ++c) {
-            Value term = arith::MulFOp::create(b, weight, vector[c]);
-            Value &sum = transition.getAfterDecay()[m] ? after[c] : before[c];
-            sum = sum ? Value(arith::AddFOp::create(b, sum, term)) : term;
-          }
-        }
-      for (int64_t c = 0; c < chunks; ++c) {
-        Value part = after[c];
-        if (!entry.decay.empty())
-          part = arith::MulFOp::create(b, part, entry.decay[c]);
-        if (before[c])
-          part = arith::AddFOp::create(b, part, before[c]);
-        next.push_back(part);
-      }
+      llvm::append_range(
+          next, passBack(entry, transition, buffer, position, query, weights));
     }
     guarded(isFirstThread, [&] {
       for (auto [i, weight] : llvm::enumerate(weights))

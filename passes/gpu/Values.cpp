@@ -22,7 +22,8 @@ using namespace ladle;
 
 void GpuKernel::remember(Value value, const Place &place,
                          Components components) {
-  values[{value.getAsOpaquePointer(), place.key()}] = std::move(components);
+  values[{value.getAsOpaquePointer(), place.key(), scopeOf(value)}] =
+      std::move(components);
 }
 
 FailureOr<GpuKernel::Components> GpuKernel::get(Value value,
@@ -39,7 +40,7 @@ FailureOr<GpuKernel::Components> GpuKernel::get(Value value,
       llvm::append_range(result, loadVector(memory, {constantIndex(i)}, place));
     return result;
   }
-  ValueKey key{value.getAsOpaquePointer(), place.key()};
+  ValueKey key{value.getAsOpaquePointer(), place.key(), scopeOf(value)};
   if (auto found = values.find(key); found != values.end())
     return found->second;
   Location outer = b.getLoc();
@@ -53,20 +54,24 @@ FailureOr<GpuKernel::Components> GpuKernel::get(Value value,
 
 GpuKernel::Components GpuKernel::loadArgument(BlockArgument argument,
                                               const Place &place) {
-  Components &result = loadedArguments[{argument.getArgNumber(), place.key()}];
-  if (!result.empty())
-    return result;
   auto type = cast<RankedTensorType>(argument.getType());
   ArgumentKind kind = step.getArgumentKind(argument.getArgNumber());
+  bool isToken = kind == ArgumentKind::Token;
+  Components &result = loadedArguments[{argument.getArgNumber(), place.key(),
+                                        isToken ? scopeOf(argument) : 0}];
+  if (!result.empty())
+    return result;
   OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPoint(kind == ArgumentKind::Carry ? endOfSlotLoads
-                                                  : endOfTokenLoads);
+  if (Operation *anchor = kind == ArgumentKind::Carry ? endOfSlotLoads
+                          : isToken                   ? tokenLoads()
+                                                      : endOfTokenLoads)
+    b.setInsertionPoint(anchor);
   Value from = memory[argument.getArgNumber()];
   SmallVector<Value> indices;
-  if (kind == ArgumentKind::Token)
-    indices.push_back(row);
+  if (isToken)
+    indices.push_back(tokenRow());
   else if (kind == ArgumentKind::Carry)
-    indices.push_back(readSlot);
+    indices.push_back(readCarry);
   indices.push_back(headIndex(type.getDimSize(0)));
   if (type.getRank() == 1)
     return result = {loadElement(from, indices)};
@@ -215,7 +220,8 @@ FailureOr<GpuKernel::Components> GpuKernel::emit(Value value,
                      const Place &at) -> FailureOr<Components> {
     if (failed(result))
       return failure();
-    auto found = values.find({value.getAsOpaquePointer(), at.key()});
+    auto found =
+        values.find({value.getAsOpaquePointer(), at.key(), scopeOf(value)});
     if (found != values.end())
       return at.key() == place.key() ? FailureOr(found->second)
                                      : exchange(value, at, place);

@@ -239,10 +239,24 @@ std::vector<CheckCase> Checker::plan() {
       config.tokens *= 4;
     cases.push_back(std::move(config));
   }
-  // Neither drafts nor prompts are for a GPU yet.
+  // A GPU keeps no state a draft, takes no prompts yet, and no drafts of states
+  // that lie [dk, dv].
   std::erase_if(cases, [&](const CheckCase &config) {
-    return (config.drafts > 0 || config.prompts > 0) && !isOnCpu;
+    return !isOnCpu &&
+           (config.prompts > 0 ||
+            (config.drafts > 0 && (config.route == RouteKind::Recurrent ||
+                                   config.layout == StateLayout::DkDv)));
   });
+  if (request.drafts == 0)
+    return cases;
+  std::erase_if(cases,
+                [](const CheckCase &config) { return config.drafts == 0; });
+  for (CheckCase &config : cases) {
+    int64_t entries = config.capacity - config.drafts;
+    config.drafts = request.drafts;
+    config.capacity = std::max(entries + config.drafts, 2 * config.drafts);
+    config.threshold = std::min(config.threshold, entries);
+  }
   return cases;
 }
 
@@ -303,6 +317,8 @@ Status Checker::runAll() {
 /// The command that repeats a case of `request`.
 static std::string reproducerOf(const CheckRequest &request) {
   std::string text = fmt::format("ladle check {}", request.path);
+  if (request.target != "cpu")
+    text += " --target " + request.target;
   const frontend::ElaborationOptions &options = request.elaboration;
   if (!options.recurrence.empty())
     text += " --recurrence " + options.recurrence;

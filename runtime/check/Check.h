@@ -32,6 +32,8 @@ struct CheckRequest {
   bool full = false;
   std::string trace;          ///< a safetensors file; empty for none
   std::string target = "cpu"; ///< as in CompileOptions
+  /// Cases with so many drafts at most instead of all cases; 0 for all.
+  int64_t drafts = 0;
   /// Called after each of `total` cases.
   std::function<void(size_t done, size_t total)> progress;
 };

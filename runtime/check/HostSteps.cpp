@@ -15,7 +15,30 @@ Result<HostSteps> HostSteps::create(const Program &program, Pool &pool,
   Result<Decoder> decoder = Decoder::create(program, pool, options);
   if (!decoder)
     return decoder.status();
-  return HostSteps(program, std::move(*decoder));
+  HostSteps steps(program, pool, std::move(*decoder));
+  if (program.device() != DeviceId() && program.route() == RouteKind::KvOnly) {
+    Result<Program> inner = program.withRoute(RouteKind::Inner);
+    if (!inner)
+      return inner.status();
+    Result<Decoder> made = Decoder::create(*inner, pool, options);
+    if (!made)
+      return made.status();
+    steps.afterFolds.emplace(std::move(*made));
+  }
+  return steps;
+}
+
+Result<Decoder *> HostSteps::choose(std::span<const int32_t> slots) {
+  for (int32_t slot : slots) {
+    if (!afterFolds || pool->isPadding(slot))
+      continue;
+    Result<Cursor> cursor = pool->cursor(slot);
+    if (!cursor)
+      return cursor.status();
+    if (cursor->epoch > 0)
+      return &*afterFolds;
+  }
+  return &decoder;
 }
 
 /// Elements from the first of a view to behind its last. Strides are positive.
@@ -59,6 +82,54 @@ Status HostSteps::upload(const char *name, std::span<const int32_t> slots,
   return Status();
 }
 
+Status HostSteps::verify(const VerifyArguments &arguments) {
+  if (program.device() == DeviceId())
+    return decoder.verify(arguments);
+  VerifyArguments on = arguments;
+  on.drafts = arguments.cuSeqlens.empty() ? 0 : arguments.cuSeqlens.back();
+  // Nothing to do, and no device would be told of it.
+  if (on.drafts == 0)
+    return Status();
+  for (auto [name, from, to] :
+       {std::tuple("slots", arguments.slots, &on.slots),
+        std::tuple("sequence starts", arguments.cuSeqlens, &on.cuSeqlens),
+        std::tuple("parents", arguments.parents, &on.parents)})
+    if (Status status = upload(name, from, *to); !status)
+      return status;
+  for (auto &[name, view] : on.tensors) {
+    Result<TensorView> made = mirror(name, view);
+    if (!made)
+      return made.status();
+    view = std::move(*made);
+  }
+  Result<Decoder *> chosen = choose(arguments.slots);
+  if (!chosen)
+    return chosen.status();
+  if (Status status = (*chosen)->verify(on); !status)
+    return status;
+  for (const TensorSpec &spec : program.signature().outputs)
+    if (Status status = copy(on.tensors.find(spec.name)->second,
+                             arguments.tensors.find(spec.name)->second);
+        !status)
+      return status;
+  return Status();
+}
+
+Status HostSteps::commit(std::span<const int32_t> slots,
+                         std::span<const int32_t> numAccepted,
+                         std::span<const int32_t> accepted) {
+  std::span<const int32_t> onSlots = slots, onNumbers = numAccepted,
+                           onAccepted = accepted;
+  if (program.device() != DeviceId())
+    for (auto [name, from, to] :
+         {std::tuple("slots", slots, &onSlots),
+          std::tuple("accepted numbers", numAccepted, &onNumbers),
+          std::tuple("accepted", accepted, &onAccepted)})
+      if (Status status = upload(name, from, *to); !status)
+        return status;
+  return pool->commit(onSlots, onNumbers, onAccepted);
+}
+
 Status HostSteps::step(const StepArguments &arguments) {
   if (program.device() == DeviceId())
     return decoder.step(arguments);
@@ -76,7 +147,10 @@ Status HostSteps::step(const StepArguments &arguments) {
       return made.status();
     view = std::move(*made);
   }
-  if (Status status = decoder.step(on); !status)
+  Result<Decoder *> chosen = choose(arguments.readSlots);
+  if (!chosen)
+    return chosen.status();
+  if (Status status = (*chosen)->step(on); !status)
     return status;
   for (const TensorSpec &spec : program.signature().outputs)
     if (Status status = copy(on.tensors.find(spec.name)->second,

@@ -25,25 +25,32 @@ public:
 
   /// As Decoder::step, but for memory, which is all the host's.
   Status step(const StepArguments &arguments);
-  /// As Decoder::verify. Of the CPU.
-  Status verify(const VerifyArguments &arguments) {
-    return decoder.verify(arguments);
-  }
+  /// As Decoder::verify.
+  Status verify(const VerifyArguments &arguments);
   /// As Decoder::prefill. Of the CPU.
   Status prefill(const PrefillArguments &arguments) {
     return decoder.prefill(arguments);
   }
+  /// As Pool::commit.
+  Status commit(std::span<const int32_t> slots,
+                std::span<const int32_t> numAccepted,
+                std::span<const int32_t> accepted = {});
 
 private:
-  HostSteps(const Program &program, Decoder decoder)
-      : program(program), decoder(std::move(decoder)) {}
+  HostSteps(const Program &program, Pool &pool, Decoder decoder)
+      : program(program), pool(&pool), decoder(std::move(decoder)) {}
+  /// The decoder for these slots: on a GPU it is the caller who goes on by
+  /// inner when a slot of kv_only has folded.
+  Result<Decoder *> choose(std::span<const int32_t> slots);
   /// Memory of the device with the strides of a view.
   Result<TensorView> mirror(const std::string &name, const TensorView &view);
   Status upload(const char *name, std::span<const int32_t> slots,
                 std::span<const int32_t> &on);
 
   Program program;
+  Pool *pool;
   Decoder decoder;
+  std::optional<Decoder> afterFolds;
   std::map<std::string, DeviceTensor> memory; ///< by name, on the device
 };
 

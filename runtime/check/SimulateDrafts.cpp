@@ -124,7 +124,8 @@ Status Simulation::commit(const DraftPlan &plan,
   }
   if (!namesPath)
     accepted.clear();
-  if (Status status = pool->commit(plan.slots, numAccepted, accepted); !status)
+  if (Status status = decoder->commit(plan.slots, numAccepted, accepted);
+      !status)
     return status;
   for (int32_t slot : plan.slots)
     if (!pool->isPadding(slot))

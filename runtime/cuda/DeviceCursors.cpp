@@ -8,6 +8,7 @@
 #include "runtime/cuda/DeviceCursors.h"
 #include "runtime/Text.h"
 #include "runtime/cuda/DeviceMemory.h"
+#include "runtime/cuda/DevicePool.h"
 #include "runtime/cuda/Range.h"
 
 using namespace ladle;
@@ -16,13 +17,19 @@ static constexpr int64_t cursorBytes = 2 * sizeof(int32_t);
 
 Status DeviceCursors::begin() {
   constexpr int64_t number = sizeof(int32_t);
-  struct {
+  struct Wanted {
     cuda::Memory &memory;
     int64_t bytes;
-  } wanted[] = {{positions, slots * cursorBytes},
-                {epochs, slots * number},
-                {thresholds, number},
-                {staged, slots * number}};
+  };
+  std::vector<Wanted> wanted{{positions, slots * cursorBytes},
+                             {epochs, slots * number},
+                             {thresholds, number},
+                             {staged, slots * number}};
+  if (drafts) {
+    wanted.push_back({order, slots * capacity * number});
+    wanted.push_back({versions, slots * number});
+    wanted.push_back({waiting, slots * number});
+  }
   for (auto &[memory, bytes] : wanted) {
     Result<cuda::Memory> made = cuda::Memory::allocate(code->device, bytes);
     if (!made)
@@ -35,7 +42,17 @@ Status DeviceCursors::begin() {
   if (!word)
     return word.status();
   fault = std::move(*word);
-  return Status();
+  if (!drafts)
+    return Status();
+  std::vector<int32_t> places(static_cast<size_t>(slots * capacity));
+  for (size_t i = 0; i < places.size(); ++i)
+    places[i] = static_cast<int32_t>(i % static_cast<size_t>(capacity));
+  if (Status status = code->device.upload(
+          order.address(), places.data(),
+          static_cast<int64_t>(places.size()) * number, nullptr);
+      !status)
+    return status;
+  return code->device.synchronize(nullptr);
 }
 
 Status DeviceCursors::markWritten() {
@@ -53,7 +70,71 @@ Result<Cursor> DeviceCursors::read(int32_t slot) const {
                                   slot * static_cast<int64_t>(sizeof(epoch)));
       !status)
     return status;
-  return Cursor{numbers[0], numbers[1], numbers[1], epoch};
+  Cursor cursor{numbers[0], numbers[1], numbers[1], epoch};
+  if (!drafts)
+    return cursor;
+  Result<int32_t> left = readNumber(waiting, slot);
+  if (!left)
+    return left.status();
+  // A cursor that layers share hears of the fold at the commit.
+  if (*left >= folded && !isShared)
+    cursor = {(cursor.base + cursor.length) % capacity, 0, 0, cursor.epoch + 1};
+  cursor.length += *left % folded;
+  return cursor;
+}
+
+Result<int32_t> DeviceCursors::readNumber(const cuda::Memory &memory,
+                                          int32_t slot) const {
+  int32_t number = 0;
+  if (Status status = memory.read(&number, sizeof(number),
+                                  slot * static_cast<int64_t>(sizeof(number)));
+      !status)
+    return status;
+  return number;
+}
+
+Status DeviceCursors::checkCommitted(int32_t slot) const {
+  if (!drafts)
+    return Status();
+  if (Status status = code->device.synchronize(); !status)
+    return status;
+  Result<int32_t> left = readNumber(waiting, slot);
+  if (!left)
+    return left.status();
+  if (*left == 0)
+    return Status();
+  return Status(ErrorCode::InvalidArgument,
+                fmt::format("slot {} has {} drafts that are not committed; "
+                            "commit them first, 0 to reject all",
+                            slot, *left % folded));
+}
+
+Status DeviceCursors::settle(int32_t slot) {
+  if (Status status = checkCommitted(slot); !status || !drafts)
+    return status;
+  Result<int32_t> version = readNumber(versions, slot);
+  if (!version || *version == 0)
+    return version ? Status() : version.status();
+  std::vector<std::byte> bytes;
+  for (const Pool::Impl *pool : pools)
+    for (const Pool::Impl::Array &array : pool->carries) {
+      const auto &memory = static_cast<const DevicePool &>(*pool);
+      bytes.resize(static_cast<size_t>(array.slotBytes()));
+      if (Status status = memory.code->device.download(
+              bytes.data(), addressOf(array.slot(slot, *version)),
+              array.slotBytes(), nullptr);
+          !status)
+        return status;
+      if (Status status = memory.code->device.upload(
+              addressOf(array.slot(slot)), bytes.data(), array.slotBytes(),
+              nullptr);
+          !status)
+        return status;
+      if (Status status = memory.code->device.synchronize(nullptr); !status)
+        return status;
+    }
+  return code->device.fillInt(versions.address() + slot * sizeof(int32_t), 0, 1,
+                              nullptr);
 }
 
 Status DeviceCursors::write(int32_t slot, const Cursor &cursor, void *stream) {
@@ -62,6 +143,12 @@ Status DeviceCursors::write(int32_t slot, const Cursor &cursor, void *stream) {
           positions.address() + slot * cursorBytes, 0, 2, stream);
       !status)
     return status;
+  if (drafts)
+    for (const cuda::Memory *memory : {&versions, &waiting})
+      if (Status status = code->device.fillInt(
+              memory->address() + slot * sizeof(int32_t), 0, 1, stream);
+          !status)
+        return status;
   return code->device.fillInt(epochs.address() + slot * sizeof(int32_t),
                               static_cast<int32_t>(cursor.epoch), 1, stream);
 }
@@ -95,9 +182,10 @@ Status DeviceCursors::move(const CursorMove &move, void *stream) {
   // Without a buffer all cursors stay at nothing.
   if (capacity == 0)
     return Status();
-  uint64_t addresses[] = {addressOf(move.reads), addressOf(move.writes),
-                          positions.address(),   epochs.address(),
-                          thresholds.address(),  fault.address()};
+  uint64_t addresses[] = {addressOf(move.reads),         addressOf(move.writes),
+                          positions.address(),           epochs.address(),
+                          thresholds.address(),          fault.address(),
+                          drafts ? waiting.address() : 0};
   int32_t numbers[] = {padSlot, static_cast<int32_t>(move.rows),
                        static_cast<int32_t>(capacity),
                        static_cast<int32_t>(move.kind)};
@@ -113,6 +201,46 @@ Status DeviceCursors::move(const CursorMove &move, void *stream) {
   unsigned threads = advance.info().threads;
   return advance.launch(
       {(static_cast<unsigned>(move.rows) + threads - 1) / threads, 1, 1},
+      {threads, 1, 1}, values, stream);
+}
+
+Status DeviceCursors::accept(std::span<const int32_t> list,
+                             std::span<const int32_t> numAccepted,
+                             std::span<const int32_t> accepted, void *stream) {
+  if (drafts == 0)
+    return Status(ErrorCode::InvalidArgument,
+                  "the program was compiled without drafts; set "
+                  "CompileOptions::drafts to the most of a row");
+  if (Status status = takeFault(); !status)
+    return status;
+  if (list.empty())
+    return Status();
+  CursorMove::Kind kind = isShared ? endStep() : verifiedBy;
+  uint64_t addresses[] = {addressOf(list.data()),
+                          addressOf(numAccepted.data()),
+                          accepted.empty() ? 0 : addressOf(accepted.data()),
+                          positions.address(),
+                          epochs.address(),
+                          order.address(),
+                          versions.address(),
+                          waiting.address(),
+                          fault.address()};
+  int32_t numbers[] = {padSlot, static_cast<int32_t>(list.size()),
+                       static_cast<int32_t>(capacity),
+                       static_cast<int32_t>(drafts),
+                       static_cast<int32_t>(kind)};
+  void *values[std::size(addresses) + std::size(numbers)];
+  void **next = values;
+  for (uint64_t &address : addresses)
+    *next++ = &address;
+  for (int32_t &number : numbers)
+    *next++ = &number;
+  cuda::CurrentContext current(*code->device.context());
+  cuda::Range range("ladle commit");
+  const cuda::Kernel &commit = code->commitDrafts;
+  unsigned threads = commit.info().threads, rows = threads / 32;
+  return commit.launch(
+      {(static_cast<unsigned>(list.size()) + rows - 1) / rows, 1, 1},
       {threads, 1, 1}, values, stream);
 }
 

@@ -25,6 +25,14 @@ struct DeviceCursors final : Cursors::Impl {
   /// int32: [slots, 2] base and length, [slots] how often states were written,
   /// [1], and [slots] for a flush.
   cuda::Memory positions, epochs, thresholds, staged;
+  /// If there can be drafts, int32: [slots, L] where entries lie, and [slots]
+  /// which version of the carries is that of the history, and how many drafts
+  /// wait, with `folded` if they came with a fold that the cursor does not know
+  /// of yet.
+  cuda::Memory order, versions, waiting;
+  static constexpr int32_t folded = 256;
+  /// How the drafts that wait were verified, if cursors are of one pool.
+  CursorMove::Kind verifiedBy = CursorMove::Append;
 
   Status begin() override;
   Status markWritten() override;
@@ -32,14 +40,17 @@ struct DeviceCursors final : Cursors::Impl {
   Status write(int32_t slot, const Cursor &cursor, void *stream) override;
   Status moveThreshold(void *stream) override;
   Status move(const CursorMove &move, void *stream) override;
-  Status accept(std::span<const int32_t>, std::span<const int32_t>,
-                std::span<const int32_t>, void *) override {
-    return Status(ErrorCode::Unsupported,
-                  "drafts are not verified on a GPU yet");
-  }
+  Status accept(std::span<const int32_t> slots,
+                std::span<const int32_t> numAccepted,
+                std::span<const int32_t> accepted, void *stream) override;
+  Status checkCommitted(int32_t slot) const override;
+  Status settle(int32_t slot) override;
   Result<const int32_t *> stage(std::span<const int32_t> slots,
                                 void *stream) override;
   Status takeFault() override;
+
+private:
+  Result<int32_t> readNumber(const cuda::Memory &memory, int32_t slot) const;
 };
 
 } // namespace ladle

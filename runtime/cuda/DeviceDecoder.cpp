@@ -86,11 +86,34 @@ private:
   const int32_t *reads = nullptr, *writes = nullptr;
 };
 
+/// What answers drafts.
+class DeviceVerify {
+public:
+  DeviceVerify(const Program &program, DevicePool &pool, HeadRange heads)
+      : program(program), pool(pool),
+        route(*this->program.getImpl().find(program.route())),
+        name(fmt::format("ladle {} {} verify", program.signature().name,
+                         toString(route.route))),
+        kernels(route, this->program.signature(), pool, heads,
+                /*verifies=*/true) {}
+
+  Status run(const VerifyArguments &arguments, void *stream);
+
+private:
+  Status fill(const VerifyArguments &arguments);
+
+  Program program;
+  DevicePool &pool;
+  const RouteKernels &route;
+  std::string name; ///< in a profiler
+  KernelArguments kernels;
+};
+
 class DeviceDecoder final : public Decoder::Impl {
 public:
   DeviceDecoder(const Program &program, DevicePool &pool, HeadRange heads)
       : program(program), pool(pool), heads(heads),
-        unbound(program, pool, heads) {}
+        unbound(program, pool, heads), drafts(program, pool, heads) {}
 
   int threads() const override { return 0; }
   Status step(const StepArguments &arguments, void *stream) override {
@@ -101,6 +124,9 @@ public:
     if (Status status = unbound.fill(arguments); !status)
       return status;
     return unbound.launch(arguments.rows, stream);
+  }
+  Status verify(const VerifyArguments &arguments, void *stream) override {
+    return drafts.run(arguments, stream);
   }
   Result<BoundStep> bind(const StepArguments &arguments) override {
     if (Status status = checkSlotCounts(arguments, INT32_MAX); !status)
@@ -120,6 +146,7 @@ private:
   DevicePool &pool;
   HeadRange heads;
   DeviceStep unbound;
+  DeviceVerify drafts;
 };
 
 } // namespace
@@ -219,6 +246,76 @@ Status DeviceStep::setMemory(std::string_view name, void *data) {
   return Status(
       ErrorCode::NotFound,
       fmt::format("'{}' has no argument '{}'", program.signature().name, name));
+}
+
+Status DeviceVerify::fill(const VerifyArguments &arguments) {
+  int64_t rows = arguments.rows;
+  auto sizeOf = [](auto list) { return static_cast<int64_t>(list.size()); };
+  if (rows < 0 || rows > INT32_MAX)
+    return invalid(fmt::format("rows is {}, wanted 0 to {}", rows, INT32_MAX));
+  if (sizeOf(arguments.slots) != rows)
+    return invalid(fmt::format("slots has {} slots, wanted {}",
+                               sizeOf(arguments.slots), rows));
+  if (sizeOf(arguments.cuSeqlens) != rows + 1)
+    return invalid(fmt::format("cuSeqlens has {} numbers, wanted {}",
+                               sizeOf(arguments.cuSeqlens), rows + 1));
+  int64_t all = arguments.drafts;
+  if (all < 1 || all > rows * pool.drafts)
+    return invalid(fmt::format("drafts is {}, wanted 1 to {}, the rows of the "
+                               "tensors: cuSeqlens is read on the device",
+                               all, rows * pool.drafts));
+  if (!arguments.parents.empty() && sizeOf(arguments.parents) != all)
+    return invalid(fmt::format("parents has {} numbers, wanted {} or none",
+                               sizeOf(arguments.parents), all));
+  for (auto [name, list] : {std::pair("slots", arguments.slots),
+                            std::pair("cuSeqlens", arguments.cuSeqlens),
+                            std::pair("parents", arguments.parents)})
+    if (!list.empty() &&
+        (!list.data() || addressOf(list.data()) % alignof(int32_t)))
+      return invalid(fmt::format("{} is at {}, wanted int32 numbers in memory "
+                                 "of {}",
+                                 name, static_cast<const void *>(list.data()),
+                                 toString(pool.device)));
+  if (Status status = bindArguments(
+          program.signature(), all, pool.device, arguments.tensors,
+          {kernels.params(), kernels.tokens(), kernels.outputs()});
+      !status)
+    return status;
+  if (Status status = kernels.takeDescriptors(); !status)
+    return status;
+  kernels.setSlots(addressOf(arguments.slots.data()),
+                   addressOf(arguments.slots.data()));
+  kernels.setDrafts(
+      addressOf(arguments.cuSeqlens.data()),
+      arguments.parents.empty() ? 0 : addressOf(arguments.parents.data()));
+  return Status();
+}
+
+Status DeviceVerify::run(const VerifyArguments &arguments, void *stream) {
+  if (pool.drafts == 0 || !route.gpu->verify)
+    return invalid(fmt::format("'{}' was compiled without drafts; set "
+                               "CompileOptions::drafts to the most of a row",
+                               program.signature().name));
+  if (arguments.rows == 0)
+    return Status();
+  if (Status status = fill(arguments); !status)
+    return status;
+  DeviceCursors &cursors = pool.positions();
+  if (Status status = cursors.takeFault(); !status)
+    return status;
+  if (cursors.isShared) {
+    if (Status status = cursors.takeStep(route); !status)
+      return status;
+  } else {
+    cursors.verifiedBy = CursorMove::kindOf(route);
+  }
+  cuda::CurrentContext current(*pool.code->device.context());
+  cuda::Range range(name.c_str());
+  if (Status status = kernels.launch(std::span(&*route.gpu->verify, 1),
+                                     arguments.rows, stream);
+      !status)
+    return withReproducer(status, program);
+  return Status();
 }
 
 Result<std::unique_ptr<Decoder::Impl>>

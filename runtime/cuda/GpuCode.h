@@ -23,6 +23,9 @@ struct GpuRoute {
   std::vector<cuda::Kernel> step;
   /// Folds the rows that have entries. Nothing without a buffer.
   std::optional<cuda::Kernel> fold;
+  /// Answers the drafts of each row, and folds before where that is due.
+  /// Nothing if the program takes none.
+  std::optional<cuda::Kernel> verify;
 };
 
 /// What the routes of a program share.
@@ -30,6 +33,8 @@ struct GpuCode {
   cuda::Device device;
   /// Of runtime/jit/Cursors.cuh; one thread a row.
   cuda::Kernel advanceCursors;
+  /// Of the same; a warp a row.
+  cuda::Kernel commitDrafts;
 };
 
 /// Rows of one launch: blocks along y.

@@ -19,7 +19,8 @@ static size_t toldStrides(const TensorSpec &spec) {
 
 KernelArguments::KernelArguments(const RouteKernels &route,
                                  const Signature &signature,
-                                 const DevicePool &pool, HeadRange heads)
+                                 const DevicePool &pool, HeadRange heads,
+                                 bool verifies)
     : heads(heads), allHeads(signature.heads),
       paramCount(signature.params.size()), tokenCount(signature.tokens.size()) {
   descriptors.resize(paramCount + tokenCount + signature.outputs.size());
@@ -29,6 +30,16 @@ KernelArguments::KernelArguments(const RouteKernels &route,
   add(cursors.positions.address());
   add(cursors.thresholds.address());
   add(static_cast<uint32_t>(cursors.padSlot));
+  if (cursors.drafts) {
+    add(cursors.order.address());
+    add(cursors.versions.address());
+    add(cursors.waiting.address());
+  }
+  if (verifies) {
+    firstOfDrafts = add(0);
+    add(0);
+    add(0);
+  }
   /// The first head of the range, of a tensor that has fewer.
   auto firstOf = [&](int64_t count) {
     return heads.begin / (allHeads / count);
@@ -120,6 +131,11 @@ Status KernelArguments::takeDescriptors() {
 void KernelArguments::skipRows(int64_t count) {
   for (size_t slots : {0, 1})
     values[slots] += static_cast<uint64_t>(count) * sizeof(int32_t);
+  // Drafts are counted over all rows.
+  if (firstOfDrafts) {
+    values[firstOfDrafts] += static_cast<uint64_t>(count) * sizeof(int32_t);
+    return;
+  }
   for (const Tensor &tensor : described)
     if (tensor.hasRows)
       values[tensor.value] += static_cast<uint64_t>(count) *

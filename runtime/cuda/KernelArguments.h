@@ -20,8 +20,11 @@ class KernelArguments {
 public:
   /// Parameters, tokens and outputs are null until they are described. `pool`
   /// must outlive this. Launches compute the heads of a range.
+  /// Of a step or a fold, or of the kernel that verifies, whose tokens and
+  /// outputs are those of all drafts.
   KernelArguments(const RouteKernels &route, const Signature &signature,
-                  const DevicePool &pool, HeadRange heads);
+                  const DevicePool &pool, HeadRange heads,
+                  bool verifies = false);
   KernelArguments(const KernelArguments &) = delete;
 
   /// A parameter, token or output.
@@ -56,6 +59,13 @@ public:
     values[1] = writeSlots;
   }
 
+  /// Where the drafts of rows are; without parents they are chains.
+  void setDrafts(uint64_t cuSeqlens, uint64_t parents) {
+    values[firstOfDrafts] = cuSeqlens;
+    values[firstOfDrafts + 1] = parents;
+    values[firstOfDrafts + 2] = parents != 0;
+  }
+
   /// The kernels of a step, or the fold, for the first `rows` rows: more than a
   /// grid has by several launches. The context is current.
   Status launch(std::span<const cuda::Kernel> kernels, int64_t rows,
@@ -69,6 +79,7 @@ private:
   HeadRange heads;
   int64_t allHeads;
   size_t paramCount, tokenCount;
+  size_t firstOfDrafts = 0; ///< of what says where drafts are; 0 for none
   std::vector<MemoryDescriptor> descriptors;
   std::vector<Tensor> described;
   std::vector<uint64_t> values;

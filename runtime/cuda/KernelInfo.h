@@ -10,6 +10,12 @@
 // - const int *read_slots, *write_slots [rows]
 // - int *cursors [slots, 2]: base and length of each slot's ring
 // - const int *fold_threshold [1], int pad_slot
+// - if the program verifies drafts: const int *entry_order [slots, L], where
+// the
+//   entries of a slot lie; const int *carry_versions [slots]; int *waiting
+//   [slots], the drafts that wait there, and 256 if they came with a fold
+// - the kernel that verifies: const int *cu_seqlens [rows + 1], *parents, and
+//   int has_parents, 0 for chains; its tokens and outputs are those of drafts
 // - for each Argument a pointer, then int64 strides in elements: of a parameter
 //   [heads, dims...], token or output [rows, heads, dims...] all but the
 //   last of [.., D]; of a carry, state or field the one of its slots

@@ -521,8 +521,11 @@ ladle::compileAllRoutes(std::string_view text, std::string_view name,
   if (compilation.isForGpu())
     compilation.applyTuning(*plan);
   std::vector<RouteKind> routes;
+  // On a GPU no draft is a state of its own.
   for (const jit::RouteSummary &summary : plan->routes)
-    routes.push_back(summary.route);
+    if (!options.drafts || !compilation.isForGpu() ||
+        summary.route != RouteKind::Recurrent)
+      routes.push_back(summary.route);
   Result<std::vector<LoadedRoute>> loaded = compilation.load(routes);
   if (!loaded)
     return loaded.status();

@@ -289,11 +289,19 @@ Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind,
   if (failed(buildGpuProgram(*module, impl->pipelineOptions(toRoute(kind)),
                              optionsOf(layout), program)))
     return impl->failure();
+  if (impl->pipelineOptions(toRoute(kind)).drafts && !program.verify)
+    return Status(ErrorCode::Unsupported,
+                  "route '" + std::string(toString(kind)) +
+                      "' verifies one draft after another, which GPUs do not: "
+                      "compile without drafts, by another route, or for the "
+                      "target cpu\n" +
+                      impl->diagnostics);
   RouteObject result;
   result.route = kind;
   result.headGroup = program.headGroup();
   result.gpuStep = {program.decode};
   result.gpuFold = program.fold;
+  result.gpuVerify = program.verify;
   result.gpuArguments = std::move(program.arguments);
   result.signature = std::move(program.signature);
   result.fields = std::move(program.fields);

@@ -12,17 +12,22 @@
 
 // What rows have done, as CursorMove::Kind has it.
 enum { kAppend, kIgnore, kRewrite, kFoldOnly };
+// On the number of the drafts that wait in a slot: they came with a fold.
+enum { kFolded = 256 };
 
 // A thread takes a row. `cursors` [slots, 2] holds base and length of each
 // slot's ring of `capacity` entries, `epochs` [slots] how often its state was
 // written. A row that folds leaves an empty ring, which begins where the last
 // one ended, or at 0 in another slot than it read. Where rows do not append,
 // all fold. No two rows write one slot, but any number may be padding.
-// `fault` is told of a slot with a state that the route has ignored.
+// `fault` is told of a slot with a state that the route has ignored. `waiting`,
+// null without drafts, says of each slot how many drafts wait in it, and that
+// they came with a fold which its cursor has not heard of: flushing is no more
+// than telling it.
 extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
     const int *__restrict__ read_slots, const int *__restrict__ write_slots,
     int *cursors, int *epochs, const int *__restrict__ fold_threshold,
-    int *fault, int pad_slot, int rows, int capacity, int kind) {
+    int *fault, int *waiting, int pad_slot, int rows, int capacity, int kind) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   // It may have started before the kernels of the step have ended, and the
   // next may start now, which wait in turn.
@@ -48,6 +53,79 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
       epochs[write_slot] += 1;
     cursor[0] = moves ? 0 : (cursor[0] + cursor[1]) % capacity;
     cursor[1] = 0;
+    if (kind == kFoldOnly && waiting)
+      waiting[read_slot] %= kFolded;
   }
   store_vector(cursors + write_slot * 2LL, cursor);
+}
+
+// A warp takes a row: of the drafts that wait in its slot it accepts
+// num_accepted, the first or those of `accepted`, which holds the paths of all
+// rows one after the other. Their places go first in the slot's `order`
+// [slots, capacity] behind the history, those of the others after them; the
+// version of the carries becomes that of the last one.
+extern "C" __global__ void __launch_bounds__(128) ladle_commit_drafts(
+    const int *__restrict__ slots, const int *__restrict__ num_accepted,
+    const int *__restrict__ accepted, int *cursors, int *epochs, int *order,
+    int *versions, int *waiting, int *fault, int pad_slot, int rows,
+    int capacity, int drafts, int kind) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+  const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= rows)
+    return;
+  const int slot = slots[row];
+  if (slot < 0 || slot == pad_slot)
+    return;
+  const int left = waiting[slot];
+  const int count = left % kFolded;
+  const int taken = min(max(num_accepted[row], 0), count);
+
+  int path = lane; // The draft that is accepted as the lane-th.
+  if (accepted) {
+    int before = 0;
+    for (int i = lane; i < row; i += 32)
+      if (slots[i] >= 0 && slots[i] != pad_slot)
+        before += num_accepted[i];
+    for (int mask = 1; mask < 32; mask *= 2)
+      before += shuffle_xor(before, mask);
+    path = lane < taken ? min(max(accepted[before + lane], 0), drafts - 1) : 0;
+  }
+  int chosen = lane < taken ? 1 << path : 0;
+  for (int mask = 1; mask < 32; mask *= 2)
+    chosen |= shuffle_xor(chosen, mask);
+  const int last = shuffle_index(path, max(taken - 1, 0));
+
+  Vec<int, 2> cursor = load_vector<2>(cursors + slot * 2LL);
+  const int epoch = epochs[slot];
+  if (left >= kFolded) {
+    cursor[0] = (cursor[0] + cursor[1]) % capacity;
+    cursor[1] = 0;
+  }
+  // Ancestors come first among the drafts, so that a path is in their order.
+  int *const places = order + static_cast<long long>(slot) * capacity;
+  const int first = cursor[0] + cursor[1];
+  const int place = lane < count ? places[(first + lane) % capacity] : 0;
+  const bool is_chosen = (chosen >> lane & 1) != 0;
+  int next = is_chosen ? 0 : taken;
+  for (int i = 0; i < lane && i < count; ++i)
+    next += (chosen >> i & 1) == is_chosen;
+  const int version = versions[slot];
+  // All have read before any writes.
+  shuffle_index(place, 0);
+  if (lane < count)
+    places[(first + next) % capacity] = place;
+  if (lane == 0) {
+    if (kind == kIgnore && epoch > 0)
+      fault[0] = slot + 1;
+    if (left >= kFolded)
+      epochs[slot] = epoch + 1;
+    if (taken > 0)
+      versions[slot] = (version + 1 + last) % (drafts + 1);
+    waiting[slot] = 0;
+    cursor[1] += taken;
+    store_vector(cursors + slot * 2LL, cursor);
+  }
 }

@@ -21,6 +21,12 @@ inline cuda::KernelInfo cursorsKernelInfo() {
           /*sharedBytes=*/0, /*programmatic=*/true};
 }
 
+/// The kernel that decides on drafts, a warp a row.
+inline cuda::KernelInfo commitKernelInfo() {
+  return {"ladle_commit_drafts", /*gridBlocks=*/1, /*threads=*/128,
+          /*sharedBytes=*/0, /*programmatic=*/true};
+}
+
 } // namespace ladle::jit
 
 #endif // LADLE_RUNTIME_JIT_CURSORS_H

@@ -39,7 +39,7 @@ static std::vector<GpuArgument> argumentsOf(StepOp step) {
     case ArgumentKind::Carry:
       add(GpuArgument::Kind::Carry);
       break;
-    case ArgumentKind::Drafts: // refused by the lowering
+    case ArgumentKind::Drafts: // what is common to kernels has their numbers
       break;
     case ArgumentKind::State:
       add(GpuArgument::Kind::State);
@@ -97,7 +97,7 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
   buildStepPipeline(steps, options);
   if (failed(steps.run(module)))
     return failure();
-  std::string decode, decodeFold, fold;
+  std::string decode, decodeFold, fold, verify;
   module.walk([&](StepOp step) {
     switch (step.getForm()) {
     case Form::Decode:
@@ -112,9 +112,11 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
     case Form::Fold:
       fold = step.getSymName();
       break;
-    case Form::Verify: // refused by the lowering
-    case Form::VerifyFold:
-    case Form::PrefillFold:
+    case Form::Verify:
+      verify = step.getSymName();
+      break;
+    case Form::VerifyFold:  // a branch of the kernel of the form before
+    case Form::PrefillFold: // refused by the lowering
     case Form::PrefillEntries:
       break;
     }
@@ -133,13 +135,18 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
   module.walk([&](gpu::GPUFuncOp function) {
     if (function.getName() == fold)
       program.fold = describe(function);
-    if (function.getName() != decode)
+    if (function.getName() == verify)
+      program.verify = describe(function);
+    else if (function.getName() == decode)
+      program.decode = describe(function);
+    else
       return;
-    program.decode = describe(function);
+    int64_t first =
+        function->getAttrOfType<IntegerAttr>(kCommonArgumentsAttr).getInt();
     for (auto [i, argument] : llvm::enumerate(program.arguments))
       if (auto bytes = function.getArgAttrOfType<IntegerAttr>(
-              kCommonArguments + i, kAlignmentAttr))
-        argument.alignment = bytes.getInt();
+              static_cast<unsigned>(first + i), kAlignmentAttr))
+        argument.alignment = std::max(argument.alignment, bytes.getInt());
   });
   llvm::raw_string_ostream stream(program.text);
   return printCuda(module, stream);
@@ -179,6 +186,7 @@ std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
   options.capacity = request.capacity;
   options.entryType = request.entryType;
   options.stateLayout = request.stateLayout;
+  options.drafts = request.drafts;
   GpuProgram program;
   if (!module || failed(buildGpuProgram(*module, options,
                                         optionsOf(request.layout), program)))

@@ -25,6 +25,7 @@ struct GpuRequest {
   std::map<std::string, int64_t> sizes;
   std::string stateType, entryType = "f32", stateLayout = "dv_dk";
   int64_t capacity = 4;
+  int64_t drafts = 0; ///< the most of a row
   GpuLayout layout;
 };
 
@@ -39,6 +40,9 @@ struct GpuProgram {
   /// Whether rows fold by themselves, and the kernel that folds on demand.
   bool folds = false;
   std::optional<GpuKernelInfo> fold;
+  /// Of all drafts of a row at once. Nothing without drafts, or where they wait
+  /// for their parents.
+  std::optional<GpuKernelInfo> verify;
   std::string text;
 
   /// Ranges of heads that can be computed alone are multiples of it; all heads

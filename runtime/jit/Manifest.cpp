@@ -241,6 +241,7 @@ std::string jit::serialize(const RouteObject &object) {
   return toText(json::Object{{"route", toJSON(object.route)},
                              {"gpu_step", toArray(object.gpuStep)},
                              {"gpu_fold", toJSON(object.gpuFold)},
+                             {"gpu_verify", toJSON(object.gpuVerify)},
                              {"gpu_arguments", toArray(object.gpuArguments)},
                              {"signature", toJSON(object.signature)},
                              {"fields", toArray(object.fields)},
@@ -263,6 +264,7 @@ std::optional<jit::RouteObject> jit::parseRouteObject(llvm::StringRef text) {
     return map.map("route", object.route) &&
            map.map("gpu_step", object.gpuStep) &&
            map.map("gpu_fold", object.gpuFold) &&
+           map.map("gpu_verify", object.gpuVerify) &&
            map.map("gpu_arguments", object.gpuArguments) &&
            map.map("signature", object.signature) &&
            map.map("fields", object.fields) &&

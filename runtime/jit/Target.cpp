@@ -123,11 +123,14 @@ Result<LoadedRoute> Target::load(RouteObject object) const {
       return kernel.status();
     route->step.push_back(std::move(*kernel));
   }
-  if (object.gpuFold) {
-    Result<cuda::Kernel> kernel = module->kernel(*object.gpuFold);
+  for (auto [info, to] : {std::pair(&object.gpuFold, &route->fold),
+                          std::pair(&object.gpuVerify, &route->verify)}) {
+    if (!*info)
+      continue;
+    Result<cuda::Kernel> kernel = module->kernel(**info);
     if (!kernel)
       return kernel.status();
-    route->fold = std::move(*kernel);
+    *to = std::move(*kernel);
   }
   LoadedRoute loaded;
   loaded.object = std::move(object);
@@ -157,5 +160,9 @@ Target::shared(const DiskCache &cache) const {
   Result<cuda::Kernel> advance = module->kernel(cursorsKernelInfo());
   if (!advance)
     return advance.status();
-  return std::make_shared<const GpuCode>(GpuCode{*device, std::move(*advance)});
+  Result<cuda::Kernel> commit = module->kernel(commitKernelInfo());
+  if (!commit)
+    return commit.status();
+  return std::make_shared<const GpuCode>(
+      GpuCode{*device, std::move(*advance), std::move(*commit)});
 }

@@ -26,6 +26,7 @@ Speculation::Speculation(const SpeculationOptions &given)
   CompileOptions compile;
   compile.sizes = options.sizes;
   compile.drafts = options.drafts;
+  compile.target = options.target;
   compile.capacity = options.capacity;
   compile.route = options.routes.front();
   compile.extraRoutes.assign(options.routes.begin() + 1, options.routes.end());
@@ -50,10 +51,12 @@ Speculation::Speculation(const SpeculationOptions &given)
     DecoderOptions one;
     one.threads = 1;
     decoders.push_back(
-        std::move(*Decoder::create(programs.back(), *pool, one)));
+        std::move(*check::HostSteps::create(programs.back(), *pool, one)));
   }
   batch.emplace(programs.front().signature(), options.rows * options.drafts,
-                /*packed=*/false);
+                /*packed=*/false,
+                options.target == "cpu" ? check::Batch::hostAlignment
+                                        : check::Batch::gpuAlignment);
   params = inputs.draw(oracle->getParams(), 0, check::RandomInputs::params);
   batch->setParams(params);
   sequences.assign(options.slots, oracle->makeRow());
@@ -70,7 +73,7 @@ std::vector<int32_t> Speculation::pickSlots() {
   return slots;
 }
 
-Decoder &Speculation::chooseRoute(const std::vector<int32_t> &slots) {
+check::HostSteps &Speculation::chooseRoute(const std::vector<int32_t> &slots) {
   size_t choice = below(programs.size());
   // Seldom, because it leaves nothing to fold.
   if (programs[choice].route() == RouteKind::Recurrent && below(6) != 0)
@@ -99,7 +102,7 @@ static auto viewsOf(const check::Batch &batch, const Signature &signature,
 
 void Speculation::decode() {
   std::vector<int32_t> slots = pickSlots();
-  Decoder &decoder = chooseRoute(slots);
+  check::HostSteps &decoder = chooseRoute(slots);
   std::vector<Arrays> tokens;
   for (size_t row = 0; row < slots.size(); ++row) {
     tokens.push_back(drawTokens());
@@ -123,7 +126,7 @@ void Speculation::decode() {
 
 void Speculation::verify() {
   std::vector<int32_t> slots = pickSlots();
-  Decoder &decoder = chooseRoute(slots);
+  check::HostSteps &decoder = chooseRoute(slots);
   std::vector<int32_t> starts{0}, parents;
   std::vector<Arrays> tokens;
   bool isChain = below(3) == 0;
@@ -186,7 +189,7 @@ void Speculation::verify() {
   // Between verify and commit a slot may be flushed; its drafts stay.
   if (below(6) == 0 && programs.front().route() != RouteKind::Recurrent)
     require(pool->flush(programs.front(), slots));
-  require(pool->commit(slots, numAccepted, path));
+  require(decoder.commit(slots, numAccepted, path));
 }
 
 void Speculation::reset() {
@@ -252,7 +255,7 @@ void Speculation::extend(int32_t slot, int64_t drafts, int64_t count) {
       compare(batch->getOutput(draft, i), outputs[i]);
   }
   auto taken = static_cast<int32_t>(count);
-  require(pool->commit({&slot, 1}, {&taken, 1}));
+  require(decoders.front().commit({&slot, 1}, {&taken, 1}));
   accepted += count;
   rejected += drafts - count;
 }

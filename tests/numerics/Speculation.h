@@ -15,6 +15,7 @@
 #include "ladle/compile.h"
 #include "ladle/decode.h"
 #include "runtime/check/Batch.h"
+#include "runtime/check/HostSteps.h"
 #include "runtime/check/Oracle.h"
 #include "runtime/check/RandomInputs.h"
 
@@ -28,6 +29,7 @@ struct SpeculationOptions {
   std::map<std::string, int64_t> sizes;
   std::vector<std::string> routes; ///< that share their entries
   int64_t drafts = 4, capacity = 12, slots = 5, rows = 3;
+  std::string target = "cpu"; ///< as in CompileOptions
   uint64_t seed = 1;
 };
 
@@ -56,7 +58,7 @@ private:
   void move();
   std::vector<int32_t> pickSlots();
   /// Another route, for which slots without a buffer are made empty of entries.
-  Decoder &chooseRoute(const std::vector<int32_t> &slots);
+  check::HostSteps &chooseRoute(const std::vector<int32_t> &slots);
   void compare(const std::vector<double> &actual,
                const std::vector<double> &expected);
   Arrays drawTokens() {
@@ -71,7 +73,7 @@ private:
   uint64_t position = 0;
   std::vector<Program> programs; ///< one a route
   std::optional<Pool> pool;
-  std::vector<Decoder> decoders;
+  std::vector<check::HostSteps> decoders;
   std::optional<check::Batch> batch;
   Arrays params;
   std::vector<Interpreter::Row> sequences;

@@ -33,8 +33,7 @@ ladle.step @long of @s route(kv_only) form(decode) (token %q: tensor<2x64xf32>,
 
 // -----
 
-// expected-error @+2 {{cannot be lowered for GPUs: drafts are not verified on a GPU yet}}
-// expected-note @+1 {{build the steps without drafts}}
+// expected-error @+1 {{cannot be lowered for GPUs: drafts wait in a buffer of entries, and there is none}}
 ladle.step @v of @r route(inner) form(verify) (drafts %d: !ladle.drafts<2>) -> () {
   ladle.yield
 }
@@ -44,5 +43,39 @@ ladle.step @v of @r route(inner) form(verify) (drafts %d: !ladle.drafts<2>) -> (
 // expected-error @+2 {{cannot be lowered for GPUs: prompts are not prefilled on a GPU yet}}
 // expected-note @+1 {{build the steps without a chunk}}
 ladle.step @p of @r route(inner) form(prefill_fold) (drafts %d: !ladle.drafts<64, chain>) -> () {
+  ladle.yield
+}
+
+// -----
+
+// expected-error @+1 {{cannot be lowered for GPUs: drafts wait in a buffer whose order is indexed, not ring}}
+ladle.step @v of @r route(inner) form(verify) (drafts %d: !ladle.drafts<2>,
+    buffer %e: !ladle.buffer<[k : 2x64xf32 @dk], capacity = 8, order = ring, weight = linear>) -> () {
+  ladle.yield
+}
+
+// -----
+
+// What is read goes from dv to dk, and there it is multiplied with keys.
+ladle.step @v of @r route(inner) form(verify) (token %q: tensor<2x16xf32>,
+    state %p: !ladle.pool<2x16x16xf32>, drafts %d: !ladle.drafts<2>,
+    buffer %e: !ladle.buffer<[k : 2x16xf32 @dk], capacity = 8, order = indexed, weight = linear>) -> () {
+  %k = ladle.each_draft %d : !ladle.drafts<2> {
+    ladle.yield_draft %q : tensor<2x16xf32>
+  } -> tensor<2x2x16xf32>
+  %S = ladle.load_state %p : !ladle.pool<2x16x16xf32> to !ladle.state<2x16x16xf32>
+  %y = ladle.read %S, %k : !ladle.state<2x16x16xf32>, tensor<2x2x16xf32> -> tensor<2x2x16xf32>
+  // expected-error @+1 {{cannot be lowered for GPUs: what is read of a state is needed along dk}}
+  %g = ladle.path_gram %k, %y along %d : !ladle.drafts<2>, tensor<2x2x16xf32>, tensor<2x2x16xf32> -> tensor<2x2x1x2x1xf32>
+  ladle.yield
+}
+
+// -----
+
+// expected-error @+2 {{cannot be lowered for GPUs: drafts of states that lie [dk, dv] are not verified on a GPU yet}}
+// expected-note @+1 {{lay states out dv_dk}}
+ladle.step @v of @r route(inner) form(verify) (drafts %d: !ladle.drafts<2>,
+    state %p: !ladle.pool<2x16x16xf32, dk_dv>,
+    buffer %e: !ladle.buffer<[k : 2x16xf32 @dk], capacity = 8, order = indexed, weight = linear>) -> () {
   ladle.yield
 }

@@ -13,9 +13,20 @@ using namespace ladle;
 using namespace ladle::tool;
 
 int tool::bench(const BenchOptions &options) {
+  if (options.device == "cpu" && options.drafts) {
+    fmt::print(stderr, "error: steps with drafts are timed on a GPU\nnote: "
+                       "leave --drafts or --device cpu out\n");
+    return 2;
+  }
   if (options.device == "cpu")
     return benchOnHost(options);
   Result<measure::Gpu> gpu = measure::Gpu::open();
+  if (options.drafts) {
+    if (gpu)
+      return benchDrafts(options, *gpu);
+    fmt::print(stderr, "error: {}\n", gpu.message());
+    return 1;
+  }
   if (gpu)
     return benchOnGpu(options, *gpu);
   if (options.device == "gpu") {

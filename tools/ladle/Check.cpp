@@ -67,6 +67,8 @@ static Result<check::CheckRequest> makeRequest(const CheckOptions &options) {
   request.seed = options.seed;
   request.full = options.full;
   request.trace = options.trace;
+  request.target = options.target;
+  request.drafts = options.drafts;
   return request;
 }
 

@@ -80,7 +80,9 @@ struct CheckOptions {
   std::string trace;
   std::vector<std::string> ranges; ///< name=low:high of random inputs
   uint64_t seed = 1;
-  std::string only; ///< a case as text: run it alone
+  std::string only;           ///< a case as text: run it alone
+  std::string target = "cpu"; ///< or cuda
+  int64_t drafts = 0; ///< cases with so many a row alone; 0 for all cases
   bool full = false;
   bool json = false;
 };
@@ -100,6 +102,8 @@ struct BenchOptions {
   /// On a GPU: forms whose kernels are timed besides those that hold all.
   std::vector<std::string> forms;
   int64_t samples = 9; ///< of each fill; on a CPU the rounds
+  /// Steps that verify so many a row, on a GPU; 0: steps of a token.
+  int64_t drafts = 0;
   /// Of a model, which share cursors: on a GPU these move once in so many
   /// steps.
   int64_t modelLayers = 32;

@@ -46,7 +46,18 @@ static std::string describe(const HistoryForm::Obstacle &obstacle) {
   return text + obstacle.reason + "; " + obstacle.wayOut;
 }
 
-std::optional<Planner> Planner::create(const SourceOptions &options) {
+std::optional<DraftCost> Planner::draftCost(const std::string &route) const {
+  for (const RouteCost &cost : impl->costs)
+    if (stringifyRoute(cost.route) == route && cost.verify)
+      return DraftCost{cost.verify->bytes(0), cost.verifyFold->bytes(0),
+                       cost.verify->entryRead,
+                       cost.verifyFold->stateRead +
+                           cost.verifyFold->stateWritten};
+  return std::nullopt;
+}
+
+std::optional<Planner> Planner::create(const SourceOptions &options,
+                                       int64_t drafts) {
   Source source(options, /*showRemarks=*/false);
   if (!source.module)
     return std::nullopt;
@@ -54,6 +65,7 @@ std::optional<Planner> Planner::create(const SourceOptions &options) {
   pipeline.capacity = options.capacity;
   pipeline.entryType = options.entryType;
   pipeline.stateLayout = options.stateLayout;
+  pipeline.drafts = drafts;
   PassManager manager(&source.context);
   buildStepPipeline(manager, pipeline);
   if (failed(manager.run(*source.module)))

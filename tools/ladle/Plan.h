@@ -59,6 +59,20 @@ struct Rates {
                    int multiprocessors = 0);
 };
 
+/// Bytes of a row that a step with drafts cannot do without.
+struct DraftCost {
+  double empty = 0, folding = 0; ///< without entries
+  double entry = 0;              ///< of each
+  double updatedBytes = 0; ///< of `folding`, what is read and written in place
+
+  double bytes(int64_t fill) const {
+    return empty + entry * static_cast<double>(fill);
+  }
+  double foldBytes(int64_t fill) const {
+    return folding + entry * static_cast<double>(fill);
+  }
+};
+
 struct RunPlan {
   std::vector<RoutePlan> routes;
   size_t chosen = 0;
@@ -68,11 +82,15 @@ struct RunPlan {
 class Planner {
 public:
   /// Nothing, with the errors on stderr, if the file has any.
-  static std::optional<Planner> create(const SourceOptions &source);
+  /// `drafts` a row are verified, if there are any.
+  static std::optional<Planner> create(const SourceOptions &source,
+                                       int64_t drafts = 0);
   Planner(Planner &&) noexcept;
   ~Planner();
 
   const std::string &recurrence() const;
+  /// Of a route by its name; nothing if it does not verify drafts at once.
+  std::optional<DraftCost> draftCost(const std::string &route) const;
   /// Of all states of one row.
   int64_t stateBytes() const;
   /// The routes for `rows` rows of sequences that are longer than a buffer.

@@ -145,6 +145,12 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
       ->check(CLI::Range(1, 65535));
   addList("--m", bench.thresholds, "entries of a cycle")
       ->check(CLI::Range(1, 1024));
+  command
+      .add_option("--drafts", bench.drafts,
+                  "steps that verify so many drafts a row, at several fills, "
+                  "and whole cycles with all, half and none of them accepted; "
+                  "on a GPU, by inner unless --routes says otherwise")
+      ->check(CLI::Range(1, 16));
   command.add_option("--samples", bench.samples, "of each step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -338,6 +344,13 @@ int main(int argc, char **argv) {
   checkCommand->add_option("--seed", checkOptions.seed, "of random inputs");
   checkCommand->add_option("--case", checkOptions.only,
                            "one case alone, as a report names it");
+  checkCommand
+      ->add_option("--target", checkOptions.target, "what decodes: cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  checkCommand
+      ->add_option("--drafts", checkOptions.drafts,
+                   "only cases with drafts, so many a row at most")
+      ->check(CLI::Range(1, 16));
   checkCommand->add_flag("--full", checkOptions.full, "all combinations");
   checkCommand->add_flag("--json", checkOptions.json, "for a program");
 

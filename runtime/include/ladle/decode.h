@@ -45,7 +45,9 @@ struct StepArguments {
 };
 
 /// Drafts of a batch: those of row r are cuSeqlens[r] to cuSeqlens[r + 1] − 1
-/// of the tokens and outputs. On the CPU all is memory of the host.
+/// of the tokens and outputs. All memory is that of the program's device. On a
+/// GPU the numbers are read when the work runs, so that a graph can be replayed
+/// with other slots, other numbers of drafts and other trees.
 struct VerifyArguments {
   int64_t rows = 0;
   /// [rows]; a padding slot makes a padded row, as in a step. No two alike.
@@ -57,6 +59,9 @@ struct VerifyArguments {
   /// or −1 for one that follows the committed history. Empty: chains, in which
   /// every draft follows the one before it.
   std::span<const int32_t> parents;
+  /// On a GPU, where the host does not look into cuSeqlens: for how many drafts
+  /// there are tokens and outputs. Left out on the CPU.
+  int64_t drafts = 0;
   /// As in a step, with the number of all drafts in place of the rows.
   std::map<std::string, TensorView, std::less<>> tensors;
 };
@@ -153,7 +158,10 @@ public:
   /// Fails as a step does, and on: a program without drafts, a row with too
   /// many of them, a parent that is none, a slot that still has drafts,
   /// or other ones than a layer that shares its cursor has verified.
-  /// Unsupported on a GPU.
+  ///
+  /// On a GPU it is one launch, and as in a step what is in memory of the
+  /// device is the caller's to get right: slots, numbers of drafts, parents,
+  /// and that no slot has drafts left.
   Status verify(const VerifyArguments &arguments, void *stream = nullptr);
 
   /// Answers all tokens of each row, which follow what its slot holds: as many

@@ -107,7 +107,11 @@ public:
   ///
   /// InvalidArgument, and nothing has changed, if a slot is named twice, has
   /// not so many drafts, some that a pool has not verified, or the accepted
-  /// ones are no path. Unsupported on a GPU.
+  /// ones are no path.
+  ///
+  /// On a GPU all numbers are memory of the device, which is read when the work
+  /// runs: one launch, which a graph captures with those of a verify. What they
+  /// hold is the caller's to get right.
   Status commit(std::span<const int32_t> slots,
                 std::span<const int32_t> numAccepted,
                 std::span<const int32_t> accepted = {}, void *stream = nullptr);

@@ -22,7 +22,7 @@ static void checkResources(const std::string &model, const std::string &arch,
                            const std::string &stateType = "",
                            const std::string &stateLayout = "dv_dk",
                            const GpuLayout &layout = {},
-                           const std::string &route = "") {
+                           const std::string &route = "", int64_t drafts = 0) {
   llvm::Expected<Nvrtc> nvrtc = Nvrtc::open();
   if (!nvrtc) {
     WARN("skipped: " << llvm::toString(nvrtc.takeError()));
@@ -35,7 +35,12 @@ static void checkResources(const std::string &model, const std::string &arch,
   request.stateLayout = stateLayout;
   request.layout = layout;
   request.route = route;
-  request.capacity = 16;
+  request.capacity = 16 + drafts;
+  request.drafts = drafts;
+  if (drafts) {
+    request.route = "inner";
+    request.entryType = "bf16";
+  }
   std::string messages;
   std::optional<GpuProgram> program = compileForGpu(request, messages);
   INFO(messages);
@@ -46,7 +51,7 @@ static void checkResources(const std::string &model, const std::string &arch,
     FAIL(llvm::toString(cubin.takeError()));
     return;
   }
-  CHECK(cubin->kernels.size() > (route.empty() ? 3 : 1));
+  CHECK(cubin->kernels.size() >= (drafts ? 3 : route.empty() ? 4 : 2));
   for (const KernelResources &kernel : cubin->kernels) {
     CAPTURE(kernel.name, kernel.registers);
     // Here ptxas keeps to the 80 registers that 13 blocks can share.
@@ -56,6 +61,19 @@ static void checkResources(const std::string &model, const std::string &arch,
     CHECK(kernel.stackBytes <= allowed);
     CHECK(kernel.sharedBytes <= kSharedLimit);
   }
+  if (!drafts)
+    return;
+  // Of a multiprocessor with 227 KiB.
+  REQUIRE(program->verify);
+  CHECK(program->verify->sharedBytes <= 113 << 10);
+}
+
+TEST_CASE("kernels that verify fit into registers", "[nvrtc]") {
+  auto model =
+      GENERATE(as<std::string>(), "gated_delta_net", "mamba2", "kda", "rwkv7");
+  auto drafts = GENERATE(4, 8);
+  auto states = GENERATE(as<std::string>(), "f32", "bf16");
+  checkResources(model, "sm_90a", states, "dv_dk", {}, "", drafts);
 }
 
 TEST_CASE("kernels of published shapes fit into registers", "[nvrtc]") {

@@ -1,0 +1,535 @@
+//===- VerifyDrafts.cpp - the arithmetic of drafts in a GPU kernel --------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/VerifyKernel.h"
+#include "llvm/ADT/ScopeExit.h"
+
+using namespace mlir;
+using namespace ladle;
+
+/// Drafts of a team that are computed one after the other without a loop, so
+/// that none waits for the tokens of another.
+static constexpr int64_t kDraftsAtOnce = 4;
+
+static RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+static bool isOfDraft(Value value) {
+  return isa_and_present<EachDraftOp>(value.getParentBlock()->getParentOp());
+}
+
+//===----------------------------------------------------------------------===//
+// The draft at hand
+//===----------------------------------------------------------------------===//
+
+int64_t GpuVerifyKernel::scopeOf(Value value) const {
+  if (!current.region)
+    return 0;
+  // What is loaded once for all drafts is loaded before any of them.
+  auto argument = dyn_cast<BlockArgument>(value);
+  bool isLoadedOnce = argument && !isOfDraft(value) &&
+                      const_cast<StepOp &>(step).getArgumentKind(
+                          argument.getArgNumber()) != ArgumentKind::Token;
+  return isLoadedOnce ? 0 : current.scope;
+}
+
+Value GpuVerifyKernel::tokenRow() {
+  // There may be none as far as this; a padded row may have none at all, and
+  // then takes that of another row.
+  Value last = arith::SubIOp::create(b, draftCount, constantIndex(1));
+  Value draft = current.ofRows   ? constantIndex(current.number)
+                : current.inLoop ? current.draft
+                                 : add(team, current.number * teams());
+  Value wanted = arith::AddIOp::create(b, firstDraft,
+                                       arith::MinSIOp::create(b, draft, last));
+  return arith::MaxSIOp::create(b, wanted, constantIndex(0));
+}
+
+Operation *GpuVerifyKernel::tokenLoads() {
+  return current.inLoop ? nullptr : endOfTokenLoads;
+}
+
+GpuKernel::Components GpuVerifyKernel::loadStack(const Stack &stack,
+                                                 Value draft,
+                                                 const Place &place) {
+  Components result;
+  Value first = draft;
+  if (stack.components > 1)
+    first = arith::MulIOp::create(b, draft, constantIndex(stack.components));
+  for (int64_t i = 0; i < stack.components; ++i) {
+    Value at = add(first, stack.first + i);
+    if (stack.size == 1)
+      result.push_back(memref::LoadOp::create(
+          b, stack.memory, ValueRange{at, constantIndex(0)}));
+    else if (place.isRow)
+      result.push_back(memref::LoadOp::create(
+          b, stack.memory,
+          ValueRange{at, arith::AddIOp::create(b, tileStart, ownRow)}));
+    else
+      llvm::append_range(result, loadVector(stack.memory, {at}, place));
+  }
+  return result;
+}
+
+GpuVerifyKernel::Stack GpuVerifyKernel::teamOf(Value value) {
+  value = canonical(value);
+  auto [found, isNew] = stacks.try_emplace(value);
+  if (!isNew)
+    return found->second;
+  RankedTensorType type = typeOf(value);
+  if (!isOfDraft(value))
+    type = unstackType(type);
+  Stack stack;
+  stack.components = componentCount(type);
+  if (auto row = vectorRows.find(value); row != vectorRows.end()) {
+    stack.memory = vectors;
+    stack.first = row->second;
+    stack.size = keySize;
+  } else {
+    stack.size = type.getRank() == 1 ? 1 : type.getShape().back();
+    stack.memory =
+        shared({most() * stack.components, stack.size}, "draft_values");
+  }
+  return stacks[value] = stack;
+}
+
+/// The version of the carries of a draft, −1 for the history.
+Value GpuVerifyKernel::carryVersion(Value draft) {
+  Value next = arith::AddIOp::create(
+      b, version, arith::AddIOp::create(b, draft, constantIndex(1)));
+  next = arith::RemUIOp::create(b, next, constantIndex(most() + 1));
+  return arith::AddIOp::create(
+      b, arith::MulIOp::create(b, readSlot, constantIndex(most() + 1)), next);
+}
+
+/// A carry, as the parent of the draft left it behind.
+GpuKernel::Components GpuVerifyKernel::loadCarry(BlockArgument carry,
+                                                 EachDraftOp region,
+                                                 const Place &place) {
+  auto argument = cast<BlockArgument>(
+      region.getCarries()[carry.getArgNumber() - region.getNumStacks()]);
+  Value from = memory[argument.getArgNumber()];
+  RankedTensorType type = typeOf(carry);
+  bool ofRows = place.isRow;
+  const Stack &stack = (ofRows ? rowCarries : teamCarries)[argument];
+  Value parent =
+      parentOf(current.ofRows ? constantIndex(current.number) : current.draft);
+  Value exists = arith::CmpIOp::create(b, arith::CmpIPredicate::sge, parent,
+                                       constantIndex(0));
+  Value held = arith::MaxSIOp::create(b, parent, constantIndex(0));
+  Value history = arith::AddIOp::create(
+      b, arith::MulIOp::create(b, readSlot, constantIndex(most() + 1)),
+      version);
+  SmallVector<Value> outer{history, headIndex(type.getDimSize(0))};
+  Value first = arith::MulIOp::create(b, held, constantIndex(stack.components));
+  Components result;
+  if (ofRows) {
+    // A thread has its own of all drafts.
+    for (int64_t i = 0; i < stack.components; ++i) {
+      SmallVector<Value> at(outer);
+      if (type.getRank() == 3)
+        at.push_back(constantIndex(i));
+      at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
+      Value ofParent = memref::LoadOp::create(
+          b, stack.memory, ValueRange{add(first, i), thread});
+      result.push_back(
+          arith::SelectOp::create(b, exists, toF32(ofParent),
+                                  toF32(memref::LoadOp::create(b, from, at))));
+    }
+    return result;
+  }
+  // Not both: the first rows may be about to be written.
+  auto load = [&](bool ofParent) {
+    Components loaded;
+    for (int64_t i = 0; i < stack.components; ++i) {
+      SmallVector<Value> at(outer);
+      if (type.getRank() == 3)
+        at.push_back(constantIndex(i));
+      if (ofParent)
+        at = {add(first, i)};
+      Value memory = ofParent ? stack.memory : from;
+      if (type.getRank() > 1) {
+        llvm::append_range(loaded, loadVector(memory, at, place));
+        continue;
+      }
+      if (ofParent)
+        at.push_back(constantIndex(0));
+      loaded.push_back(loadElement(memory, at));
+    }
+    return loaded;
+  };
+  Type part = b.getF32Type();
+  if (type.getRank() > 1)
+    part = VectorType::get({place.width}, part);
+  int64_t parts = stack.components * (type.getRank() > 1 ? place.chunks : 1);
+  auto branch = scf::IfOp::create(b, SmallVector<Type>(parts, part), exists,
+                                  /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(branch.thenBlock());
+  scf::YieldOp::create(b, load(/*ofParent=*/true));
+  b.setInsertionPointToStart(branch.elseBlock());
+  scf::YieldOp::create(b, load(/*ofParent=*/false));
+  return Components(branch.getResults());
+}
+
+GpuKernel::Components GpuVerifyKernel::loadArgument(BlockArgument argument,
+                                                    const Place &place) {
+  auto region = dyn_cast<EachDraftOp>(argument.getOwner()->getParentOp());
+  if (!region)
+    return GpuKernel::loadArgument(argument, place);
+  unsigned index = argument.getArgNumber();
+  if (index >= region.getNumStacks())
+    return loadCarry(argument, region, place);
+  Value stack = canonical(region.getStacks()[index]);
+  bool isNumber = typeOf(argument).getRank() == 1;
+  if (isNumber ? dependsOnRows(argument) : place.isRow) {
+    FailureOr<Components> all = rowsOf(stack);
+    int64_t each = componentCount(typeOf(argument));
+    if (failed(all))
+      return Components(each, constantFloat(0)); // reported where it failed
+    return Components(ArrayRef(*all).slice(current.number * each, each));
+  }
+  return loadStack(
+      teamOf(stack),
+      current.ofRows ? constantIndex(current.number) : current.draft, place);
+}
+
+FailureOr<GpuKernel::Components> GpuVerifyKernel::emit(Value value,
+                                                       const Place &place) {
+  // What rows need of a team is in shared memory.
+  if (current.ofRows && isOfDraft(value) && crossing.contains(value) &&
+      !(place.isRow && !isa<RotateOp, SumOp>(value.getDefiningOp()) &&
+        typeOf(value).getRank() > 1))
+    return loadStack(teamOf(value), constantIndex(current.number), place);
+  return GpuKernel::emit(value, place);
+}
+
+//===----------------------------------------------------------------------===//
+// Teams
+//===----------------------------------------------------------------------===//
+
+/// Calls `store` for what this lane of a team has of a value: with the
+/// component, the first element and the part.
+void GpuVerifyKernel::storeOfTeam(
+    ArrayRef<Value> components, const Place &place, Value guard,
+    function_ref<void(int64_t, Value, Value)> store) {
+  bool isVector = isa<VectorType>(components.front().getType());
+  int64_t among = isVector ? place.lanes : 1;
+  if (among < teamLanes())
+    guard = both(guard, isBelow(teamLane, among));
+  guarded(guard, [&] {
+    for (auto [i, part] : llvm::enumerate(components)) {
+      if (!isVector) {
+        store(static_cast<int64_t>(i), {}, part);
+        continue;
+      }
+      int64_t c = static_cast<int64_t>(i) % place.chunks;
+      Value inside;
+      if (isPartial(place, c))
+        inside = isBelow(add(laneOf(place), c * place.lanes), place.size);
+      guarded(inside, [&, part = part] {
+        store(static_cast<int64_t>(i) / place.chunks, chunkStart(place, c),
+              part);
+      });
+    }
+  });
+}
+
+/// All that teams need of the current draft. `byAll`: every team has the same
+/// draft, and the first of them stores.
+LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
+                                               bool byAll) {
+  OperandRange yielded = op.getYield().getValues();
+  size_t carriesFrom = op.getNumResults() - op.getCarries().size();
+  if (byAll)
+    valid = both(valid, isBelow(thread, teamLanes()));
+  auto placeFor = [&](Value value) {
+    RankedTensorType type = typeOf(value);
+    return type.getRank() == 1 ? Place() : valuePlace(type.getShape().back());
+  };
+  auto put = [&](Value value, Value named) -> LogicalResult {
+    Place place = placeFor(value);
+    FailureOr<Components> all = get(value, place);
+    if (failed(all))
+      return failure();
+    Stack stack = teamOf(named);
+    Value first = arith::MulIOp::create(b, current.draft,
+                                        constantIndex(stack.components));
+    storeOfTeam(*all, place, valid, [&](int64_t i, Value at, Value part) {
+      Value row = add(first, stack.first + i);
+      if (at)
+        vector::StoreOp::create(b, part, stack.memory, ValueRange{row, at});
+      else
+        memref::StoreOp::create(b, part, stack.memory,
+                                ValueRange{row, constantIndex(0)});
+    });
+    return success();
+  };
+  auto putFar = [&](Value value, Value target, SmallVector<Value> outer,
+                    Value entry) -> LogicalResult {
+    RankedTensorType type = typeOf(value);
+    Place place = placeFor(value);
+    FailureOr<Components> all = get(value, place);
+    if (failed(all))
+      return failure();
+    Type element = cast<MemRefType>(target.getType()).getElementType();
+    int64_t count = type.getDimSize(0);
+    outer.push_back(headIndex(count));
+    if (entry)
+      outer.push_back(entry);
+    Value mine = both(valid, sharesHead(count));
+    if (tiles > 1)
+      mine = both(mine, isFirstTile);
+    storeOfTeam(*all, place, mine, [&](int64_t i, Value at, Value part) {
+      SmallVector<Value> indices(outer);
+      if (type.getRank() == 3)
+        indices.push_back(constantIndex(i));
+      Value stored = convertTo(part, element);
+      if (at) {
+        indices.push_back(at);
+        vector::StoreOp::create(b, stored, target, indices);
+      } else {
+        memref::StoreOp::create(b, stored, target, indices);
+      }
+    });
+    return success();
+  };
+
+  for (size_t i = 0; i < carriesFrom; ++i) {
+    Value result = op.getResult(i), value = yielded[i];
+    if ((sides.lookup(result) & Teams) && !scaled.contains(result) &&
+        !dependsOnRows(value) && failed(put(value, result)))
+      return failure();
+    for (const Appended &each : appended.lookup(result))
+      if (failed(putFar(
+              value, fields[each.argument][each.index], {writeSlot},
+              ringSlot(arith::AddIOp::create(b, length, current.draft)))))
+        return failure();
+  }
+  for (Operation &each : op.getBody().front().without_terminator())
+    if (Value value = each.getResult(0); crossing.contains(value))
+      if (failed(put(value, value)))
+        return failure();
+  for (auto [carry, value] :
+       llvm::zip(op.getCarries(), yielded.drop_front(carriesFrom))) {
+    auto argument = cast<BlockArgument>(carry);
+    auto found = teamCarries.find(argument);
+    if (found == teamCarries.end())
+      continue;
+    Place place = placeFor(value);
+    FailureOr<Components> all = get(value, place);
+    if (failed(all))
+      return failure();
+    const Stack &stack = found->second;
+    Type element = cast<MemRefType>(stack.memory.getType()).getElementType();
+    Value first = arith::MulIOp::create(b, current.draft,
+                                        constantIndex(stack.components));
+    storeOfTeam(*all, place, valid, [&](int64_t i, Value at, Value part) {
+      Value stored = convertTo(part, element);
+      Value row = add(first, i);
+      if (at)
+        vector::StoreOp::create(b, stored, stack.memory, ValueRange{row, at});
+      else
+        memref::StoreOp::create(b, stored, stack.memory,
+                                ValueRange{row, constantIndex(0)});
+    });
+    if (failed(putFar(value, memory[argument.getArgNumber()],
+                      {carryVersion(current.draft)}, {})))
+      return failure();
+  }
+  return success();
+}
+
+LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
+  Block &body = op.getBody().front();
+  bool isWanted = false, byAll = false;
+  for (Value result : op.getResults())
+    isWanted |= ((sides.lookup(result) & Teams) && !scaled.contains(result) &&
+                 !dependsOnRows(result)) ||
+                appended.contains(result);
+  for (Operation &each : body.without_terminator()) {
+    Value value = each.getResult(0);
+    isWanted |= crossing.contains(value);
+    if (!(sides.lookup(value) & Teams))
+      continue;
+    // These meet in shared memory that all teams have in common.
+    byAll |= isa<RotateOp>(each);
+    if (auto broadcast = dyn_cast<BroadcastOp>(each)) {
+      int64_t from = broadcast.getInput().getType().getRank();
+      int64_t to = broadcast.getResult().getType().getRank();
+      byAll |= from != to && from > 1 && broadcast.getDims().back() + 1 != to;
+    }
+  }
+  bool hasRowCarries = false, hasTeamCarries = false;
+  for (auto [i, carry] : llvm::enumerate(op.getCarries())) {
+    auto argument = cast<BlockArgument>(carry);
+    RankedTensorType type = typeOf(carry);
+    Type element = cast<MemRefType>(memory[argument.getArgNumber()].getType())
+                       .getElementType();
+    unsigned side = sides.lookup(body.getArgument(op.getNumStacks() + i));
+    int64_t components = componentCount(type);
+    int64_t size = type.getRank() == 1 ? 1 : type.getShape().back();
+    if ((side & Teams) || type.getRank() == 1) {
+      teamCarries[argument] = {
+          shared({most() * components, size}, "draft_carries", element), 0,
+          components, size};
+      hasTeamCarries = true;
+    }
+    if ((side & Rows) && type.getRank() > 1) {
+      rowCarries[argument] = {shared({most() * components, schedule.threads},
+                                     "draft_carries", element),
+                              0, components, schedule.threads};
+      hasRowCarries = true;
+    }
+  }
+  byAll |= hasTeamCarries;
+  sync();
+  Current outer = current;
+  if (isWanted || hasTeamCarries) {
+    Value last = arith::SubIOp::create(b, draftCount, constantIndex(1));
+    auto each = [&](Value draft, int64_t round, bool inLoop) {
+      current = {op,     arith::MinSIOp::create(b, draft, last),
+                 round,  /*ofRows=*/false,
+                 inLoop, ++scopes};
+      Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, draft,
+                                          draftCount);
+      return emitDraftOfTeam(op, byAll ? Value() : valid, byAll);
+    };
+    int64_t rounds = llvm::divideCeil(most(), teams());
+    LogicalResult result = success();
+    if (byAll || rounds > kDraftsAtOnce) {
+      Value end = byAll ? draftCount : constantIndex(rounds);
+      auto loop =
+          scf::ForOp::create(b, constantIndex(0), end, constantIndex(1));
+      loop->setAttr("ladle.rolled", b.getUnitAttr());
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(loop.getBody());
+      Value draft = loop.getInductionVar();
+      if (!byAll)
+        draft = arith::AddIOp::create(
+            b, team, arith::MulIOp::create(b, draft, constantIndex(teams())));
+      result = each(draft, 0, /*inLoop=*/true);
+      if (byAll)
+        barrier();
+    } else {
+      for (int64_t i = 0; i < rounds && succeeded(result); ++i)
+        result = each(add(team, i * teams()), i, /*inLoop=*/false);
+    }
+    current = outer;
+    if (failed(result))
+      return failure();
+    isDirty = true;
+  }
+  if (hasRowCarries) {
+    sync();
+    if (failed(emitRowCarries(op)))
+      return failure();
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Rows
+//===----------------------------------------------------------------------===//
+
+/// The carries along dv, which every thread has its row of.
+LogicalResult GpuVerifyKernel::emitRowCarries(EachDraftOp op) {
+  OperandRange yielded = op.getYield().getValues();
+  size_t carriesFrom = op.getNumResults() - op.getCarries().size();
+  Current outer = current;
+  for (int64_t draft = 0; draft < most(); ++draft) {
+    current = {op, {}, draft, /*ofRows=*/true, /*inLoop=*/false, draft + 1};
+    for (auto [carry, value] :
+         llvm::zip(op.getCarries(), yielded.drop_front(carriesFrom))) {
+      auto argument = cast<BlockArgument>(carry);
+      auto found = rowCarries.find(argument);
+      if (found == rowCarries.end())
+        continue;
+      FailureOr<Components> all = get(value, rowPlace());
+      if (failed(all))
+        return failure();
+      const Stack stack = found->second;
+      Value target = memory[argument.getArgNumber()];
+      Type element = cast<MemRefType>(target.getType()).getElementType();
+      RankedTensorType type = typeOf(value);
+      SmallVector<Value> stored;
+      for (auto [i, component] : llvm::enumerate(*all)) {
+        stored.push_back(convertTo(component, element));
+        memref::StoreOp::create(
+            b, stored.back(), stack.memory,
+            ValueRange{constantIndex(draft * stack.components +
+                                     static_cast<int64_t>(i)),
+                       thread});
+      }
+      Value mine =
+          both(both(isDraft(draft), ownsRow), sharesHead(type.getDimSize(0)));
+      guarded(mine, [&] {
+        SmallVector<Value> outerAt{carryVersion(constantIndex(draft)),
+                                   headIndex(type.getDimSize(0))};
+        for (auto [i, component] : llvm::enumerate(stored)) {
+          SmallVector<Value> at(outerAt);
+          if (type.getRank() == 3)
+            at.push_back(constantIndex(static_cast<int64_t>(i)));
+          at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
+          memref::StoreOp::create(b, component, target, at);
+        }
+      });
+    }
+  }
+  current = outer;
+  return success();
+}
+
+/// A stack along dv, or of numbers that come from rows: all drafts.
+FailureOr<GpuKernel::Components> GpuVerifyKernel::rowsOf(Value value) {
+  value = canonical(value);
+  if (auto found = rowStacks.find(value); found != rowStacks.end())
+    return found->second;
+  sync();
+  Operation *op = value.getDefiningOp();
+  Current outer = current;
+  Location location = b.getLoc();
+  llvm::scope_exit restore([&] {
+    current = outer;
+    b.setLoc(location);
+  });
+  if (auto region = dyn_cast<EachDraftOp>(op)) {
+    Value yielded =
+        region.getYield().getValues()[cast<OpResult>(value).getResultNumber()];
+    bool isNumber = typeOf(yielded).getRank() == 1;
+    Components result;
+    for (int64_t draft = 0; draft < most(); ++draft) {
+      current = {region,           {},       draft, /*ofRows=*/true,
+                 /*inLoop=*/false, draft + 1};
+      FailureOr<Components> one = get(yielded, isNumber ? Place() : rowPlace());
+      if (failed(one))
+        return failure();
+      llvm::append_range(result, *one);
+    }
+    return rowStacks[value] = result;
+  }
+  LogicalResult made = success();
+  if (auto solve = dyn_cast<PathSolveOp>(op))
+    made = emitPathSolve(solve, /*ofRows=*/true);
+  else if (auto product = dyn_cast<PathProductOp>(op))
+    made = emitPathProduct(product, /*ofRows=*/true);
+  else if (auto read = dyn_cast<ReadOp>(op))
+    made = emitStackReads(read);
+  else if (auto read = dyn_cast<ReadBufferOp>(op))
+    made = emitStackEntries(read);
+  else
+    made = emitTeamOp(op);
+  auto found = rowStacks.find(value);
+  if (failed(made) || found == rowStacks.end())
+    return failure();
+  return found->second;
+}

@@ -1,0 +1,369 @@
+//===- VerifyKernel.cpp - a verify step as a GPU kernel -------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/gpu/VerifyKernel.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "passes/gpu/KernelInfo.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static constexpr int64_t kWarp = 32;
+
+static RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+GpuVerifyKernel::GpuVerifyKernel(StepOp step, StepOp fold,
+                                 const GpuSchedule &schedule,
+                                 OpBuilder &builder)
+    : GpuKernel(step, fold, schedule,
+                cast<DraftsType>(step.getDrafts().getType()).getMost(),
+                builder) {}
+
+//===----------------------------------------------------------------------===//
+// Arguments and the task of a block
+//===----------------------------------------------------------------------===//
+
+void GpuVerifyKernel::addArguments(SmallVectorImpl<Type> &types,
+                                   SmallVectorImpl<std::string> &names) {
+  GpuKernel::addArguments(types, names);
+  Type i32 = b.getI32Type();
+  auto flat = MemRefType::get({ShapedType::kDynamic}, i32);
+  types.append({flat, flat, i32});
+  for (const char *name : {"cu_seqlens", "parents", "has_parents"})
+    names.push_back(name);
+}
+
+void GpuVerifyKernel::takeArguments(unsigned &next) {
+  GpuKernel::takeArguments(next);
+  for (Value *each : {&cuSeqlens, &parentArgument, &hasParents})
+    *each = function.getBody().front().getArgument(next++);
+}
+
+void GpuVerifyKernel::emitRowStart() {
+  team = group;
+  teamLane = lane;
+  if (hasWarpValues) {
+    team = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
+    teamLane = warpLane;
+  }
+  firstDraft = loadNumber(cuSeqlens, {row}, "first_draft");
+  Value end = loadNumber(cuSeqlens, {add(row, 1)}, "end_of_drafts");
+  draftCount = arith::SubIOp::create(b, end, firstDraft);
+}
+
+void GpuVerifyKernel::emitPaddedRow() {
+  auto loop =
+      scf::ForOp::create(b, constantIndex(0), draftCount, constantIndex(1));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  zeroOutputs(arith::AddIOp::create(b, firstDraft, loop.getInductionVar()));
+}
+
+/// Where the row stands, and what waits in its slot from now on: layers that
+/// share a cursor all say the same.
+Value GpuVerifyKernel::emitCursor() {
+  Value m = loadCursor();
+  Value all = arith::AddIOp::create(b, length, draftCount);
+  Value isFull = arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, all, m);
+  Value hasEntries = arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, length,
+                                           constantIndex(0));
+  if (fold)
+    folds = both(isFull, hasEntries);
+  Value number = draftCount;
+  if (folds)
+    number =
+        arith::SelectOp::create(b, folds, add(draftCount, kFolded), draftCount);
+  // Of all blocks of a row, that of the first head and tile.
+  Value isFirst = both(isBelow(head, 1), isBelow(thread, 1));
+  if (tiles > 1)
+    isFirst = both(isFirst, isFirstTile);
+  guarded(isFirst, [&] {
+    memref::StoreOp::create(
+        b, arith::IndexCastOp::create(b, b.getI32Type(), number), waiting,
+        ValueRange{readSlot});
+  });
+  return {};
+}
+
+/// The parents of the drafts, and their ancestors as bits. A barrier follows.
+void GpuVerifyKernel::emitTree() {
+  Type i32 = b.getI32Type();
+  parents = shared({most()}, "draft_parents", i32);
+  ancestors = shared({most()}, "draft_ancestors", i32);
+  auto toInt = [&](Value index) -> Value {
+    return arith::IndexCastOp::create(b, i32, index);
+  };
+  // Lane d has draft d, in every warp. Each round doubles how far a draft sees.
+  Value isThere =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::slt, warpLane, draftCount);
+  Value none = constantInt(-1);
+  Value isGiven = arith::CmpIOp::create(b, arith::CmpIPredicate::ne, hasParents,
+                                        constantInt(0));
+  auto given = scf::IfOp::create(b, TypeRange{i32}, both(isThere, isGiven),
+                                 /*withElseRegion=*/true);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(given.thenBlock());
+    Value at = arith::AddIOp::create(b, firstDraft, warpLane);
+    scf::YieldOp::create(
+        b, Value(memref::LoadOp::create(b, parentArgument, ValueRange{at})));
+    b.setInsertionPointToStart(given.elseBlock());
+    scf::YieldOp::create(
+        b, Value(arith::SubIOp::create(b, toInt(warpLane), constantInt(1))));
+  }
+  Value parent = arith::SelectOp::create(b, isThere, given.getResult(0), none);
+  auto exists = [&](Value draft) -> Value {
+    return arith::CmpIOp::create(b, arith::CmpIPredicate::sge, draft,
+                                 constantInt(0));
+  };
+  auto held = [&](Value draft) -> Value {
+    return arith::MaxSIOp::create(b, draft, constantInt(0));
+  };
+  Value mask = arith::SelectOp::create(
+      b, exists(parent), arith::ShLIOp::create(b, constantInt(1), held(parent)),
+      constantInt(0));
+  Value jump = parent;
+  for (int64_t reach = 1; reach < most(); reach *= 2) {
+    Value more = shuffle(mask, held(jump), kWarp, gpu::ShuffleMode::IDX);
+    Value next = shuffle(jump, held(jump), kWarp, gpu::ShuffleMode::IDX);
+    mask = arith::SelectOp::create(b, exists(jump),
+                                   arith::OrIOp::create(b, mask, more), mask);
+    jump = arith::SelectOp::create(b, exists(jump), next, none);
+  }
+  guarded(isBelow(thread, most()), [&] {
+    memref::StoreOp::create(b, parent, parents, ValueRange{thread});
+    memref::StoreOp::create(b, mask, ancestors, ValueRange{thread});
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// The step
+//===----------------------------------------------------------------------===//
+
+void GpuVerifyKernel::sync() {
+  if (std::exchange(isDirty, false))
+    barrier();
+}
+
+Value GpuVerifyKernel::isDraft(int64_t draft) {
+  return arith::CmpIOp::create(b, arith::CmpIPredicate::slt,
+                               constantIndex(draft), draftCount);
+}
+
+/// One head of those that share a value stores it. Null for all.
+Value GpuVerifyKernel::sharesHead(int64_t count) {
+  if (count == heads)
+    return {};
+  return arith::CmpIOp::create(
+      b, arith::CmpIPredicate::eq,
+      arith::RemUIOp::create(b, head, constantIndex(heads / count)),
+      constantIndex(heads / count - 1));
+}
+
+LogicalResult GpuVerifyKernel::emitRow() {
+  stageStates();
+  endOfSlotLoads = anchor();
+  (void)emitCursor();
+  if (!step.getArgumentsOfKind(ArgumentKind::Carry).empty())
+    version = loadNumber(carryVersions, {readSlot}, "version");
+  if (vectorCount)
+    vectors = shared({vectorCount, vectorPitch}, "draft_vectors");
+  emitTree();
+  emitPlaces();
+  stageEntries();
+  endOfEntryNumbers = anchor();
+
+  // What tokens and paths give, for both forms.
+  auto isShared = [&](Operation &op) {
+    if (!isa<EachDraftOp, PathDecayOp, PathGramOp, PathSolveOp, PathProductOp>(
+            op))
+      return false;
+    return !fold || llvm::any_of(sameValues, [&](auto &pair) {
+      return pair.second == op.getResult(0);
+    });
+  };
+  for (Operation &op : step.getBody().front())
+    if (isShared(op) && failed(emitTeamOp(&op)))
+      return failure();
+  for (StepOp form : forms())
+    emitWeights(form, /*vectors=*/false);
+  waitForEntries();
+  for (StepOp form : forms())
+    emitWeights(form, /*vectors=*/true);
+  sync();
+
+  if (!folds)
+    return emitBranch(step);
+  auto branch = scf::IfOp::create(b, folds, /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(branch.thenBlock());
+  if (failed(emitBranch(fold)))
+    return failure();
+  b.setInsertionPointToStart(branch.elseBlock());
+  return emitBranch(step);
+}
+
+/// The part of an operation that is for teams.
+LogicalResult GpuVerifyKernel::emitTeamOp(Operation *op) {
+  b.setLoc(unnamed(op->getLoc()));
+  if (op->getNumResults() && stacks.contains(op->getResult(0)))
+    return success();
+  auto isForTeams = [&](Value result) {
+    return (sides.lookup(result) & Teams) != 0;
+  };
+  return TypeSwitch<Operation *, LogicalResult>(op)
+      .Case([&](EachDraftOp each) { return emitDrafts(each); })
+      .Case([&](PathDecayOp each) {
+        if (isForTeams(each.getResult()))
+          emitPathDecay(each);
+        return success();
+      })
+      .Case([&](PathGramOp each) { return emitPathGram(each); })
+      .Case([&](PathSolveOp each) {
+        return isForTeams(each.getResult(0))
+                   ? emitPathSolve(each, /*ofRows=*/false)
+                   : success();
+      })
+      .Case([&](PathProductOp each) {
+        return isForTeams(each.getResult())
+                   ? emitPathProduct(each, /*ofRows=*/false)
+                   : success();
+      })
+      .Case([&](TransportOp each) { return emitStackTransport(each); })
+      .Default([](Operation *) { return success(); });
+}
+
+LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
+  // Branches see what came before them, not each other.
+  auto before = values;
+  auto rowsBefore = rowStacks;
+  auto stacksBefore = stacks;
+  auto gramsBefore = grams;
+  states.clear();
+  weightedValues.clear();
+  wholeValues.clear();
+  storedTiles.clear();
+  rebuiltTiles.clear();
+  usedProducts.clear();
+  waited = false;
+
+  auto isKnown = [&](Operation &op) {
+    return op.getNumResults() && sameValues.contains(op.getResult(0));
+  };
+  // Entries come before the states do.
+  LogicalResult result = success();
+  Block &body = form.getBody().front();
+  for (Operation &op : body) {
+    if (failed(result) || isKnown(op))
+      continue;
+    result = emitTeamOp(&op);
+    if (auto read = dyn_cast<ReadBufferOp>(op); read && succeeded(result))
+      result = emitStackEntries(read);
+  }
+  for (Operation &op : body) {
+    if (failed(result))
+      break;
+    b.setLoc(unnamed(op.getLoc()));
+    if (auto store = dyn_cast<StoreStateOp>(op))
+      result = storeState(store);
+    else if (auto read = dyn_cast<ReadOp>(op))
+      result = LogicalResult(rowsOf(read.getResult()));
+  }
+  for (auto [value, output] : llvm::zip(form.getYieldedOutputs(), outputs))
+    if (succeeded(result))
+      result = storeStack(value, output, /*asEntries=*/false);
+  for (auto append : body.getOps<AppendDraftsOp>())
+    for (auto [i, value] : llvm::enumerate(append.getValues())) {
+      unsigned argument =
+          cast<BlockArgument>(append.getBuffer()).getArgNumber();
+      FieldAttr field = append.getBuffer().getType().getFields()[i];
+      // Those of teams have been stored when they were computed.
+      if (succeeded(result) && field.getSide() == Side::Value)
+        result = storeStack(value, fields[argument][i], /*asEntries=*/true);
+    }
+  values = std::move(before);
+  rowStacks = std::move(rowsBefore);
+  stacks = std::move(stacksBefore);
+  grams = std::move(gramsBefore);
+  isDirty = false;
+  return result;
+}
+
+/// Stores the drafts of a stack as outputs, or as entries after the others.
+LogicalResult GpuVerifyKernel::storeStack(Value value, Value target,
+                                          bool asEntries) {
+  value = canonical(value);
+  b.setLoc(value.getLoc());
+  RankedTensorType type = unstackType(typeOf(value));
+  int64_t count = type.getDimSize(0), components = componentCount(type);
+  Type element = cast<MemRefType>(target.getType()).getElementType();
+  bool ofRows = asEntries || naturalSide(type, value) == Rows;
+  Components all;
+  if (ofRows) {
+    FailureOr<Components> found = rowsOf(value);
+    if (failed(found))
+      return failure();
+    all = *found;
+  } else {
+    sync();
+  }
+  for (int64_t draft = 0; draft < most(); ++draft)
+    guarded(isDraft(draft), [&] {
+      SmallVector<Value> indices{asEntries ? writeSlot : add(firstDraft, draft),
+                                 headIndex(count)};
+      if (asEntries)
+        indices.push_back(ringSlot(add(length, draft)));
+      if (type.getRank() == 1) {
+        Value number =
+            ofRows ? all[draft]
+                   : loadStack(teamOf(value), constantIndex(draft), Place())[0];
+        Value mine = both(sharesHead(count), isBelow(thread, 1));
+        if (tiles > 1)
+          mine = both(mine, isFirstTile);
+        guarded(mine, [&] {
+          memref::StoreOp::create(b, convertTo(number, element), target,
+                                  indices);
+        });
+        return;
+      }
+      for (int64_t i = 0; i < components; ++i) {
+        SmallVector<Value> at(indices);
+        if (type.getRank() == 3)
+          at.push_back(constantIndex(i));
+        if (ofRows) {
+          guarded(both(sharesHead(count), ownsRow), [&] {
+            at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
+            memref::StoreOp::create(
+                b, convertTo(all[draft * components + i], element), target, at);
+          });
+          continue;
+        }
+        Stack stack = teamOf(value);
+        Value mine = sharesHead(count);
+        if (tiles > 1)
+          mine = both(mine, isFirstTile);
+        guarded(mine, [&] {
+          auto loop = scf::ForOp::create(b, thread, constantIndex(stack.size),
+                                         constantIndex(schedule.threads));
+          OpBuilder::InsertionGuard guard(b);
+          b.setInsertionPointToStart(loop.getBody());
+          Value number = memref::LoadOp::create(
+              b, stack.memory,
+              ValueRange{constantIndex(stack.first + draft * components + i),
+                         loop.getInductionVar()});
+          at.push_back(loop.getInductionVar());
+          memref::StoreOp::create(b, convertTo(number, element), target, at);
+        });
+      }
+    });
+  return success();
+}

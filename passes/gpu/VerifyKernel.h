@@ -1,0 +1,226 @@
+//===- VerifyKernel.h - a verify step as a GPU kernel -----------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// A block takes one row of the batch, one head and a tile of dv, like a block
+// that decodes, and all drafts of the row. How many they are, and their tree,
+// is data; loops go as far as there may be drafts, and what a row has fewer of
+// is computed for nothing and not stored.
+//
+// A stack has a value of each draft. It is on one of two sides, or on both:
+//
+// - teams: numbers and vectors over dk, in shared memory, a row a draft. Teams
+//   of lanes take the drafts in turn, or all threads one draft after the other
+//   where drafts take the carries of their parents.
+// - rows: vectors over dv, in registers: a thread has its row of all drafts, so
+//   that the triangular solve is a substitution in each thread alone.
+//
+// What is computed of tokens and paths comes before anything is waited for.
+// Then one pass over the rows of the state multiplies all vectors by tensor
+// cores. Of an f32 they take 11 significant bits, so that it is split into two
+// parts; what is left out is below 2^-21 of a product.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_PASSES_GPU_VERIFYKERNEL_H
+#define LADLE_PASSES_GPU_VERIFYKERNEL_H
+
+#include "passes/gpu/Kernel.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace ladle {
+
+class GpuVerifyKernel : public GpuKernel {
+public:
+  GpuVerifyKernel(StepOp step, StepOp fold, const GpuSchedule &schedule,
+                  mlir::OpBuilder &builder);
+
+private:
+  enum : unsigned { Teams = 1, Rows = 2 };
+  /// Rows of shared memory, of which every draft has as many as it has
+  /// components.
+  struct Stack {
+    mlir::Value memory;
+    int64_t first = 0;
+    int64_t components = 1;
+    int64_t size = 1;
+  };
+  /// A vector times numbers, which are multiplied after it was used.
+  struct Scaled {
+    mlir::Value stack;
+    llvm::SmallVector<mlir::Value> factors; ///< stacks, or one of all drafts
+  };
+
+  //===--- VerifyChecks.cpp -----------------------------------------------===//
+  mlir::LogicalResult check() override;
+
+  //===--- VerifySides.cpp: where stacks are needed -----------------------===//
+  void findRowValues(StepOp of) override;
+  void findSameValues() override;
+  void chooseSizes() override;
+  int64_t countRanks() override { return 1; }
+  bool readsMaterialisedState() override { return false; }
+  bool mayMultiplyReads() override { return false; }
+  int64_t costOfKeyValues() override;
+  int64_t tileBytes() override;
+  int64_t blocksAtOnce() override;
+  /// Whether the rows of a state can be put where they were copied to.
+  bool keepsRows() const { return !hasSpareRows(); }
+  int64_t sharedBytes(int64_t rows) override;
+  mlir::Value canonical(mlir::Value value) const;
+  bool demand(mlir::Value value, unsigned side);
+  void findScaled(StepOp form);
+  void findSides(StepOp form);
+  void findSidesOf(EachDraftOp op);
+  bool findSidesOf(mlir::Operation *op, EachDraftOp region);
+  unsigned naturalSide(mlir::RankedTensorType ofOneDraft,
+                       mlir::Value value) const;
+  void layOutStacks();
+
+  //===--- GpuVerifyKernel.cpp: the step
+  //-------------------------------------===//
+  void addArguments(llvm::SmallVectorImpl<mlir::Type> &types,
+                    llvm::SmallVectorImpl<std::string> &names) override;
+  void takeArguments(unsigned &next) override;
+  void emitRowStart() override;
+  mlir::Value emitCursor() override;
+  void emitPaddedRow() override;
+  bool storesZeros() override { return true; }
+  mlir::LogicalResult emitRow() override;
+  void emitTree();
+  mlir::LogicalResult emitTeamOp(mlir::Operation *op);
+  mlir::LogicalResult emitBranch(StepOp form);
+  mlir::LogicalResult storeStack(mlir::Value stack, mlir::Value target,
+                                 bool asEntries);
+  /// What others wrote to shared memory is there after it.
+  void sync();
+  mlir::Value isDraft(int64_t draft);
+  mlir::Value sharesHead(int64_t count);
+
+  //===--- VerifyDrafts.cpp: the arithmetic of drafts ---------------------===//
+  int64_t scopeOf(mlir::Value value) const override;
+  mlir::Value tokenRow() override;
+  mlir::Operation *tokenLoads() override;
+  Components loadArgument(mlir::BlockArgument argument,
+                          const Place &place) override;
+  mlir::FailureOr<Components> emit(mlir::Value value,
+                                   const Place &place) override;
+  Components loadCarry(mlir::BlockArgument carry, EachDraftOp region,
+                       const Place &place);
+  Components loadStack(const Stack &stack, mlir::Value draft,
+                       const Place &place);
+  mlir::LogicalResult emitDrafts(EachDraftOp op);
+  mlir::LogicalResult emitDraftOfTeam(EachDraftOp op, mlir::Value valid,
+                                      bool byAll);
+  mlir::LogicalResult emitRowCarries(EachDraftOp op);
+  void storeOfTeam(
+      llvm::ArrayRef<mlir::Value> components, const Place &place,
+      mlir::Value guard,
+      llvm::function_ref<void(int64_t, mlir::Value, mlir::Value)> store);
+  mlir::Value carryVersion(mlir::Value draft);
+  Stack teamOf(mlir::Value stack);
+  mlir::FailureOr<Components> rowsOf(mlir::Value stack);
+
+  //===--- VerifyPaths.cpp: sums along ancestors --------------------------===//
+  mlir::Value isAncestor(mlir::Value mask, mlir::Value ancestor);
+  mlir::Value maskOf(mlir::Value draft);
+  mlir::Value parentOf(mlir::Value draft);
+  void emitPathDecay(PathDecayOp op);
+  mlir::LogicalResult emitPathGram(PathGramOp op);
+  /// A Gram product and the values that it weighs.
+  struct Weighed {
+    mlir::Value gram, values;
+    int64_t ranks, keys; // R and K
+  };
+  Weighed weigh(mlir::Value gram, mlir::Value values);
+  /// `initial` and the weighed values of the ancestors of a draft.
+  mlir::Value addPath(int64_t row, mlir::Value initial,
+                      llvm::ArrayRef<Weighed> terms,
+                      llvm::function_ref<mlir::Value(mlir::Value, int64_t)> at);
+  void addPathOfTeam(llvm::ArrayRef<Weighed> terms, const Stack *initial,
+                     const Stack &into);
+  mlir::LogicalResult emitPathSolve(PathSolveOp op, bool ofRows);
+  mlir::LogicalResult emitPathProduct(PathProductOp op, bool ofRows);
+
+  //===--- VerifyReads.cpp: states and entries ----------------------------===//
+  /// What one read multiplies: rows of `vectors`, draft after draft.
+  struct Query {
+    mlir::Value result;
+    Stack stack;
+    llvm::SmallVector<mlir::Value> factors;
+  };
+  Query queryOf(mlir::Value query, mlir::Value result);
+  mlir::Value vectorRow(mlir::Value column, llvm::ArrayRef<Query> queries);
+  int64_t countVectors(llvm::ArrayRef<Query> queries) const;
+  void keepRead(llvm::ArrayRef<Query> queries,
+                llvm::ArrayRef<mlir::Value> components);
+  using LoadRow = llvm::function_ref<mlir::Value(
+      mlir::Value row, mlir::Value from, int64_t count)>;
+  using StoreProduct = llvm::function_ref<void(
+      mlir::Value row, mlir::Value column, mlir::Value value)>;
+  /// Products of rows with vectors; `isShort` rows have 11 bits at most.
+  void multiply(llvm::ArrayRef<Query> queries, mlir::Value rows,
+                int64_t mostRows, bool isShort, LoadRow load,
+                StoreProduct store);
+  void multiplyByTiles(llvm::ArrayRef<Query> queries, mlir::Value rows,
+                       int64_t mostRows, bool isShort, LoadRow load,
+                       StoreProduct store);
+  mlir::LogicalResult emitStackReads(ReadOp wanted);
+  mlir::LogicalResult emitStackEntries(ReadBufferOp op);
+  mlir::LogicalResult emitStackTransport(TransportOp op);
+  mlir::FailureOr<mlir::Value> tileOf(mlir::Value state);
+  mlir::Value rebuiltInPlace(mlir::Value state);
+  mlir::LogicalResult storeState(StoreStateOp op);
+
+  int64_t most() const { return drafts; }
+  int64_t teamLanes() const { return hasWarpValues ? 32 : lanes; }
+  int64_t teams() const { return schedule.threads / teamLanes(); }
+
+  // The drafts of the row.
+  mlir::Value cuSeqlens, parentArgument, hasParents;
+  mlir::Value firstDraft, draftCount;
+  mlir::Value team, teamLane;
+  mlir::Value parents, ancestors; ///< [drafts] in shared memory
+  mlir::Value version;            ///< of the carries of the history
+
+  // Where stacks are.
+  llvm::DenseMap<mlir::Value, unsigned> sides;
+  llvm::SetVector<mlir::Value> crossing; ///< of drafts, that rows take
+  llvm::MapVector<mlir::Value, Scaled> scaled;
+  /// A field that a stack of a team is appended to.
+  struct Appended {
+    FieldAttr field;
+    unsigned argument;
+    size_t index;
+  };
+  llvm::MapVector<mlir::Value, llvm::SmallVector<Appended>> appended;
+  llvm::MapVector<mlir::Value, int64_t> vectorRows;
+  int64_t vectorCount = 0, vectorPitch = 0;
+  mlir::Value vectors; ///< all stacks of vectors over dk
+  llvm::DenseMap<mlir::Value, Stack> stacks;
+  llvm::DenseMap<mlir::Value, Components> rowStacks;
+  llvm::DenseMap<mlir::Value, mlir::Value> grams; ///< [drafts · R, drafts · K]
+  llvm::DenseMap<mlir::Value, Stack> teamCarries, rowCarries;
+  llvm::DenseMap<unsigned, mlir::Value> storedTiles;
+  llvm::DenseMap<mlir::Value, mlir::Value> rebuiltTiles;
+  llvm::SmallVector<mlir::Value> stateProducts;
+  llvm::DenseSet<mlir::Value> usedProducts; ///< of the form at hand
+  bool isDirty = false, waited = false;
+
+  /// The draft whose values are emitted.
+  struct Current {
+    EachDraftOp region;
+    mlir::Value draft;
+    int64_t number = 0; ///< if rows are
+    bool ofRows = false, inLoop = false;
+    int64_t scope = 0;
+  } current;
+  int64_t scopes = 1000;
+};
+
+} // namespace ladle
+
+#endif // LADLE_PASSES_GPU_VERIFYKERNEL_H

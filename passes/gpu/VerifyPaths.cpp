@@ -1,0 +1,327 @@
+//===- VerifyPaths.cpp - sums along ancestors in a GPU kernel -------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// Ancestors come before their descendants, so that whoever goes from a draft
+// backwards meets them in the order of the path. Those that are none are left
+// out by a selection: what a sibling has of them may be no number.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/VerifyKernel.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+Value GpuVerifyKernel::parentOf(Value draft) {
+  return arith::IndexCastOp::create(
+      b, b.getIndexType(),
+      memref::LoadOp::create(b, parents, ValueRange{draft}));
+}
+
+Value GpuVerifyKernel::maskOf(Value draft) {
+  return memref::LoadOp::create(b, ancestors, ValueRange{draft});
+}
+
+Value GpuVerifyKernel::isAncestor(Value mask, Value ancestor) {
+  Value bit = arith::ShLIOp::create(
+      b, constantInt(1),
+      arith::IndexCastOp::create(b, b.getI32Type(), ancestor));
+  return arith::CmpIOp::create(b, arith::CmpIPredicate::ne,
+                               arith::AndIOp::create(b, mask, bit),
+                               constantInt(0));
+}
+
+//===----------------------------------------------------------------------===//
+// Decays and Gram products
+//===----------------------------------------------------------------------===//
+
+void GpuVerifyKernel::emitPathDecay(PathDecayOp op) {
+  sync();
+  Stack decays = teamOf(op.getDecays()), path = teamOf(op.getResult());
+  Value one = constantFloat(1);
+  auto columns = scf::ForOp::create(b, thread, constantIndex(path.size),
+                                    constantIndex(schedule.threads));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(columns.getBody());
+  Value column = columns.getInductionVar();
+  // The product of the parent is there.
+  auto loop =
+      scf::ForOp::create(b, constantIndex(0), draftCount, constantIndex(1));
+  b.setInsertionPointToStart(loop.getBody());
+  Value draft = loop.getInductionVar(), parent = parentOf(draft);
+  Value exists = arith::CmpIOp::create(b, arith::CmpIPredicate::sge, parent,
+                                       constantIndex(0));
+  Value held = arith::MaxSIOp::create(b, parent, constantIndex(0));
+  auto load = [&](const Stack &stack) -> Value {
+    return memref::LoadOp::create(b, stack.memory,
+                                  ValueRange{add(held, stack.first), column});
+  };
+  Value product = arith::MulFOp::create(b, load(path), load(decays));
+  memref::StoreOp::create(b, arith::SelectOp::create(b, exists, product, one),
+                          path.memory,
+                          ValueRange{add(draft, path.first), column});
+  isDirty = true;
+}
+
+LogicalResult GpuVerifyKernel::emitPathGram(PathGramOp op) {
+  sync();
+  Stack queries = teamOf(op.getQueries()), keys = teamOf(op.getKeys());
+  std::optional<Stack> decays;
+  if (op.getDecays())
+    decays = teamOf(op.getDecays());
+  bool isVector = decays && decays->size > 1;
+  int64_t ranks = queries.components, rankKeys = keys.components;
+  int64_t columns = llvm::alignTo(most() * rankKeys, 4);
+  Value gram = grams[op.getResult()] =
+      shared({most() * ranks, columns}, "gram");
+  Place place = valuePlace(keySize);
+  Value one = constantFloat(1);
+
+  // A team takes a draft's query and walks back from it.
+  int64_t rounds = llvm::divideCeil(most() * ranks, teams());
+  auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(rounds),
+                                 constantIndex(1));
+  loop->setAttr("ladle.rolled", b.getUnitAttr());
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value row = arith::AddIOp::create(
+      b, team,
+      arith::MulIOp::create(b, loop.getInductionVar(), constantIndex(teams())));
+  Value rows = arith::MulIOp::create(b, draftCount, constantIndex(ranks));
+  Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, row, rows);
+  row = arith::MinSIOp::create(
+      b, row, arith::SubIOp::create(b, rows, constantIndex(1)));
+  Value draft =
+      ranks == 1 ? row
+                 : Value(arith::DivUIOp::create(b, row, constantIndex(ranks)));
+  Value mask = maskOf(draft);
+  Components query =
+      loadVector(queries.memory, {add(row, queries.first)}, place);
+  SmallVector<Value> initial;
+  if (isVector)
+    initial = query;
+  else if (decays)
+    initial.push_back(one);
+  // Smaller teams stay together: their shuffles are those of a warp.
+  bool isWarp = place.lanes == 32;
+  Value end = isWarp ? draft : draftCount;
+  auto walk =
+      scf::ForOp::create(b, constantIndex(0), end, constantIndex(1), initial);
+  b.setInsertionPointToStart(walk.getBody());
+  Value ancestor =
+      arith::SubIOp::create(b, arith::SubIOp::create(b, end, constantIndex(1)),
+                            walk.getInductionVar());
+  Value isMine = isAncestor(mask, ancestor);
+  SmallVector<Value> passed(walk.getRegionIterArgs());
+  Components decayed = isVector ? Components(passed) : query;
+  for (int64_t k = 0; k < rankKeys; ++k) {
+    Value at = ancestor;
+    if (rankKeys > 1)
+      at = add(arith::MulIOp::create(b, ancestor, constantIndex(rankKeys)), k);
+    Components key = loadVector(keys.memory, {add(at, keys.first)}, place);
+    Value dot = sumOverLanes(dotChunks(decayed, key), place.lanes);
+    if (decays && !isVector)
+      dot = arith::MulFOp::create(b, dot, passed[0]);
+    dot = arith::SelectOp::create(b, isMine, dot, constantFloat(0));
+    guarded(both(valid, isBelow(teamLane, 1)), [&] {
+      memref::StoreOp::create(b, dot, gram, ValueRange{row, at});
+    });
+  }
+  SmallVector<Value> next;
+  if (isVector) {
+    Components factor =
+        loadVector(decays->memory, {add(ancestor, decays->first)}, place);
+    for (auto [part, each] : llvm::zip(passed, factor))
+      next.push_back(arith::SelectOp::create(
+          b, isMine, arith::MulFOp::create(b, part, each), part));
+  } else if (decays) {
+    Value factor = memref::LoadOp::create(
+        b, decays->memory,
+        ValueRange{add(ancestor, decays->first), constantIndex(0)});
+    next.push_back(arith::SelectOp::create(
+        b, isMine, arith::MulFOp::create(b, passed[0], factor), passed[0]));
+  }
+  if (!next.empty())
+    scf::YieldOp::create(b, next);
+  isDirty = true;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Sums
+//===----------------------------------------------------------------------===//
+
+GpuVerifyKernel::Weighed GpuVerifyKernel::weigh(Value gram, Value values) {
+  ArrayRef<int64_t> shape = typeOf(gram).getShape();
+  return {grams.lookup(canonical(gram)), values, shape[2], shape[4]};
+}
+
+/// Row `row` of Gram products times the values of the ancestors.
+Value GpuVerifyKernel::addPath(int64_t row, Value initial,
+                               ArrayRef<Weighed> terms,
+                               function_ref<Value(Value, int64_t)> at) {
+  Value sum = initial;
+  int64_t draft = row / terms.front().ranks;
+  if (draft == 0)
+    return sum;
+  Value mask = maskOf(constantIndex(draft));
+  SmallVector<Value> isMine;
+  for (int64_t ancestor = 0; ancestor < draft; ++ancestor)
+    isMine.push_back(isAncestor(mask, constantIndex(ancestor)));
+  for (const Weighed &term : terms) {
+    Value some;
+    for (int64_t i = 0; i < draft * term.keys; ++i) {
+      // Four at a time, as they lie.
+      if (i % 4 == 0)
+        some = vector::LoadOp::create(
+            b, VectorType::get({4}, b.getF32Type()), term.gram,
+            ValueRange{constantIndex(row), constantIndex(i)});
+      Value weight = vector::ExtractOp::create(b, some, i % 4);
+      Value more = math::FmaOp::create(b, weight, at(term.values, i), sum);
+      sum = arith::SelectOp::create(b, isMine[i / term.keys], more, sum);
+    }
+  }
+  return sum;
+}
+
+/// The same along dk: a thread takes columns, and each draft its ancestors'.
+void GpuVerifyKernel::addPathOfTeam(ArrayRef<Weighed> terms,
+                                    const Stack *initial, const Stack &into) {
+  auto columns = scf::ForOp::create(b, thread, constantIndex(into.size),
+                                    constantIndex(schedule.threads));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(columns.getBody());
+  Value column = columns.getInductionVar();
+  auto loop =
+      scf::ForOp::create(b, constantIndex(0), draftCount, constantIndex(1));
+  b.setInsertionPointToStart(loop.getBody());
+  Value draft = loop.getInductionVar(), mask = maskOf(draft);
+  int64_t ranks = into.components;
+  Value first = arith::MulIOp::create(b, draft, constantIndex(ranks));
+  SmallVector<Value> sums;
+  for (int64_t r = 0; r < ranks; ++r)
+    sums.push_back(
+        initial ? Value(memref::LoadOp::create(
+                      b, initial->memory,
+                      ValueRange{add(first, initial->first + r), column}))
+                : constantFloat(0));
+  auto walk =
+      scf::ForOp::create(b, constantIndex(0), draft, constantIndex(1), sums);
+  {
+    OpBuilder::InsertionGuard inner(b);
+    b.setInsertionPointToStart(walk.getBody());
+    Value ancestor = walk.getInductionVar();
+    Value isMine = isAncestor(mask, ancestor);
+    SmallVector<Value> next(walk.getRegionIterArgs());
+    for (const Weighed &term : terms) {
+      Stack values = teamOf(term.values);
+      for (int64_t k = 0; k < term.keys; ++k) {
+        Value at = add(
+            arith::MulIOp::create(b, ancestor, constantIndex(term.keys)), k);
+        Value value = memref::LoadOp::create(
+            b, values.memory, ValueRange{add(at, values.first), column});
+        for (int64_t r = 0; r < ranks; ++r) {
+          Value weight = memref::LoadOp::create(b, term.gram,
+                                                ValueRange{add(first, r), at});
+          Value more = math::FmaOp::create(b, weight, value, next[r]);
+          next[r] = arith::SelectOp::create(b, isMine, more, next[r]);
+        }
+      }
+    }
+    scf::YieldOp::create(b, next);
+  }
+  for (int64_t r = 0; r < ranks; ++r)
+    memref::StoreOp::create(b, walk.getResult(r), into.memory,
+                            ValueRange{add(first, into.first + r), column});
+}
+
+LogicalResult GpuVerifyKernel::emitPathSolve(PathSolveOp op, bool ofRows) {
+  SmallVector<SmallVector<Weighed>> terms(op.getRhs().size());
+  for (auto [g, row] : llvm::enumerate(op.getRows())) {
+    if (!grams.contains(canonical(op.getGrams()[g])))
+      return op.emitError("cannot be lowered for GPUs: its Gram products are "
+                          "not those of drafts");
+    terms[row].push_back(
+        weigh(op.getGrams()[g], op.getResult(op.getColumns()[g])));
+  }
+  if (!ofRows) {
+    sync();
+    if (op.getNumResults() != 1)
+      return op.emitError("cannot be lowered for GPUs: several vectors along "
+                          "dk depend on each other");
+    Stack initial = teamOf(op.getRhs()[0]);
+    addPathOfTeam(terms[0], &initial, teamOf(op.getResult(0)));
+    isDirty = true;
+    return success();
+  }
+  SmallVector<Components> known;
+  for (Value rhs : op.getRhs()) {
+    FailureOr<Components> all = rowsOf(rhs);
+    if (failed(all))
+      return failure();
+    known.push_back(*all);
+  }
+  sync();
+  DenseMap<Value, Components> solved;
+  for (auto [result, all] : llvm::zip(op.getResults(), known))
+    solved[result] = all;
+  for (int64_t draft = 0; draft < most(); ++draft)
+    for (auto [result, mine] : llvm::zip(op.getResults(), terms)) {
+      if (mine.empty())
+        continue;
+      Components &all = solved[result];
+      int64_t ranks = static_cast<int64_t>(all.size()) / most();
+      for (int64_t r = draft * ranks; r < (draft + 1) * ranks; ++r)
+        all[r] = addPath(r, all[r], mine, [&](Value values, int64_t i) {
+          return solved[values][i];
+        });
+    }
+  for (auto &[result, all] : solved)
+    rowStacks[canonical(result)] = all;
+  return success();
+}
+
+LogicalResult GpuVerifyKernel::emitPathProduct(PathProductOp op, bool ofRows) {
+  SmallVector<Weighed> terms;
+  for (auto [gram, values] : llvm::zip(op.getGrams(), op.getValues())) {
+    if (!grams.contains(canonical(gram)))
+      return op.emitError("cannot be lowered for GPUs: its Gram products are "
+                          "not those of drafts");
+    terms.push_back(weigh(gram, values));
+  }
+  if (!ofRows) {
+    sync();
+    addPathOfTeam(terms, nullptr, teamOf(op.getResult()));
+    isDirty = true;
+    return success();
+  }
+  DenseMap<Value, Components> known;
+  for (Value values : op.getValues()) {
+    FailureOr<Components> all = rowsOf(values);
+    if (failed(all))
+      return failure();
+    known[values] = *all;
+  }
+  sync();
+  Components result;
+  int64_t rows = most() * componentCount(unstackType(typeOf(op.getResult())));
+  for (int64_t row = 0; row < rows; ++row)
+    result.push_back(
+        addPath(row, constantFloat(0), terms,
+                [&](Value values, int64_t i) { return known[values][i]; }));
+  rowStacks[canonical(op.getResult())] = result;
+  return success();
+}

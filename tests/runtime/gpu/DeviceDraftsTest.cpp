@@ -1,0 +1,107 @@
+//===- DeviceDraftsTest.cpp - drafts on a GPU against the oracle ----------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Chains and trees, rows with different numbers of drafts, at different fills,
+// padding, resets, tokens between them; any path is accepted.
+//
+//===----------------------------------------------------------------------===//
+
+#include "tests/numerics/Requests.h"
+#include "tests/runtime/gpu/Gpu.h"
+
+using namespace ladle;
+using namespace ladle::test;
+using check::CheckCase;
+
+static void checkOn(const std::string &model, const std::string &text) {
+  CAPTURE(model, text);
+  check::CheckRequest request = requestOf(model);
+  request.target = "cuda";
+  requirePassed(request, {need(CheckCase::parse(text))});
+}
+
+static const char *const moving =
+    ",drafts=4,rows=3,tokens=9,staggered=1,pads=1,resets=1,seed=3";
+
+TEST_CASE("drafts of a delta rule, by every route that verifies") {
+  if (!hasGpu())
+    return;
+  auto route =
+      GENERATE(as<std::string>(), "outer", "inner", "adjoint", "kv_only");
+  for (const char *trees : {"0", "1"})
+    checkOn("gated_delta_rule",
+            "route=" + route + ",L=12,m=6,trees=" + trees + moving);
+}
+
+TEST_CASE("drafts with carries, along dk, along dv, of heads that share") {
+  if (!hasGpu())
+    return;
+  auto model = GENERATE(as<std::string>(), "linear_attention", "mamba3",
+                        "short_conv", "mamba3_mimo");
+  checkOn(model, std::string("route=inner,L=12,m=6,trees=1") + moving);
+}
+
+TEST_CASE("drafts with decays a channel, two writes a token, two states") {
+  if (!hasGpu())
+    return;
+  auto model = GENERATE(as<std::string>(), "kda", "rwkv7", "coupled");
+  checkOn(model, std::string("route=inner,L=12,m=6,trees=1") + moving);
+}
+
+// Of what is tiny, tensor cores and bulk copies take no part in.
+TEST_CASE("drafts of sizes that tensor cores multiply") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"gated_delta_rule",
+       "route=inner,size.Hk=1,size.Hv=2,size.Dk=64,size.Dv=64,L=12,m=7"},
+      {"gated_delta_rule",
+       "route=inner,state=bf16,entries=bf16,size.Hk=1,size.Hv=2,size.Dk=64,"
+       "size.Dv=32,L=12,m=7,trees=1"},
+      {"gated_delta_rule",
+       "route=outer,state=f16,entries=f16,size.Hk=1,size.Hv=2,size.Dk=32,"
+       "size.Dv=48,L=12,m=7,trees=1"},
+      {"gated_delta_net",
+       "route=adjoint,size.Hk=1,size.Hv=2,size.Dk=96,size.Dv=48,L=12,m=7"},
+      {"gated_delta_rule",
+       "route=kv_only,size.Hk=1,size.Hv=1,size.Dk=64,size.Dv=32,L=16,m=12"},
+      {"kda", "route=inner,size.H=2,size.Dk=64,size.Dv=32,L=12,m=6,trees=1"},
+      {"mamba2", "route=inner,state=bf16,size.H=4,size.G=2,size.N=64,"
+                 "size.P=32,L=12,m=6"},
+      {"rwkv7", "route=inner,size.H=1,size.Dk=64,size.Dv=64,L=12,m=6,trees=1"},
+      {"short_conv", "route=inner,size.Hk=1,size.Hv=2,size.Dk=64,size.Dv=64,"
+                     "L=12,m=6,trees=1"},
+      {"mamba3_mimo", "route=inner,size.H=2,size.G=1,size.N=64,size.P=32,"
+                      "L=12,m=6,trees=1"},
+  }));
+  checkOn(model, text + moving);
+}
+
+TEST_CASE("one draft a row, and sixteen") {
+  if (!hasGpu())
+    return;
+  checkOn("gated_delta_rule", "route=inner,L=3,m=2,drafts=1,rows=2,tokens=7");
+  checkOn("gated_delta_rule",
+          "route=inner,L=36,m=20,drafts=16,trees=1,rows=2,tokens=5,seed=5");
+  checkOn("gated_delta_rule",
+          "route=inner,size.Hk=1,size.Hv=1,size.Dk=32,size.Dv=32,L=40,m=24,"
+          "drafts=16,trees=1,rows=2,tokens=5,seed=5");
+}
+
+TEST_CASE("drafts of all examples by all their routes") {
+  // On an emulated device it takes minutes.
+  if (!hasGpu() || (emulatedGpu() && !isFull()))
+    return;
+  auto model = GENERATE(
+      as<std::string>(), "linear_attention", "retnet", "lightning", "mamba2",
+      "gla", "delta_net", "gated_delta_rule", "gated_delta_net", "kda",
+      "kda_lower_bound", "gdn2", "rwkv6", "rwkv7", "rwkv7_core", "mamba3",
+      "mamba3_mimo", "short_conv", "coupled");
+  for (RouteKind route : routesOf(requestOf(model)))
+    if (route != RouteKind::Recurrent)
+      for (const char *trees : {"0", "1"})
+        checkOn(model, "route=" + std::string(toString(route)) +
+                           ",L=12,m=6,trees=" + trees + moving);
+}
