@@ -75,7 +75,6 @@ static CheckCase makeCase(const Combination &levels,
   size_t factor = 0;
   one.stateType = types[levels[factor++]];
   one.entryType = types[levels[factor++]];
-  one.layout = levels[factor++] ? StateLayout::DkDv : StateLayout::DvDk;
   std::tie(one.capacity, one.threshold, one.drafts, one.prompts) =
       std::tuple_cat(buffers[levels[factor++]]);
   one.chunk = one.prompts ? 16 : one.chunk;
@@ -95,15 +94,20 @@ std::vector<CheckCase>
 ladle::check::planPairwise(const std::vector<RouteKind> &routes,
                            const std::vector<SizeMap> &sizes, uint64_t seed,
                            int rounds) {
-  std::vector<size_t> levels = {3, 3, 2, std::size(buffers), 2, 2, 2, 2, 2,
-                                2, 2, 2, sizes.size()};
+  std::vector<size_t> levels = {3, 3, std::size(buffers), 2, 2, 2, 2, 2, 2,
+                                2, 2, sizes.size()};
   std::vector<CheckCase> cases;
   std::set<std::string> seen;
   for (int round = 0; round < rounds; ++round) {
     uint64_t caseSeed = seed + round;
+    size_t combinations = 0;
     for (const Combination &combination : makeCoveringArray(levels, caseSeed)) {
       CheckCase one = makeCase(combination, sizes);
+      // Layouts, which change no number, take turns: among the routes of a
+      // combination and among the combinations of a route.
+      size_t turn = combinations++;
       for (RouteKind route : routes) {
+        one.layout = turn++ % 2 ? StateLayout::DkDv : StateLayout::DvDk;
         one.route = route;
         one.seed = caseSeed++;
         CheckCase kept = one;
