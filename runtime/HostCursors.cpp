@@ -46,7 +46,8 @@ Result<const int32_t *> HostCursors::stage(std::span<const int32_t> slots,
 
 void HostCursors::moveRow(CursorMove::Kind kind, int32_t readSlot,
                           int32_t writeSlot) {
-  if (!prompts.empty() && prompts[writeSlot].tokens) {
+  if (kind != CursorMove::FoldOnly && !prompts.empty() &&
+      prompts[writeSlot].tokens) {
     all[writeSlot] = prompts[writeSlot].after;
     prompts[writeSlot] = {};
     return;
