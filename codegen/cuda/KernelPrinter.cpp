@@ -502,21 +502,6 @@ LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
   return success();
 }
 
-/// 16 bytes that a thread copies to shared memory.
-LogicalResult KernelPrinter::printThreadCopy(nvgpu::DeviceAsyncCopyOp copy) {
-  Value from = copy.getSrc(), to = copy.getDst();
-  auto type = cast<MemRefType>(to.getType());
-  int64_t bits =
-      copy.getDstElements().getSExtValue() * type.getElementTypeBitWidth();
-  if (!texts.contains(from) || !texts.contains(to) || bits != 128 ||
-      copy.getSrcElements())
-    return unsupported(copy);
-  os << formatv("copy_16_bytes({0} + {1}, {2} + {3});\n", texts[to],
-                offset(to, copy.getDstIndices()), texts[from],
-                offset(from, copy.getSrcIndices()));
-  return success();
-}
-
 LogicalResult KernelPrinter::printOperation(Operation *op) {
   auto dimension = [&](const char *variable, gpu::Dimension which) {
     return define(

@@ -411,6 +411,21 @@ LogicalResult KernelPrinter::printMultiplyTiles(nvgpu::MmaSyncOp op) {
                                  .str());
 }
 
+/// 16 bytes that a thread copies to shared memory.
+LogicalResult KernelPrinter::printThreadCopy(nvgpu::DeviceAsyncCopyOp copy) {
+  Value from = copy.getSrc(), to = copy.getDst();
+  auto type = cast<MemRefType>(to.getType());
+  int64_t bits =
+      copy.getDstElements().getSExtValue() * type.getElementTypeBitWidth();
+  if (!texts.contains(from) || !texts.contains(to) || bits != 128 ||
+      copy.getSrcElements())
+    return unsupported(copy);
+  os << formatv("copy_16_bytes({0} + {1}, {2} + {3});\n", texts[to],
+                offset(to, copy.getDstIndices()), texts[from],
+                offset(from, copy.getSrcIndices()));
+  return success();
+}
+
 LogicalResult KernelPrinter::printVectorOperation(Operation *op) {
   if (auto product = dyn_cast<nvgpu::MmaSyncOp>(op))
     return printMultiplyTiles(product);
