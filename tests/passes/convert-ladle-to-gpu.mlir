@@ -9,7 +9,7 @@
 // CHECK-SAME: {ladle.alignment = 16 : index, ladle.name = "q"}
 // CHECK-SAME: memref<?x2x16x32xf32, strided<[?, 512, 32, 1], offset: ?>> {ladle.name = "p"}
 // CHECK-SAME: workgroup(%[[COPIES:[^:]*]] : memref<1xi64, #gpu.address_space<workgroup>>, %[[TILE:[^:]*]] : memref<16x32xf32, #gpu.address_space<workgroup>>)
-// CHECK-SAME: kernel attributes {known_block_size = array<i32: 32, 1, 1>, ladle.grid_blocks = 2 : index}
+// CHECK-SAME: kernel attributes {known_block_size = array<i32: 32, 1, 1>, ladle.common_arguments = 5 : index, ladle.grid_blocks = 2 : index}
 // CHECK: %[[THREAD:.*]] = gpu.thread_id x
 // CHECK: %[[ROW:.*]] = gpu.block_id y
 // CHECK: %[[HEAD:.*]] = gpu.block_id x
@@ -49,7 +49,7 @@ ladle.step @read of @r route(recurrent) form(decode) (token %q: tensor<1x32xf32>
 // CHECK-LABEL: gpu.func @tiles(
 // CHECK-SAME: %[[ROWS:[^:]*]] : memref<32x256xbf16, #gpu.address_space<workgroup>>
 // CHECK-SAME: %[[PARTS:[^:]*]] : memref<4x264xbf16, #gpu.address_space<workgroup>>
-// CHECK-SAME: known_block_size = array<i32: 32, 1, 1>, ladle.grid_blocks = 32 : index
+// CHECK-SAME: known_block_size = array<i32: 32, 1, 1>, ladle.common_arguments = 5 : index, ladle.grid_blocks = 32 : index
 // CHECK: %[[TILE:.*]] = arith.remui %{{.*}}, %c16
 // CHECK: arith.muli %[[TILE]], %c32
 // CHECK: %[[HIGH:.*]] = arith.truncf %[[QUERY:.*]] : vector<4xf32> to vector<4xbf16>
