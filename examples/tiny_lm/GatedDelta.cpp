@@ -133,6 +133,8 @@ Vector GatedDelta::forward(const Batch &batch, const DeviceBatch &held,
     verify.slots = held.slots;
     verify.cuSeqlens = held.starts;
     verify.parents = held.parents;
+    if (arguments["y"].device.kind != DeviceKind::Cpu)
+      verify.drafts = held.count();
     verify.tensors = arguments;
     orThrow(decoder.verify(verify));
   }
