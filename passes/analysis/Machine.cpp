@@ -12,14 +12,14 @@ using namespace ladle;
 Machine Machine::h200() {
   // clang-format off
   // bench/fit.py writes these.
-  // Of 2026-11-21.
+  // Of 2026-11-22.
   return {"h200",
-          /*readBandwidth=*/4.942e+12,
-          /*updateBandwidth=*/3.806e+12,
-          /*scatteredBandwidth=*/2.012e+12,
-          /*flopRate=*/2.185e+13,
-          /*launch=*/2.93e-06,
-          /*entryLatency=*/2.639e-06};
+          /*readBandwidth=*/4.687e+12,
+          /*updateBandwidth=*/3.781e+12,
+          /*scatteredBandwidth=*/2.402e+12,
+          /*flopRate=*/2.37e+13,
+          /*launch=*/2.863e-06,
+          /*entryLatency=*/1.937e-06};
   // End.
   // clang-format on
 }

@@ -249,7 +249,7 @@ Value GpuKernel::loadNumber(Value from, ArrayRef<Value> at, StringRef name) {
 Value GpuKernel::loadCursor() {
   base = loadNumber(cursors, {readSlot, constantIndex(0)}, "base");
   length = loadNumber(cursors, {readSlot, constantIndex(1)}, "length");
-  return loadNumber(threshold, {constantIndex(0)}, "m");
+  return fold ? loadNumber(threshold, {constantIndex(0)}, "m") : Value();
 }
 
 /// Loads the row's cursor. Returns whether this kernel is for the row: null

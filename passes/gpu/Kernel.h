@@ -117,6 +117,7 @@ protected:
   virtual void emitPaddedRow() { zeroOutputs(row); }
   virtual bool storesZeros() { return step.getForm() != Form::Fold; }
   virtual mlir::Value emitCursor();
+  /// Loads where the row stands. Returns from which fill on it folds, or null.
   mlir::Value loadCursor();
   mlir::Value loadNumber(mlir::Value from, llvm::ArrayRef<mlir::Value> at,
                          llvm::StringRef name);

@@ -72,12 +72,12 @@ void GpuVerifyKernel::emitPaddedRow() {
 /// share a cursor all say the same.
 Value GpuVerifyKernel::emitCursor() {
   Value m = loadCursor();
-  Value all = arith::AddIOp::create(b, length, draftCount);
-  Value isFull = arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, all, m);
-  Value hasEntries = arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, length,
-                                           constantIndex(0));
-  if (fold)
-    folds = both(isFull, hasEntries);
+  if (fold) {
+    Value all = arith::AddIOp::create(b, length, draftCount);
+    folds = both(arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, all, m),
+                 arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, length,
+                                       constantIndex(0)));
+  }
   Value number = draftCount;
   if (folds)
     number =

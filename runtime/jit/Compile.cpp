@@ -50,7 +50,8 @@ public:
   /// Of a GPU: what was tuned for the shape and the batch, if anything was. A
   /// route that the caller did not choose becomes the tuned one.
   void applyTuning(jit::Plan &plan);
-  /// Leaves the routes that can fold by chunks to choose from.
+  /// Leaves the routes with a buffer to choose from: those that can fold by
+  /// chunks, and verify drafts on a GPU.
   Status keepBuffered(jit::Plan &plan) const;
   /// The kernels of several routes. Those that are not in the cache are
   /// compiled at the same time.
@@ -201,7 +202,9 @@ Result<jit::Plan> Compilation::plan() {
       if (std::optional<jit::Plan> plan = jit::parsePlan(entry->parts[0]))
         return std::move(*plan);
   Result<jit::Plan> plan = getCompiler().plan(target.card());
-  if (plan && foldsByChunk(options))
+  bool needsBuffer =
+      foldsByChunk(options) || (options.drafts > 0 && target.isGpu());
+  if (plan && needsBuffer)
     if (Status status = keepBuffered(*plan); !status)
       return status;
   if (plan)
@@ -213,10 +216,15 @@ Status Compilation::keepBuffered(jit::Plan &plan) const {
   llvm::erase_if(plan.routes, [](const jit::RouteSummary &summary) {
     return summary.route == RouteKind::Recurrent;
   });
-  if (plan.routes.empty())
+  if (plan.routes.empty() && foldsByChunk(options))
     return Status(ErrorCode::InvalidArgument,
                   "numerics is 'chunk', expected 'step': no route of the "
                   "recurrence has a buffer, so that every token is folded");
+  if (plan.routes.empty())
+    return Status(ErrorCode::Unsupported,
+                  "drafts is " + std::to_string(options.drafts) +
+                      ", expected 0: no route of the recurrence has a buffer, "
+                      "and a GPU keeps no state a draft");
   if (plan.route == RouteKind::Recurrent)
     plan.route = llvm::min_element(plan.routes, [](auto &one, auto &other) {
                    auto rank = [](const jit::RouteSummary &summary) {
@@ -237,7 +245,8 @@ void Compilation::applyTuning(jit::Plan &plan) {
       tuned ? parseRoute(tuned->candidate.route) : std::nullopt;
   // Short contexts and bandwidths of the caller's are the model's business.
   if (options.route != "auto" || !route || options.context != 0 ||
-      options.readBandwidth > 0 || options.updateBandwidth > 0)
+      options.readBandwidth > 0 || options.updateBandwidth > 0 ||
+      (options.drafts > 0 && *route == RouteKind::Recurrent))
     return;
   plan.route = *route;
   plan.foldThreshold =
