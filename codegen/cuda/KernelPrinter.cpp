@@ -463,45 +463,6 @@ LogicalResult KernelPrinter::printStore(Operation *store, Value value,
   return success();
 }
 
-/// A copy to shared memory that the tag counts.
-LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
-  Value from = copy.getSrcMemRef(), to = copy.getDstMemRef();
-  auto isShared = [](Value memref) {
-    return gpu::GPUDialect::hasWorkgroupMemoryAddressSpace(
-        cast<MemRefType>(memref.getType()));
-  };
-  bool isBack = isShared(from);
-  if (!texts.contains(from) || !texts.contains(to) || isBack == isShared(to) ||
-      (isBack && copy.isStrided()))
-    return unsupported(copy);
-  auto pointer = [&](Value memref, ValueRange indices) {
-    std::string where = offset(memref, indices);
-    return where == "0" ? texts[memref] : texts[memref] + " + " + where;
-  };
-  std::string operands =
-      formatv("{0}, {1}, {2}", pointer(to, copy.getDstIndices()),
-              pointer(from, copy.getSrcIndices()), use(copy.getNumElements()));
-  if (isBack) {
-    os << formatv("copy_back({0});\n", operands);
-    return success();
-  }
-  if (copy.isStrided()) {
-    os << formatv("copy_rows({0}, {1}, {2});\n", operands,
-                  use(copy.getStride()), use(copy.getNumElementsPerStride()));
-    return success();
-  }
-  std::string warp, counter = texts[copy.getTagMemRef()];
-  if (auto chosen = copy->getAttrOfType<IntegerAttr>("ladle.warp"))
-    warp = formatv("<{0}>", chosen.getInt());
-  std::string kind = copy->hasAttr("nontemporal") ? "_streaming" : "";
-  if (countsParts(copy.getTagMemRef())) {
-    kind = "_part";
-    counter = pointer(copy.getTagMemRef(), copy.getTagIndices());
-  }
-  os << formatv("copy{0}{1}({2}, {3});\n", kind, warp, counter, operands);
-  return success();
-}
-
 LogicalResult KernelPrinter::printOperation(Operation *op) {
   auto dimension = [&](const char *variable, gpu::Dimension which) {
     return define(

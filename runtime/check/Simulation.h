@@ -58,15 +58,17 @@ public:
              CaseResult &result)
       : config(config), program(program), oracles(oracles), inputs(inputs),
         result(result), signature(program.signature()), random(config.seed),
-        batch(signature, config.rows, config.packed,
-              program.device() == DeviceId() ? Batch::hostAlignment
-                                             : Batch::gpuAlignment),
+        batch(signature, config.rows, config.packed, alignment()),
         draftBatch(signature, config.rows * std::max<int64_t>(config.drafts, 1),
-                   config.packed) {}
+                   config.packed, alignment()) {}
 
   Status run();
 
 private:
+  int64_t alignment() const {
+    return program.device() == DeviceId() ? Batch::hostAlignment
+                                          : Batch::gpuAlignment;
+  }
   Status createPool();
   Status step(int64_t token);
   Status resetOne(int64_t token);
