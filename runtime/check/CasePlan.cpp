@@ -65,7 +65,7 @@ ladle::check::planCross(const std::vector<RouteKind> &routes,
 /// nothing folds before the end.
 static constexpr std::array<int64_t, 4> buffers[] = {
     {1, 1, 0, 0},    {4, 4, 0, 30},  {16, 16, 0, 0},
-    {16, 7, 0, 0},   {5, 3, 0, 0},   {64, 64, 0, 40},
+    {16, 7, 0, 0},   {5, 3, 0, 0},   {64, 64, 0, 0},
     {32, 16, 16, 0}, {12, 5, 6, 20}, {2, 1, 1, 0}};
 
 static CheckCase makeCase(const Combination &levels,

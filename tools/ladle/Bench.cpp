@@ -18,6 +18,12 @@ int tool::bench(const BenchOptions &options) {
                        "leave --drafts or --device cpu out\n");
     return 2;
   }
+  if (options.drafts && (!options.schedule.empty() || !options.forms.empty())) {
+    fmt::print(stderr,
+               "error: steps with drafts are laid out by the generator\nnote: "
+               "leave --drafts out, or --schedule and --forms\n");
+    return 2;
+  }
   if (options.device == "cpu")
     return benchOnHost(options);
   Result<measure::Gpu> gpu = measure::Gpu::open();
