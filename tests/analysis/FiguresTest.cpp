@@ -30,6 +30,8 @@ std::vector<Json> readFigures() {
   std::vector<Json> figures;
   for (const auto &entry :
        std::filesystem::directory_iterator("bench/results")) {
+    if (!entry.is_regular_file()) // drafts have a folder
+      continue;
     std::ifstream file(entry.path());
     Json document = Json::parse(file);
     if (document["device"] != card)
