@@ -278,6 +278,8 @@ SmallVector<std::pair<Value, Value>> GpuKernel::entriesFrom(Value newest,
 /// for all: then nothing else waits for them.
 void GpuKernel::loadDecayedEntries() {
   earlyColumns.clear();
+  if (materialises) // The registers are the state's.
+    return;
   for (const auto &[at, keys] : decayedKeys) {
     Value buffer = step.getBody().getArgument(at.first);
     auto type = cast<BufferType>(buffer.getType());
