@@ -107,10 +107,10 @@ GpuKernel::sumWeightedValues(Value buffer,
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value position = loop.getInductionVar();
-  // A whole row of weights is one load where there is one so wide.
+  // A row of weights is a load or two where it is not too wide for registers.
   SmallVector<Value> row;
   if (int64_t wide = std::min<int64_t>(columns, 4);
-      wide % 2 == 0 && columns % wide == 0) {
+      columns <= 8 && wide % 2 == 0 && columns % wide == 0) {
     for (int64_t first = 0; first < columns; first += wide) {
       Value some = vector::LoadOp::create(
           b, VectorType::get({wide}, b.getF32Type()), weights,

@@ -82,9 +82,11 @@ void GpuKernel::findSameValues() {
   for (auto [mine, other] :
        llvm::zip(fold.getBody().getArguments(), step.getBody().getArguments()))
     sameValues[mine] = other;
-  // Entries and states are read before anything is stored.
-  auto isPure = [](Operation &op) {
-    if (isa<LoadStateOp, ReadOp, ReadBufferOp, DecayProductOp, TransportOp>(op))
+  // Entries and states are read before anything is stored. What numbers make of
+  // a product is cheaper than the registers that would keep it.
+  auto isPure = [&](Operation &op) {
+    if (isa<LoadStateOp, ReadOp, ReadBufferOp, TransportOp>(op) ||
+        (isa<DecayProductOp>(op) && !decayedKeys.empty()))
       return true;
     return op.getNumResults() == 1 && op.getNumRegions() == 0 &&
            isa<RankedTensorType>(op.getResult(0).getType()) &&
@@ -169,8 +171,8 @@ void GpuKernel::chooseSizes() {
   ownsAllRows |= fewest != 0;
   for (StepOp form : forms())
     findRowValues(form);
-  findSameValues();
   findDecayedKeys();
+  findSameValues();
 }
 
 /// Shared memory of a block with so many rows, but for what is a few hundred
@@ -357,7 +359,8 @@ GpuKernel::Sheet GpuKernel::storeSheet() {
   int64_t rows = rowsPerThread * (32 / lanes);
   Sheet sheet{*place, warpRow, {}, 1, rows, rows};
   while (sheet.atOnce > 1 &&
-         sheet.atOnce * place->width * place->chunks > kFoldRegisters)
+         sheet.atOnce * place->width * place->chunks >
+             (decayedKeys.empty() ? kStateRegisters : kFoldRegisters))
     sheet.atOnce /= 2;
   return sheet;
 }
