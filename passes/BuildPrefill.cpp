@@ -80,15 +80,11 @@ struct BuildPrefill : ladle::impl::BuildPrefillBase<BuildPrefill> {
     Type type = checkStepOptions(module, options, entryType, stateLayout);
     if (!type)
       return signalPassFailure();
-    SmallVector<RecurrenceOp> recurrences(module.getOps<RecurrenceOp>());
-    for (RecurrenceOp recurrence : recurrences) {
-      FailureOr<SmallVector<Route>> chosen = chooseRoutes(recurrence, routes);
-      if (failed(chosen))
-        return signalPassFailure();
-      for (Route route : *chosen)
-        if (failed(buildRoute(recurrence, route, options, type, b)))
-          return signalPassFailure();
-    }
+    auto build = [&](RecurrenceOp recurrence, Route route) {
+      return buildRoute(recurrence, route, options, type, b);
+    };
+    if (failed(forEachRoute(module, routes, build)))
+      signalPassFailure();
   }
 };
 } // namespace

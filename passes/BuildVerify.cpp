@@ -61,17 +61,14 @@ struct BuildVerify : ladle::impl::BuildVerifyBase<BuildVerify> {
       return signalPassFailure();
     if (drafts == 0)
       return;
-    SmallVector<RecurrenceOp> recurrences(module.getOps<RecurrenceOp>());
-    for (RecurrenceOp recurrence : recurrences) {
-      FailureOr<SmallVector<Route>> chosen = chooseRoutes(recurrence, routes);
-      if (failed(chosen))
-        return signalPassFailure();
-      for (Route route : *chosen)
-        // Without entries a draft is a state: that is what slots are for.
-        if (route != Route::Recurrent &&
-            failed(buildRoute(recurrence, route, options, type, b)))
-          return signalPassFailure();
-    }
+    auto build = [&](RecurrenceOp recurrence, Route route) {
+      // Without entries a draft is a state: that is what slots are for.
+      return route == Route::Recurrent
+                 ? success()
+                 : buildRoute(recurrence, route, options, type, b);
+    };
+    if (failed(forEachRoute(module, routes, build)))
+      signalPassFailure();
   }
 };
 } // namespace

@@ -79,6 +79,22 @@ FailureOr<SmallVector<Route>> ladle::chooseRoutes(RecurrenceOp recurrence,
   return chosen;
 }
 
+LogicalResult
+ladle::forEachRoute(ModuleOp module, ArrayRef<std::string> names,
+                    function_ref<LogicalResult(RecurrenceOp, Route)> build) {
+  // Steps are put between recurrences.
+  SmallVector<RecurrenceOp> recurrences(module.getOps<RecurrenceOp>());
+  for (RecurrenceOp recurrence : recurrences) {
+    FailureOr<SmallVector<Route>> chosen = chooseRoutes(recurrence, names);
+    if (failed(chosen))
+      return failure();
+    for (Route route : *chosen)
+      if (failed(build(recurrence, route)))
+        return failure();
+  }
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // PreparedRoute
 //===----------------------------------------------------------------------===//

@@ -34,6 +34,12 @@ mlir::Type checkStepOptions(mlir::ModuleOp module, StepOptions &options,
 mlir::FailureOr<llvm::SmallVector<Route>>
 chooseRoutes(RecurrenceOp recurrence, llvm::ArrayRef<std::string> names);
 
+/// Calls `build` for every recurrence of a module with each of its routes that
+/// are called `names`.
+mlir::LogicalResult forEachRoute(
+    mlir::ModuleOp module, llvm::ArrayRef<std::string> names,
+    llvm::function_ref<mlir::LogicalResult(RecurrenceOp, Route)> build);
+
 /// A copy of a recurrence, to which layouts may add values, with what a route
 /// caches. The copy is erased with this.
 struct PreparedRoute {

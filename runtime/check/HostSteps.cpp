@@ -82,6 +82,25 @@ Status HostSteps::upload(const char *name, std::span<const int32_t> slots,
   return Status();
 }
 
+Status HostSteps::mirrorAll(Tensors &tensors) {
+  for (auto &[name, view] : tensors) {
+    Result<TensorView> made = mirror(name, view);
+    if (!made)
+      return made.status();
+    view = std::move(*made);
+  }
+  return Status();
+}
+
+Status HostSteps::copyOutputs(const Tensors &from, const Tensors &to) const {
+  for (const TensorSpec &spec : program.signature().outputs)
+    if (Status status =
+            copy(from.find(spec.name)->second, to.find(spec.name)->second);
+        !status)
+      return status;
+  return Status();
+}
+
 Status HostSteps::verify(const VerifyArguments &arguments) {
   if (program.device() == DeviceId())
     return decoder.verify(arguments);
@@ -96,23 +115,14 @@ Status HostSteps::verify(const VerifyArguments &arguments) {
         std::tuple("parents", arguments.parents, &on.parents)})
     if (Status status = upload(name, from, *to); !status)
       return status;
-  for (auto &[name, view] : on.tensors) {
-    Result<TensorView> made = mirror(name, view);
-    if (!made)
-      return made.status();
-    view = std::move(*made);
-  }
+  if (Status status = mirrorAll(on.tensors); !status)
+    return status;
   Result<Decoder *> chosen = choose(arguments.slots);
   if (!chosen)
     return chosen.status();
   if (Status status = (*chosen)->verify(on); !status)
     return status;
-  for (const TensorSpec &spec : program.signature().outputs)
-    if (Status status = copy(on.tensors.find(spec.name)->second,
-                             arguments.tensors.find(spec.name)->second);
-        !status)
-      return status;
-  return Status();
+  return copyOutputs(on.tensors, arguments.tensors);
 }
 
 Status HostSteps::commit(std::span<const int32_t> slots,
@@ -141,21 +151,12 @@ Status HostSteps::step(const StepArguments &arguments) {
           upload("write slots", arguments.writeSlots, on.writeSlots);
       !status)
     return status;
-  for (auto &[name, view] : on.tensors) {
-    Result<TensorView> made = mirror(name, view);
-    if (!made)
-      return made.status();
-    view = std::move(*made);
-  }
+  if (Status status = mirrorAll(on.tensors); !status)
+    return status;
   Result<Decoder *> chosen = choose(arguments.readSlots);
   if (!chosen)
     return chosen.status();
   if (Status status = (*chosen)->step(on); !status)
     return status;
-  for (const TensorSpec &spec : program.signature().outputs)
-    if (Status status = copy(on.tensors.find(spec.name)->second,
-                             arguments.tensors.find(spec.name)->second);
-        !status)
-      return status;
-  return Status();
+  return copyOutputs(on.tensors, arguments.tensors);
 }

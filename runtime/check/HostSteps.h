@@ -42,6 +42,10 @@ private:
   /// The decoder for these slots: on a GPU it is the caller who goes on by
   /// inner when a slot of kv_only has folded.
   Result<Decoder *> choose(std::span<const int32_t> slots);
+  using Tensors = std::map<std::string, TensorView, std::less<>>;
+  /// Puts memory of the device, where tokens are, in place of the host's.
+  Status mirrorAll(Tensors &tensors);
+  Status copyOutputs(const Tensors &from, const Tensors &to) const;
   /// Memory of the device with the strides of a view.
   Result<TensorView> mirror(const std::string &name, const TensorView &view);
   Status upload(const char *name, std::span<const int32_t> slots,
