@@ -663,6 +663,27 @@ LADLE_INLINE void copy_back(T *to, const T *from, int count) {
 #endif
 }
 
+/// All copies of a part are there, for the threads that wait. As often as one
+/// likes.
+LADLE_INLINE void copy_part_wait(long long *copies) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const unsigned address = ladle_detail::shared_address(copies);
+  unsigned isOver;
+  do {
+    asm volatile("{\n"
+                 ".reg .pred over;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], 0;\n"
+                 "selp.b32 %0, 1, 0, over;\n"
+                 "}\n"
+                 : "=r"(isOver)
+                 : "r"(address)
+                 : "memory");
+  } while (!isOver);
+#else
+  copy_rows_wait();
+#endif
+}
+
 /// All copies that were counted are there, for all threads. Once a block.
 LADLE_INLINE void copy_wait(long long *copies) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -714,232 +735,6 @@ LADLE_INLINE void copy_part(long long *copies, T *to, const T *from,
   }
 #else
   copy_rows(to, from, count, 1 << 30, 1 << 30);
-#endif
-}
-
-#define LADLE_DYNAMIC_SHARED(NAME, BYTES)                                      \
-  __shared__ __align__(128) unsigned char NAME[BYTES]
-#else
-namespace ladle_detail {
-LADLE_INLINE unsigned shared_address(const void *p) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(p));
-}
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-/// Before a copy is started: the copies counted so far are not over before it.
-LADLE_INLINE void count_copy(long long *copies, unsigned bytes) {
-  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
-               :
-               : "r"(shared_address(copies)), "r"(bytes)
-               : "memory");
-}
-
-LADLE_INLINE unsigned long long evict_first() {
-  unsigned long long policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;"
-               : "=l"(policy));
-  return policy;
-}
-#endif
-} // namespace ladle_detail
-
-/// Of this thread; what copy_rows_wait waits for.
-LADLE_INLINE void copy_16_bytes(void *to, const void *from) {
-  using ladle_detail::shared_address;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-               :
-               : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from))
-               : "memory");
-}
-
-LADLE_INLINE void copy_init(long long *copies) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  // A thread of each warp says that it has started its copies.
-  if (threadIdx.x == 0) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-                 :
-                 : "r"(ladle_detail::shared_address(copies)),
-                   "r"(blockDim.x / 32)
-                 : "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  }
-#endif
-}
-
-/// `count` elements, each `each` of them `stride` apart.
-template <class T>
-LADLE_INLINE void copy_rows(T *to, const T *from, int count, int stride,
-                            int each) {
-  constexpr int part = 16 / sizeof(T);
-  for (int i = threadIdx.x * part; i < count; i += blockDim.x * part)
-    copy_16_bytes(to + i, from + i / each * stride + i % each);
-}
-
-/// `count` elements.
-template <int Warp = 0, class T>
-LADLE_INLINE void copy(long long *copies, T *to, const T *from, int count) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (threadIdx.x == 32 * Warp && count > 0) {
-    const unsigned bytes = count * sizeof(T);
-    ladle_detail::count_copy(copies, bytes);
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-        "[%0], [%1], %2, [%3];"
-        :
-        : "r"(ladle_detail::shared_address(to)),
-          "l"(__cvta_generic_to_global(from)), "r"(bytes),
-          "r"(ladle_detail::shared_address(copies))
-        : "memory");
-  }
-#else
-  copy_rows(to, from, count, 1 << 30, 1 << 30);
-#endif
-}
-
-/// The same for what is read once: the L2 cache drops it first, and keeps what
-/// the next kernels read.
-template <int Warp = 0, class T>
-LADLE_INLINE void copy_streaming(long long *copies, T *to, const T *from,
-                                 int count) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (threadIdx.x == 32 * Warp && count > 0) {
-    const unsigned bytes = count * sizeof(T);
-    const unsigned long long policy = ladle_detail::evict_first();
-    ladle_detail::count_copy(copies, bytes);
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-        ".L2::cache_hint [%0], [%1], %2, [%3], %4;"
-        :
-        : "r"(ladle_detail::shared_address(to)),
-          "l"(__cvta_generic_to_global(from)), "r"(bytes),
-          "r"(ladle_detail::shared_address(copies)), "l"(policy)
-        : "memory");
-  }
-#else
-  copy(copies, to, from, count);
-#endif
-}
-
-/// All rows that were copied are there, for all threads.
-LADLE_INLINE void copy_rows_wait() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-  __syncthreads();
-}
-
-/// `count` elements that threads have put into shared memory, back to global
-/// memory. They are not written again.
-template <class T>
-LADLE_INLINE void copy_back(T *to, const T *from, int count) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint "
-                 "[%0], [%1], %2, %3;"
-                 :
-                 : "l"(__cvta_generic_to_global(to)),
-                   "r"(ladle_detail::shared_address(from)),
-                   "r"(static_cast<unsigned>(count * sizeof(T))),
-                   "l"(ladle_detail::evict_first())
-                 : "memory");
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-    // Shared memory is there as long as the block.
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-  }
-#else
-  __syncthreads();
-  constexpr int part = 16 / sizeof(T);
-  for (int i = threadIdx.x * part; i < count; i += blockDim.x * part)
-    __stcs(reinterpret_cast<uint4 *>(to + i),
-           *reinterpret_cast<const uint4 *>(from + i));
-#endif
-}
-
-/// All copies that were counted are there, for all threads. Once a block.
-LADLE_INLINE void copy_wait(long long *copies) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const unsigned address = ladle_detail::shared_address(copies);
-  if (threadIdx.x % 32 == 0)
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
-                 :
-                 : "r"(address)
-                 : "memory");
-  unsigned isOver;
-  do {
-    asm volatile("{\n"
-                 ".reg .pred over;\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], 0;\n"
-                 "selp.b32 %0, 1, 0, over;\n"
-                 "}\n"
-                 : "=r"(isOver)
-                 : "r"(address)
-                 : "memory");
-  } while (!isOver);
-#else
-  copy_rows_wait();
-#endif
-}
-
-/// Counters of parts of a tile, each of which `starts` copies begin.
-template <int Parts>
-LADLE_INLINE void copy_init_parts(long long *copies, int starts) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (threadIdx.x == 0) {
-#pragma unroll
-    for (int i = 0; i < Parts; ++i)
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-                   :
-                   : "r"(ladle_detail::shared_address(copies + i)), "r"(starts)
-                   : "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  }
-#endif
-}
-
-/// The same as copy_streaming, of a part; by a warp that waits for it.
-template <int Warp = 0, class T>
-LADLE_INLINE void copy_part(long long *copies, T *to, const T *from,
-                            int count) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (threadIdx.x == 32 * Warp) {
-    const unsigned bytes = count * sizeof(T);
-    const unsigned address = ladle_detail::shared_address(copies);
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                 :
-                 : "r"(address), "r"(bytes)
-                 : "memory");
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-        ".L2::cache_hint [%0], [%1], %2, [%3], %4;"
-        :
-        : "r"(ladle_detail::shared_address(to)),
-          "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(address),
-          "l"(ladle_detail::evict_first())
-        : "memory");
-  }
-#else
-  copy_rows(to, from, count, 1 << 30, 1 << 30);
-#endif
-}
-
-/// All copies of a part are there, for the threads that wait. As often as one
-/// likes.
-LADLE_INLINE void copy_part_wait(long long *copies) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const unsigned address = ladle_detail::shared_address(copies);
-  unsigned isOver;
-  do {
-    asm volatile("{\n"
-                 ".reg .pred over;\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], 0;\n"
-                 "selp.b32 %0, 1, 0, over;\n"
-                 "}\n"
-                 : "=r"(isOver)
-                 : "r"(address)
-                 : "memory");
-  } while (!isOver);
-#else
-  copy_rows_wait();
 #endif
 }
 
