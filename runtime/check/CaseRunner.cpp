@@ -16,7 +16,6 @@
 using namespace ladle;
 using namespace ladle::check;
 using interpreter::Precision;
-using interpreter::SpecInterpreter;
 
 bool CaseResult::passed() const {
   return failure.empty() &&

@@ -97,7 +97,7 @@ TEST_CASE("who folds by chunks folds nowhere else") {
   CHECK_THAT(prompts.decoder->step(arguments).message(),
              Contains("writeSlots[0] is 1, wanted the 0 of readSlots"));
 
-  auto message = [](CompileOptions options) {
+  auto message = [](const CompileOptions &options) {
     return compileSource(readExample("delta_net"), "delta_net", options)
         .message();
   };

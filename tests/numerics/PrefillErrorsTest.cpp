@@ -27,7 +27,7 @@ struct Refused {
     options.prefill = true;
     compile();
   }
-  void compile(std::optional<Cursors> cursors = {}) {
+  void compile(const std::optional<Cursors> &cursors = {}) {
     program = *compileSource(readExample("delta_net"), "delta_net", options);
     PoolOptions memory;
     memory.slots = cursors ? 0 : 4;

@@ -73,7 +73,7 @@ struct Waiting : Refused {
     parents = {-1, 0, 0, -1, -1};
     REQUIRE(verify().ok());
   }
-  void check(const Status &status, const std::string &message) {
+  void checkWaiting(const Status &status, const std::string &message) {
     REQUIRE_FALSE(status.ok());
     CHECK(status.code() == ErrorCode::InvalidArgument);
     CHECK_THAT(status.message(), Contains(message));
@@ -82,7 +82,7 @@ struct Waiting : Refused {
   }
   void checkCommit(std::vector<int32_t> numAccepted,
                    std::vector<int32_t> accepted, const std::string &message) {
-    check(pool.commit(slots, numAccepted, accepted), message);
+    checkWaiting(pool.commit(slots, numAccepted, accepted), message);
   }
 };
 } // namespace
@@ -161,15 +161,15 @@ TEST_CASE_METHOD(Refused, "a slot of two rows, or out of range") {
 }
 
 TEST_CASE_METHOD(Waiting, "a slot whose drafts are not committed") {
-  check(verify(),
-        "slots[0]: slot 0 has 3 drafts that are not committed; commit "
-        "them first, 0 to reject all");
+  checkWaiting(verify(),
+               "slots[0]: slot 0 has 3 drafts that are not committed; commit "
+               "them first, 0 to reject all");
   StepArguments step;
   step.rows = 1;
   step.readSlots = {&slots[1], 1};
-  check(Decoder::create(program, pool)->step(step),
-        "readSlots[0]: slot 2 has 2 drafts that are not committed");
-  check(pool.exportSlot(program, 0).status(), "slot 0 has 3 drafts");
+  checkWaiting(Decoder::create(program, pool)->step(step),
+               "readSlots[0]: slot 2 has 2 drafts that are not committed");
+  checkWaiting(pool.exportSlot(program, 0).status(), "slot 0 has 3 drafts");
 }
 
 TEST_CASE_METHOD(Waiting, "more accepted than there are") {
@@ -198,7 +198,7 @@ TEST_CASE_METHOD(Waiting, "accepted drafts that are no path") {
 
 TEST_CASE_METHOD(Waiting, "a slot that is committed twice in a call") {
   std::vector<int32_t> twice{0, 0}, none{0, 0};
-  check(pool.commit(twice, none), "slots[0] and slots[1] are both 0");
+  checkWaiting(pool.commit(twice, none), "slots[0] and slots[1] are both 0");
 }
 
 TEST_CASE_METHOD(Waiting, "a reset forgets drafts") {

@@ -81,7 +81,7 @@ private:
 
 /// A layer with everything that a step of drafts takes.
 struct Layer {
-  explicit Layer(const Program &program, PoolOptions options = {})
+  explicit Layer(const Program &program, const PoolOptions &options = {})
       : program(program), pool(makePool(program, slotCount, options)),
         decoder(need(Decoder::create(program, pool))),
         tensors(program, rows * mostDrafts), slots(program, rows),
