@@ -216,7 +216,8 @@ int64_t GpuKernel::sharedBytes(int64_t rows) {
 
 /// What does not fit stays in global memory, or is computed where it is used.
 LogicalResult GpuKernel::chooseShared(int64_t rows) {
-  stagesEntries = stagesWeights = true;
+  stagesEntries = true;
+  stagesWeights = !multipliesFolds;
   stagesEntries = sharedBytes(rows) <= kSharedBytes;
   stagesWeights = !multipliesFolds && sharedBytes(rows) <= kSharedBytes;
   int64_t bytes = sharedBytes(rows);
@@ -286,6 +287,7 @@ LogicalResult GpuKernel::chooseGeometry() {
     while (!ownsAllRows && rows % 2 == 0 && rows > 16 && isLarge())
       rows /= 2;
   }
+  stagesWeights = !multipliesFolds;
   // A block that has no room for its entries may have it for fewer rows.
   while (!schedule.tileRows && !ownsAllRows && rows % 2 == 0 && rows > 16 &&
          sharedBytes(rows) > kSharedBytes)
@@ -303,6 +305,7 @@ LogicalResult GpuKernel::chooseGeometry() {
   };
   int64_t threads = std::max<int64_t>(schedule.threads,
                                       threadsFor(mostRows(kStateRegisters)));
+  threads = std::max(threads, fewestThreads());
   // Keys that decay are loaded two elements a thread.
   if (!decayedKeys.empty())
     threads = std::max(threads, int64_t(llvm::alignTo(keySize / 2, 32)));

@@ -181,7 +181,7 @@ Value GpuKernel::emitTask() {
 
   emitRowStart();
   // Tokens need no slot. Where heads take turns, they wait for their turn.
-  if (headGroup == 1)
+  if (headGroup == 1 && !findsTokens())
     endOfTokenLoads = anchor();
   Value slot =
       named(memref::LoadOp::create(b, readSlots, ValueRange{row}), "read_slot");
@@ -286,19 +286,30 @@ Value GpuKernel::emitCursor() {
 void GpuKernel::emitPlaces() {
   if (drafts == 0)
     return;
-  int64_t count = llvm::alignTo(capacity(), 32);
+  int64_t all = capacity(), count = llvm::alignTo(all, 32);
   entryPlaces = shared({count}, "entry_places", b.getI32Type());
-  auto loop = scf::ForOp::create(b, thread, constantIndex(count),
-                                 constantIndex(schedule.threads));
+  // The whole ring is loaded, before it is known where it starts.
+  SmallVector<std::pair<Value, Value>> ring;
   {
     OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(loop.getBody());
-    Value entry = loop.getInductionVar();
-    Value at = arith::RemUIOp::create(b, arith::AddIOp::create(b, base, entry),
-                                      constantIndex(capacity()));
-    memref::StoreOp::create(
-        b, memref::LoadOp::create(b, entryOrder, ValueRange{readSlot, at}),
-        entryPlaces, ValueRange{entry});
+    b.setInsertionPoint(endOfSlotLoads);
+    for (int64_t first = 0; first < all; first += schedule.threads) {
+      Value at = add(thread, first), held = at;
+      if (first + schedule.threads > all)
+        held = arith::MinUIOp::create(b, at, constantIndex(all - 1));
+      ring.emplace_back(at, memref::LoadOp::create(b, entryOrder,
+                                                   ValueRange{readSlot, held}));
+    }
+  }
+  for (auto [at, place] : ring) {
+    Value entry = arith::RemUIOp::create(
+        b, arith::SubIOp::create(b, add(at, all), base), constantIndex(all));
+    // Nobody asks for more than the ring has, but lanes that are over look.
+    Value isThere = isBelow(at, all);
+    entry = arith::SelectOp::create(b, isThere, entry, at);
+    guarded(isBelow(at, count), [&, place = place] {
+      memref::StoreOp::create(b, place, entryPlaces, ValueRange{entry});
+    });
   }
   barrier();
 }

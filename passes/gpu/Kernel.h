@@ -94,6 +94,7 @@ protected:
   virtual int64_t tileBytes();
   /// Blocks that a multiprocessor is to hold; 0 is left to ptxas.
   virtual int64_t blocksAtOnce() { return 0; }
+  virtual int64_t fewestThreads() { return 32; }
   virtual void chooseSizes();
   /// Vectors that rows meet at a time.
   virtual int64_t countRanks();
@@ -112,6 +113,9 @@ protected:
   mlir::Value emitTask();
   /// What tokens are found by, before any is loaded.
   virtual void emitRowStart() {}
+  /// Whether tokens are found by what is loaded first: loads of a slot should
+  /// not wait for them.
+  virtual bool findsTokens() { return false; }
   /// Stores zeros to `outputs` of one row of tokens.
   void zeroOutputs(mlir::Value tokenRow);
   virtual void emitPaddedRow() { zeroOutputs(row); }
@@ -250,7 +254,7 @@ protected:
   mlir::Value shuffle(mlir::Value value, mlir::Value operand, int64_t width,
                       mlir::gpu::ShuffleMode mode);
   mlir::Value shuffleXor(mlir::Value value, int64_t mask);
-  void barrier();
+  virtual void barrier();
 
   //===--- States.cpp: rows -----------------------------------------------===//
   /// How the rows of a state are spread: a thread has parts of rows first,

@@ -184,8 +184,16 @@ GpuKernel::Components GpuVerifyKernel::loadCarry(BlockArgument carry,
 GpuKernel::Components GpuVerifyKernel::loadArgument(BlockArgument argument,
                                                     const Place &place) {
   auto region = dyn_cast<EachDraftOp>(argument.getOwner()->getParentOp());
-  if (!region)
-    return GpuKernel::loadArgument(argument, place);
+  if (!region) {
+    Components all = GpuKernel::loadArgument(argument, place);
+    // Nothing that comes between its load and its use waits for it.
+    for (Value each : all)
+      if (auto convert = each.getDefiningOp<arith::ExtFOp>();
+          convert && convert->getBlock() == endOfTokenLoads->getBlock() &&
+          convert->isBeforeInBlock(endOfTokenLoads))
+        convert->moveBefore(startOfTokens);
+    return all;
+  }
   unsigned index = argument.getArgNumber();
   if (index >= region.getNumStacks())
     return loadCarry(argument, region, place);
@@ -262,6 +270,7 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
     if (failed(all))
       return failure();
     Stack stack = teamOf(named);
+    written.insert(stack.memory);
     Value first = arith::MulIOp::create(b, current.draft,
                                         constantIndex(stack.components));
     storeOfTeam(*all, place, valid, [&](int64_t i, Value at, Value part) {
@@ -330,6 +339,7 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
     if (failed(all))
       return failure();
     const Stack &stack = found->second;
+    written.insert(stack.memory);
     Type element = cast<MemRefType>(stack.memory.getType()).getElementType();
     Value first = arith::MulIOp::create(b, current.draft,
                                         constantIndex(stack.components));
@@ -392,9 +402,9 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
     }
   }
   byAll |= hasTeamCarries;
-  sync();
   Current outer = current;
   if (isWanted || hasTeamCarries) {
+    sync();
     Value last = arith::SubIOp::create(b, draftCount, constantIndex(1));
     auto each = [&](Value draft, int64_t round, bool inLoop) {
       current = {op,     arith::MinSIOp::create(b, draft, last),
@@ -427,7 +437,6 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
     current = outer;
     if (failed(result))
       return failure();
-    isDirty = true;
   }
   if (hasRowCarries) {
     sync();

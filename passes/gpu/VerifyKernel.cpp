@@ -10,6 +10,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "passes/gpu/KernelInfo.h"
+#include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -72,6 +73,7 @@ void GpuVerifyKernel::emitPaddedRow() {
 /// share a cursor all say the same.
 Value GpuVerifyKernel::emitCursor() {
   Value m = loadCursor();
+  endOfTokenLoads = anchor();
   if (fold) {
     Value all = arith::AddIOp::create(b, length, draftCount);
     folds = both(arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, all, m),
@@ -150,8 +152,19 @@ void GpuVerifyKernel::emitTree() {
 //===----------------------------------------------------------------------===//
 
 void GpuVerifyKernel::sync() {
-  if (std::exchange(isDirty, false))
+  if (!written.empty())
     barrier();
+}
+
+void GpuVerifyKernel::barrier() {
+  GpuKernel::barrier();
+  written.clear();
+}
+
+void GpuVerifyKernel::sync(ArrayRef<Value> memories) {
+  if (llvm::any_of(memories,
+                   [&](Value each) { return written.contains(each); }))
+    sync();
 }
 
 Value GpuVerifyKernel::isDraft(int64_t draft) {
@@ -170,6 +183,10 @@ Value GpuVerifyKernel::sharesHead(int64_t count) {
 }
 
 LogicalResult GpuVerifyKernel::emitRow() {
+  llvm::scope_exit forget([&] {
+    if (startOfTokens)
+      startOfTokens->erase();
+  });
   stageStates();
   endOfSlotLoads = anchor();
   (void)emitCursor();
@@ -181,6 +198,7 @@ LogicalResult GpuVerifyKernel::emitRow() {
   emitPlaces();
   stageEntries();
   endOfEntryNumbers = anchor();
+  startOfTokens = anchor();
 
   // What tokens and paths give, for both forms.
   auto isShared = [&](Operation &op) {
@@ -196,7 +214,13 @@ LogicalResult GpuVerifyKernel::emitRow() {
       return failure();
   for (StepOp form : forms())
     emitWeights(form, /*vectors=*/false);
+  for (StepOp form : forms())
+    for (auto read : form.getBody().front().getOps<ReadBufferOp>())
+      if (!decayedKey(read.getBuffer(), read.getKey(), read.getDecay()))
+        (void)entryWeightsOf(read);
   waitForEntries();
+  if (gathers)
+    written.clear();
   for (StepOp form : forms())
     emitWeights(form, /*vectors=*/true);
   sync();
@@ -215,7 +239,8 @@ LogicalResult GpuVerifyKernel::emitRow() {
 /// The part of an operation that is for teams.
 LogicalResult GpuVerifyKernel::emitTeamOp(Operation *op) {
   b.setLoc(unnamed(op->getLoc()));
-  if (op->getNumResults() && stacks.contains(op->getResult(0)))
+  if (op->getNumResults() &&
+      (stacks.contains(op->getResult(0)) || grams.contains(op->getResult(0))))
     return success();
   auto isForTeams = [&](Value result) {
     return (sides.lookup(result) & Teams) != 0;
@@ -248,6 +273,7 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   auto rowsBefore = rowStacks;
   auto stacksBefore = stacks;
   auto gramsBefore = grams;
+  auto weightsBefore = entryWeights;
   states.clear();
   weightedValues.clear();
   wholeValues.clear();
@@ -294,7 +320,8 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   rowStacks = std::move(rowsBefore);
   stacks = std::move(stacksBefore);
   grams = std::move(gramsBefore);
-  isDirty = false;
+  entryWeights = std::move(weightsBefore);
+  written.clear();
   return result;
 }
 

@@ -66,6 +66,7 @@ private:
   bool mayMultiplyReads() override { return false; }
   int64_t costOfKeyValues() override;
   int64_t tileBytes() override;
+  int64_t fewestThreads() override;
   int64_t blocksAtOnce() override;
   /// Whether the rows of a state can be put where they were copied to.
   bool keepsRows() const { return !hasSpareRows(); }
@@ -86,6 +87,7 @@ private:
                     llvm::SmallVectorImpl<std::string> &names) override;
   void takeArguments(unsigned &next) override;
   void emitRowStart() override;
+  bool findsTokens() override { return true; }
   mlir::Value emitCursor() override;
   void emitPaddedRow() override;
   bool storesZeros() override { return true; }
@@ -95,8 +97,10 @@ private:
   mlir::LogicalResult emitBranch(StepOp form);
   mlir::LogicalResult storeStack(mlir::Value stack, mlir::Value target,
                                  bool asEntries);
-  /// What others wrote to shared memory is there after it.
+  /// What others wrote to shared memory is there after it: all, or these.
   void sync();
+  void sync(llvm::ArrayRef<mlir::Value> memories);
+  void barrier() override;
   mlir::Value isDraft(int64_t draft);
   mlir::Value sharesHead(int64_t count);
 
@@ -129,7 +133,13 @@ private:
   mlir::Value maskOf(mlir::Value draft);
   mlir::Value parentOf(mlir::Value draft);
   void emitPathDecay(PathDecayOp op);
+  mlir::Value multiplyAlong(mlir::Value mask, const Stack &numbers,
+                            int64_t count);
   mlir::LogicalResult emitPathGram(PathGramOp op);
+  void emitGram(const Stack &queries, const Stack &keys,
+                std::optional<Stack> decays, mlir::Value gram);
+  void emitDecayedGram(const Stack &queries, const Stack &keys,
+                       const Stack &decays, mlir::Value gram);
   /// A Gram product and the values that it weighs.
   struct Weighed {
     mlir::Value gram, values;
@@ -153,6 +163,7 @@ private:
     llvm::SmallVector<mlir::Value> factors;
   };
   Query queryOf(mlir::Value query, mlir::Value result);
+  mlir::Value entryWeightsOf(ReadBufferOp op);
   mlir::Value vectorRow(mlir::Value column, llvm::ArrayRef<Query> queries);
   int64_t countVectors(llvm::ArrayRef<Query> queries) const;
   void keepRead(llvm::ArrayRef<Query> queries,
@@ -204,11 +215,20 @@ private:
   llvm::DenseMap<mlir::Value, Components> rowStacks;
   llvm::DenseMap<mlir::Value, mlir::Value> grams; ///< [drafts · R, drafts · K]
   llvm::DenseMap<mlir::Value, Stack> teamCarries, rowCarries;
+  /// What entries weigh, by the buffer and the fields that they are weighed
+  /// by: [entries] in shared memory.
+  std::map<
+      std::tuple<unsigned, std::string, std::string, std::string, std::string>,
+      mlir::Value>
+      entryWeights;
   llvm::DenseMap<unsigned, mlir::Value> storedTiles;
   llvm::DenseMap<mlir::Value, mlir::Value> rebuiltTiles;
   llvm::SmallVector<mlir::Value> stateProducts;
-  llvm::DenseSet<mlir::Value> usedProducts; ///< of the form at hand
-  bool isDirty = false, waited = false;
+  llvm::DenseSet<mlir::Value> usedProducts;     ///< of the form at hand
+  llvm::SmallSetVector<mlir::Value, 8> written; ///< behind no barrier yet
+  bool waited = false;
+  /// Before it, what tokens are converted to is not waited for.
+  mlir::Operation *startOfTokens = nullptr;
 
   /// The draft whose values are emitted.
   struct Current {

@@ -49,12 +49,23 @@ Value GpuVerifyKernel::isAncestor(Value mask, Value ancestor) {
 //===----------------------------------------------------------------------===//
 
 void GpuVerifyKernel::emitPathDecay(PathDecayOp op) {
-  sync();
   Stack decays = teamOf(op.getDecays()), path = teamOf(op.getResult());
+  sync({decays.memory});
+  written.insert(path.memory);
   Value one = constantFloat(1);
+  OpBuilder::InsertionGuard guard(b);
+  if (path.size == 1) {
+    // A thread has a draft, and multiplies what it finds on its path.
+    auto branch = scf::IfOp::create(b, isBelow(thread, most()));
+    b.setInsertionPointToStart(branch.thenBlock());
+    Value product = multiplyAlong(maskOf(thread), decays, most() - 1);
+    memref::StoreOp::create(
+        b, product ? product : one, path.memory,
+        ValueRange{add(thread, path.first), constantIndex(0)});
+    return;
+  }
   auto columns = scf::ForOp::create(b, thread, constantIndex(path.size),
                                     constantIndex(schedule.threads));
-  OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(columns.getBody());
   Value column = columns.getInductionVar();
   // The product of the parent is there.
@@ -73,29 +84,124 @@ void GpuVerifyKernel::emitPathDecay(PathDecayOp op) {
   memref::StoreOp::create(b, arith::SelectOp::create(b, exists, product, one),
                           path.memory,
                           ValueRange{add(draft, path.first), column});
-  isDirty = true;
+}
+
+/// The product of the numbers of those among the first `count` drafts that a
+/// mask names. Null if there are none.
+Value GpuVerifyKernel::multiplyAlong(Value mask, const Stack &numbers,
+                                     int64_t count) {
+  Value product, one = constantFloat(1);
+  for (int64_t draft = 0; draft < count; ++draft) {
+    Value isMine = isAncestor(mask, constantIndex(draft));
+    Value number = memref::LoadOp::create(
+        b, numbers.memory,
+        ValueRange{constantIndex(numbers.first + draft), constantIndex(0)});
+    Value factor = arith::SelectOp::create(b, isMine, number, one);
+    product =
+        product ? Value(arith::MulFOp::create(b, product, factor)) : factor;
+  }
+  return product;
 }
 
 LogicalResult GpuVerifyKernel::emitPathGram(PathGramOp op) {
-  sync();
   Stack queries = teamOf(op.getQueries()), keys = teamOf(op.getKeys());
   std::optional<Stack> decays;
-  if (op.getDecays())
+  SmallVector<Value> operands{queries.memory, keys.memory};
+  if (op.getDecays()) {
     decays = teamOf(op.getDecays());
-  bool isVector = decays && decays->size > 1;
-  int64_t ranks = queries.components, rankKeys = keys.components;
-  int64_t columns = llvm::alignTo(most() * rankKeys, 4);
+    operands.push_back(decays->memory);
+  }
+  sync(operands);
+  int64_t columns = llvm::alignTo(most() * keys.components, 4);
   Value gram = grams[op.getResult()] =
-      shared({most() * ranks, columns}, "gram");
-  Place place = valuePlace(keySize);
-  Value one = constantFloat(1);
+      shared({most() * queries.components, columns}, "gram");
+  if (most() == 1)
+    return success();
+  OpBuilder::InsertionGuard guard(b);
+  if (decays && decays->size > 1)
+    emitDecayedGram(queries, keys, *decays, gram);
+  else
+    emitGram(queries, keys, decays, gram);
+  written.insert(gram);
+  return success();
+}
 
-  // A team takes a draft's query and walks back from it.
+/// A group of lanes takes a draft and one before it.
+void GpuVerifyKernel::emitGram(const Stack &queries, const Stack &keys,
+                               std::optional<Stack> decays, Value gram) {
+  // Half a square, as a rectangle: what is above the diagonal of the left half
+  // stands for the pairs of later drafts.
+  int64_t half = llvm::divideCeil(most(), 2), last = 2 * half - 1;
+  int64_t pairs = last * half, groups = schedule.threads / lanes;
+  int64_t rounds = llvm::divideCeil(pairs, groups);
+  Value pair = group;
+  if (rounds > 1) {
+    auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(rounds),
+                                   constantIndex(1));
+    loop->setAttr("ladle.rolled", b.getUnitAttr());
+    b.setInsertionPointToStart(loop.getBody());
+    pair =
+        arith::AddIOp::create(b, group,
+                              arith::MulIOp::create(b, loop.getInductionVar(),
+                                                    constantIndex(groups)));
+  }
+  Value y = arith::DivUIOp::create(b, pair, constantIndex(half));
+  Value x = arith::RemUIOp::create(b, pair, constantIndex(half));
+  Value isLeft = arith::CmpIOp::create(b, arith::CmpIPredicate::ule, x, y);
+  auto mirrored = [&](Value value) -> Value {
+    return arith::SubIOp::create(b, constantIndex(last), value);
+  };
+  Value draft = arith::SelectOp::create(b, isLeft, add(y, 1), mirrored(y));
+  Value ancestor = arith::SelectOp::create(b, isLeft, x, mirrored(x));
+  Value valid = both(
+      isBelow(pair, pairs),
+      arith::CmpIOp::create(b, arith::CmpIPredicate::slt, draft, draftCount));
+  // Shuffles are those of a warp: all take part.
+  draft = arith::SelectOp::create(b, valid, draft, constantIndex(1));
+  ancestor = arith::SelectOp::create(b, valid, ancestor, constantIndex(0));
+  Value mask = maskOf(draft);
+  Value isMine = isAncestor(mask, ancestor);
+  Value weight;
+  if (decays) {
+    // All ancestors after this one.
+    Value later = arith::AndIOp::create(
+        b, mask,
+        arith::ShLIOp::create(
+            b, constantInt(-2),
+            arith::IndexCastOp::create(b, b.getI32Type(), ancestor)));
+    weight = multiplyAlong(later, *decays, most() - 1);
+  }
+  Place place = keyPlace(keySize);
+  auto row = [&](Value of, int64_t components, int64_t i) -> Value {
+    return add(arith::MulIOp::create(b, of, constantIndex(components)), i);
+  };
+  for (int64_t r = 0; r < queries.components; ++r) {
+    Value at = row(draft, queries.components, r);
+    Components query =
+        loadVector(queries.memory, {add(at, queries.first)}, place);
+    for (int64_t k = 0; k < keys.components; ++k) {
+      Value of = row(ancestor, keys.components, k);
+      Components key = loadVector(keys.memory, {add(of, keys.first)}, place);
+      Value dot = sumOverLanes(dotChunks(query, key), place.lanes);
+      if (weight)
+        dot = arith::MulFOp::create(b, dot, weight);
+      dot = arith::SelectOp::create(b, isMine, dot, constantFloat(0));
+      guarded(both(valid, isBelow(lane, 1)), [&] {
+        memref::StoreOp::create(b, dot, gram, ValueRange{at, of});
+      });
+    }
+  }
+}
+
+/// Where decays are vectors, a team takes a draft's query and walks back.
+void GpuVerifyKernel::emitDecayedGram(const Stack &queries, const Stack &keys,
+                                      const Stack &decays, Value gram) {
+  int64_t ranks = queries.components, rankKeys = keys.components;
+  Place place = valuePlace(keySize);
   int64_t rounds = llvm::divideCeil(most() * ranks, teams());
   auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(rounds),
                                  constantIndex(1));
   loop->setAttr("ladle.rolled", b.getUnitAttr());
-  OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value row = arith::AddIOp::create(
       b, team,
@@ -110,54 +216,35 @@ LogicalResult GpuVerifyKernel::emitPathGram(PathGramOp op) {
   Value mask = maskOf(draft);
   Components query =
       loadVector(queries.memory, {add(row, queries.first)}, place);
-  SmallVector<Value> initial;
-  if (isVector)
-    initial = query;
-  else if (decays)
-    initial.push_back(one);
   // Smaller teams stay together: their shuffles are those of a warp.
   bool isWarp = place.lanes == 32;
   Value end = isWarp ? draft : draftCount;
   auto walk =
-      scf::ForOp::create(b, constantIndex(0), end, constantIndex(1), initial);
+      scf::ForOp::create(b, constantIndex(0), end, constantIndex(1), query);
   b.setInsertionPointToStart(walk.getBody());
   Value ancestor =
       arith::SubIOp::create(b, arith::SubIOp::create(b, end, constantIndex(1)),
                             walk.getInductionVar());
   Value isMine = isAncestor(mask, ancestor);
-  SmallVector<Value> passed(walk.getRegionIterArgs());
-  Components decayed = isVector ? Components(passed) : query;
+  Components decayed(walk.getRegionIterArgs());
   for (int64_t k = 0; k < rankKeys; ++k) {
     Value at = ancestor;
     if (rankKeys > 1)
       at = add(arith::MulIOp::create(b, ancestor, constantIndex(rankKeys)), k);
     Components key = loadVector(keys.memory, {add(at, keys.first)}, place);
     Value dot = sumOverLanes(dotChunks(decayed, key), place.lanes);
-    if (decays && !isVector)
-      dot = arith::MulFOp::create(b, dot, passed[0]);
     dot = arith::SelectOp::create(b, isMine, dot, constantFloat(0));
     guarded(both(valid, isBelow(teamLane, 1)), [&] {
       memref::StoreOp::create(b, dot, gram, ValueRange{row, at});
     });
   }
   SmallVector<Value> next;
-  if (isVector) {
-    Components factor =
-        loadVector(decays->memory, {add(ancestor, decays->first)}, place);
-    for (auto [part, each] : llvm::zip(passed, factor))
-      next.push_back(arith::SelectOp::create(
-          b, isMine, arith::MulFOp::create(b, part, each), part));
-  } else if (decays) {
-    Value factor = memref::LoadOp::create(
-        b, decays->memory,
-        ValueRange{add(ancestor, decays->first), constantIndex(0)});
+  Components factor =
+      loadVector(decays.memory, {add(ancestor, decays.first)}, place);
+  for (auto [part, each] : llvm::zip(decayed, factor))
     next.push_back(arith::SelectOp::create(
-        b, isMine, arith::MulFOp::create(b, passed[0], factor), passed[0]));
-  }
-  if (!next.empty())
-    scf::YieldOp::create(b, next);
-  isDirty = true;
-  return success();
+        b, isMine, arith::MulFOp::create(b, part, each), part));
+  scf::YieldOp::create(b, next);
 }
 
 //===----------------------------------------------------------------------===//
@@ -200,6 +287,7 @@ Value GpuVerifyKernel::addPath(int64_t row, Value initial,
 /// The same along dk: a thread takes columns, and each draft its ancestors'.
 void GpuVerifyKernel::addPathOfTeam(ArrayRef<Weighed> terms,
                                     const Stack *initial, const Stack &into) {
+  written.insert(into.memory);
   auto columns = scf::ForOp::create(b, thread, constantIndex(into.size),
                                     constantIndex(schedule.threads));
   OpBuilder::InsertionGuard guard(b);
@@ -264,7 +352,6 @@ LogicalResult GpuVerifyKernel::emitPathSolve(PathSolveOp op, bool ofRows) {
                           "dk depend on each other");
     Stack initial = teamOf(op.getRhs()[0]);
     addPathOfTeam(terms[0], &initial, teamOf(op.getResult(0)));
-    isDirty = true;
     return success();
   }
   SmallVector<Components> known;
@@ -305,7 +392,6 @@ LogicalResult GpuVerifyKernel::emitPathProduct(PathProductOp op, bool ofRows) {
   if (!ofRows) {
     sync();
     addPathOfTeam(terms, nullptr, teamOf(op.getResult()));
-    isDirty = true;
     return success();
   }
   DenseMap<Value, Components> known;

@@ -173,8 +173,12 @@ void GpuVerifyKernel::multiplyByTiles(ArrayRef<Query> queries, Value rows,
     held.push_back(arith::MinSIOp::create(b, mine.back(), last));
   }
   auto accumulator = VectorType::get({4}, f32);
+  // A product waits for the one that it is added to: with few tiles, those of
+  // upper and lower parts have sums of their own.
+  int64_t tilesAtOnce = together * tilesOfColumns;
+  int64_t sumsOfTile = tilesAtOnce > 4 ? 1 : isShort ? 2 : 3;
   SmallVector<Value> zeros(
-      together * tilesOfColumns,
+      tilesAtOnce * sumsOfTile,
       arith::ConstantOp::create(b, b.getZeroAttr(accumulator)));
   auto slabs = scf::ForOp::create(b, constantIndex(0), constantIndex(keySize),
                                   constantIndex(kSlab), zeros);
@@ -221,15 +225,27 @@ void GpuVerifyKernel::multiplyByTiles(ArrayRef<Query> queries, Value rows,
                 ValueRange{element(all, 2 * half), element(all, 2 * half + 1)});
           };
           Value most = tileOfVectors(ofVectors[j].first);
-          Value &sum = next[i * tilesOfColumns + j];
-          sum = multiplyShortTiles(upper, tileOfVectors(ofVectors[j].second),
-                                   sum);
+          auto addTo = [&](int64_t part, Value rows, Value vectors) {
+            Value &sum =
+                next[(i * tilesOfColumns + j) * sumsOfTile + part % sumsOfTile];
+            sum = multiplyShortTiles(rows, vectors, sum);
+          };
+          addTo(1, upper, tileOfVectors(ofVectors[j].second));
           if (lower)
-            sum = multiplyShortTiles(lower, most, sum);
-          sum = multiplyShortTiles(upper, most, sum);
+            addTo(2, lower, most);
+          addTo(0, upper, most);
         }
       }
     scf::YieldOp::create(b, next);
+  }
+  SmallVector<Value> sums;
+  for (int64_t tile = 0; tile < tilesAtOnce; ++tile) {
+    // The smallest come first.
+    Value sum = slabs.getResult((tile + 1) * sumsOfTile - 1);
+    for (int64_t part = sumsOfTile - 1; part-- > 0;)
+      sum = arith::AddFOp::create(b, slabs.getResult(tile * sumsOfTile + part),
+                                  sum);
+    sums.push_back(sum);
   }
   Value column = arith::MulIOp::create(b, inGroup, constantIndex(2));
   for (int64_t i = 0; i < 2 * together; ++i) {
@@ -239,9 +255,8 @@ void GpuVerifyKernel::multiplyByTiles(ArrayRef<Query> queries, Value rows,
       for (int64_t j = 0; j < tilesOfColumns; ++j)
         for (int64_t side = 0; side < 2; ++side)
           store(mine[i], add(column, j * kTileColumns + side),
-                vector::ExtractOp::create(
-                    b, slabs.getResult(i / 2 * tilesOfColumns + j),
-                    i % 2 * 2 + side));
+                vector::ExtractOp::create(b, sums[i / 2 * tilesOfColumns + j],
+                                          i % 2 * 2 + side));
     });
   }
 }
@@ -273,7 +288,10 @@ LogicalResult GpuVerifyKernel::storeState(StoreStateOp op) {
     return failure();
   storedTiles[argument] = target.tile;
   // A tile that leaves in one piece is there.
-  isDirty = !target.inPlace;
+  if (target.inPlace)
+    written.clear();
+  else if (target.tile)
+    written.insert(target.tile);
   return success();
 }
 
@@ -312,7 +330,7 @@ FailureOr<Value> GpuVerifyKernel::tileOf(Value state) {
   Value made = tile;
   if (failed(emitStore(Target{state, {}, made, /*inPlace=*/false})))
     return failure();
-  isDirty = true;
+  written.insert(made);
   return made;
 }
 
@@ -366,6 +384,33 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
 // Entries
 //===----------------------------------------------------------------------===//
 
+/// Numbers of entries are with the lanes of a warp; products want them one by
+/// one. Null if they weigh nothing.
+Value GpuVerifyKernel::entryWeightsOf(ReadBufferOp op) {
+  auto nameOf = [](std::optional<StringRef> name) {
+    return name.value_or("").str();
+  };
+  auto [found, isNew] = entryWeights.try_emplace(
+      {argumentOf(op.getBuffer()), op.getKey().str(), nameOf(op.getDecay()),
+       nameOf(op.getKeyScale()), nameOf(op.getValueScale())});
+  if (!isNew)
+    return found->second;
+  Components weights = weightsOfUse(op.getBuffer(), op.getKey(), op.getDecay(),
+                                    {op.getKeyScale(), op.getValueScale()});
+  if (weights.empty())
+    return {};
+  Value memory =
+      shared({static_cast<int64_t>(weights.size()) * kWarp}, "entry_weights");
+  guarded(isBelow(thread, kWarp), [&] {
+    for (auto [i, part] : llvm::enumerate(weights))
+      memref::StoreOp::create(
+          b, part, memory,
+          ValueRange{add(warpLane, static_cast<int64_t>(i) * kWarp)});
+  });
+  written.insert(memory);
+  return found->second = memory;
+}
+
 LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
   Value buffer = op.getBuffer();
   BufferType type = op.getBuffer().getType();
@@ -375,25 +420,10 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
   for (auto [query, result] : llvm::zip(op.getQueries(), op.getResults()))
     queries.push_back(queryOf(query, result));
   int64_t count = countVectors(queries);
-  // Numbers of entries are with the lanes of a warp; products want them one
-  // by one.
   if (op.getDecay())
     decaysOf(buffer, *op.getDecay());
   const DecayedKey *decayed = decayedKey(buffer, op.getKey(), op.getDecay());
-  Components weights = weightsOfUse(buffer, op.getKey(), op.getDecay(),
-                                    {op.getKeyScale(), op.getValueScale()});
-  Value weightOf;
-  if (!weights.empty()) {
-    weightOf =
-        shared({static_cast<int64_t>(weights.size()) * kWarp}, "entry_weights");
-    guarded(isBelow(thread, kWarp), [&] {
-      for (auto [i, part] : llvm::enumerate(weights))
-        memref::StoreOp::create(
-            b, part, weightOf,
-            ValueRange{add(warpLane, static_cast<int64_t>(i) * kWarp)});
-    });
-    isDirty = true;
-  }
+  Value weightOf = entryWeightsOf(op);
   sync();
   int64_t columns = count * ranks;
   Value scratch = shared({type.getCapacity(), columns}, "entry_dots");
@@ -520,7 +550,7 @@ LogicalResult GpuVerifyKernel::emitStackTransport(TransportOp op) {
             ValueRange{row, chunkStart(place, static_cast<int64_t>(c))});
     });
   }
-  isDirty = true;
+  written.insert(vectors);
   if (products == 0) {
     keepRead(queries, Components(count, constantFloat(0)));
     return success();

@@ -124,9 +124,17 @@ int64_t GpuVerifyKernel::costOfKeyValues() {
   return 1 << 20;
 }
 
+/// All of a head of 128 × 128: what drafts have in common is computed once for
+/// all of its rows.
 int64_t GpuVerifyKernel::tileBytes() {
-  constexpr int64_t most = 32 << 10;
+  constexpr int64_t most = 64 << 10;
   return stateBits == 16 ? most / 2 : most;
+}
+
+/// A warp for each draft, as far as two blocks find registers.
+int64_t GpuVerifyKernel::fewestThreads() {
+  constexpr int64_t warps = 8;
+  return 32 * std::min<int64_t>(llvm::PowerOf2Ceil(most()), warps);
 }
 
 /// As many as find shared memory, and 128 registers a thread.
