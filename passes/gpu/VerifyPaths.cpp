@@ -132,19 +132,30 @@ void GpuVerifyKernel::emitGram(const Stack &queries, const Stack &keys,
   // Half a square, as a rectangle: what is above the diagonal of the left half
   // stands for the pairs of later drafts.
   int64_t half = llvm::divideCeil(most(), 2), last = 2 * half - 1;
-  int64_t pairs = last * half, groups = schedule.threads / lanes;
-  int64_t rounds = llvm::divideCeil(pairs, groups);
-  Value pair = group;
+  int64_t ranks = queries.components, rankKeys = keys.components;
+  int64_t dots = last * half * ranks * rankKeys;
+  int64_t groups = schedule.threads / lanes;
+  int64_t rounds = llvm::divideCeil(dots, groups);
+  Value mine = group;
   if (rounds > 1) {
     auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(rounds),
                                    constantIndex(1));
     loop->setAttr("ladle.rolled", b.getUnitAttr());
     b.setInsertionPointToStart(loop.getBody());
-    pair =
+    mine =
         arith::AddIOp::create(b, group,
                               arith::MulIOp::create(b, loop.getInductionVar(),
                                                     constantIndex(groups)));
   }
+  // A dot is of a pair of drafts, a query of the one and a key of the other.
+  auto divide = [&](Value value, int64_t by) -> std::pair<Value, Value> {
+    if (by == 1)
+      return {value, constantIndex(0)};
+    return {arith::DivUIOp::create(b, value, constantIndex(by)),
+            arith::RemUIOp::create(b, value, constantIndex(by))};
+  };
+  auto [ofQuery, rankKey] = divide(mine, rankKeys);
+  auto [pair, rank] = divide(ofQuery, ranks);
   Value y = arith::DivUIOp::create(b, pair, constantIndex(half));
   Value x = arith::RemUIOp::create(b, pair, constantIndex(half));
   Value isLeft = arith::CmpIOp::create(b, arith::CmpIPredicate::ule, x, y);
@@ -154,7 +165,7 @@ void GpuVerifyKernel::emitGram(const Stack &queries, const Stack &keys,
   Value draft = arith::SelectOp::create(b, isLeft, add(y, 1), mirrored(y));
   Value ancestor = arith::SelectOp::create(b, isLeft, x, mirrored(x));
   Value valid = both(
-      isBelow(pair, pairs),
+      isBelow(mine, dots),
       arith::CmpIOp::create(b, arith::CmpIPredicate::slt, draft, draftCount));
   // Shuffles are those of a warp: all take part.
   draft = arith::SelectOp::create(b, valid, draft, constantIndex(1));
@@ -172,25 +183,22 @@ void GpuVerifyKernel::emitGram(const Stack &queries, const Stack &keys,
     weight = multiplyAlong(later, *decays, most() - 1);
   }
   Place place = keyPlace(keySize);
-  auto row = [&](Value of, int64_t components, int64_t i) -> Value {
-    return add(arith::MulIOp::create(b, of, constantIndex(components)), i);
+  auto row = [&](Value of, int64_t components, Value rankOf) -> Value {
+    if (components == 1)
+      return of;
+    return arith::AddIOp::create(
+        b, arith::MulIOp::create(b, of, constantIndex(components)), rankOf);
   };
-  for (int64_t r = 0; r < queries.components; ++r) {
-    Value at = row(draft, queries.components, r);
-    Components query =
-        loadVector(queries.memory, {add(at, queries.first)}, place);
-    for (int64_t k = 0; k < keys.components; ++k) {
-      Value of = row(ancestor, keys.components, k);
-      Components key = loadVector(keys.memory, {add(of, keys.first)}, place);
-      Value dot = sumOverLanes(dotChunks(query, key), place.lanes);
-      if (weight)
-        dot = arith::MulFOp::create(b, dot, weight);
-      dot = arith::SelectOp::create(b, isMine, dot, constantFloat(0));
-      guarded(both(valid, isBelow(lane, 1)), [&] {
-        memref::StoreOp::create(b, dot, gram, ValueRange{at, of});
-      });
-    }
-  }
+  Value to = row(draft, ranks, rank), from = row(ancestor, rankKeys, rankKey);
+  Components query =
+      loadVector(queries.memory, {add(to, queries.first)}, place);
+  Components key = loadVector(keys.memory, {add(from, keys.first)}, place);
+  Value dot = sumOverLanes(dotChunks(query, key), place.lanes);
+  if (weight)
+    dot = arith::MulFOp::create(b, dot, weight);
+  dot = arith::SelectOp::create(b, isMine, dot, constantFloat(0));
+  guarded(both(valid, isBelow(lane, 1)),
+          [&] { memref::StoreOp::create(b, dot, gram, ValueRange{to, from}); });
 }
 
 /// Where decays are vectors, a team takes a draft's query and walks back.

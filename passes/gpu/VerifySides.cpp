@@ -131,10 +131,23 @@ int64_t GpuVerifyKernel::tileBytes() {
   return stateBits == 16 ? most / 2 : most;
 }
 
-/// A warp for each draft, as far as two blocks find registers.
+/// A warp for each draft. A thread has what was read of its row, and what is
+/// appended, of all drafts: where that is much, there are fewer threads.
 int64_t GpuVerifyKernel::fewestThreads() {
-  constexpr int64_t warps = 8;
-  return 32 * std::min<int64_t>(llvm::PowerOf2Ceil(most()), warps);
+  constexpr int64_t mostOfRow = 24, fewWarps = 4;
+  int64_t ofDraft = 0;
+  step.walk([&](ReadOp read) {
+    ofDraft += componentCount(unstackType(read.getQuery().getType()));
+  });
+  step.walk([&](AppendDraftsOp append) {
+    for (FieldAttr field : append.getBuffer().getType().getFields())
+      if (field.getSide() == Side::Value)
+        ofDraft += componentCount(field);
+  });
+  int64_t warps = static_cast<int64_t>(llvm::PowerOf2Ceil(most()));
+  if (most() * ofDraft > mostOfRow)
+    warps = std::min(warps, fewWarps);
+  return 32 * warps;
 }
 
 /// As many as find shared memory, and 128 registers a thread.
