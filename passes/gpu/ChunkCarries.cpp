@@ -70,10 +70,10 @@ void GpuChunkKernel::makeVersions(EachDraftOp op) {
     Stack stack;
     stack.components = stack.step = componentCount(type);
     stack.size = type.getRank() == 1 ? 1 : type.getShape().back();
-    int64_t rows = (rowsFor(tokensAtOnce()) + 1) * stack.components;
+    int64_t rows = (tokensAtOnce() + 1) * stack.components;
     if (enteringWindow(op, static_cast<unsigned>(i))) {
       stack.step = 1;
-      rows = rowsFor(tokensAtOnce()) + stack.components;
+      rows = tokensAtOnce() + stack.components;
     }
     int64_t pitch = stack.size == 1 ? 1 : llvm::alignTo(stack.size, 4);
     stack.memory = shared(

@@ -34,51 +34,86 @@ static InFlightDiagnostic refuse(Operation *op) {
 // What can be lowered
 //===----------------------------------------------------------------------===//
 
-LogicalResult GpuChunkKernel::check() {
-  for (Operation &op : step.getBody().front()) {
-    if (!isa<EachDraftOp, PathDecayOp, PathGramOp, PathSolveOp, PathProductOp,
-             ReadOp, LoadStateOp, FoldDraftsOp, StoreStateOp, YieldOp,
-             arith::ConstantOp>(op))
-      return refuse(&op) << "'" << op.getName()
-                         << "' is not for all tokens of a chunk";
-    if (auto region = dyn_cast<EachDraftOp>(op)) {
-      for (Operation &each : region.getBody().front().without_terminator())
-        if (each.getNumResults() != 1 ||
-            !isa<RankedTensorType>(each.getResult(0).getType()))
-          return refuse(&each) << "'" << each.getName()
-                               << "' has no token value as its result";
-      for (Value carry : region.getCarries())
-        if (!isa<BlockArgument>(carry))
-          return refuse(&op) << "a carry is none of the step";
+/// That an operation for all tokens takes stacks that others have made.
+static LogicalResult checkStacks(Operation &op) {
+  for (Value operand : op.getOperands()) {
+    if (!isa<RankedTensorType>(operand.getType()))
+      continue;
+    auto each = dyn_cast<EachDraftOp>(op);
+    if (each && isa<BlockArgument>(operand)) {
+      if (!llvm::is_contained(each.getCarries(), operand))
+        return refuse(&op) << "nothing makes this stack before it is used";
       continue;
     }
-    for (Value operand : op.getOperands())
-      if (isa<RankedTensorType>(operand.getType()) && !isa<YieldOp>(op) &&
-          !operand.getDefiningOp())
-        return refuse(&op) << "nothing makes this stack before it is used";
-    if (auto read = dyn_cast<ReadOp>(op);
-        read && !read.getState().getDefiningOp<LoadStateOp>())
-      return refuse(&op) << "a chunk reads states as they were before it";
-    if (auto fold = dyn_cast<FoldDraftsOp>(op);
-        fold && !fold.getState().getDefiningOp<LoadStateOp>())
-      return refuse(&op) << "folds a state that does not come from a pool";
-    if (auto store = dyn_cast<StoreStateOp>(op)) {
-      auto fold = store.getState().getDefiningOp<FoldDraftsOp>();
-      auto load =
-          fold ? fold.getState().getDefiningOp<LoadStateOp>() : LoadStateOp();
-      if (!load || load.getPool() != store.getPool())
-        return refuse(&op) << "stores a state that is not that of its pool "
-                              "with a chunk folded";
-    }
-    if (auto solve = dyn_cast<PathSolveOp>(op))
-      for (Value gram : solve.getGrams())
-        if (!gram.getDefiningOp<PathGramOp>())
-          return refuse(&op) << "its Gram products are not those of tokens";
-    if (auto product = dyn_cast<PathProductOp>(op))
-      for (Value gram : product.getGrams())
-        if (!gram.getDefiningOp<PathGramOp>())
-          return refuse(&op) << "its Gram products are not those of tokens";
+    Operation *def = operand.getDefiningOp();
+    if (!isa_and_present<EachDraftOp, PathDecayOp, PathGramOp, PathSolveOp,
+                         PathProductOp, ReadOp>(def))
+      return refuse(&op) << "nothing makes this stack before it is used";
+    auto region = dyn_cast<EachDraftOp>(def);
+    if (region && llvm::is_contained(region.getNextCarries(), operand))
+      return refuse(&op) << "what a token leaves behind is for the next alone";
   }
+  return success();
+}
+
+static LogicalResult checkOp(Operation &op) {
+  if (auto region = dyn_cast<EachDraftOp>(op)) {
+    for (Operation &each : region.getBody().front().without_terminator())
+      if (each.getNumResults() != 1 ||
+          !isa<RankedTensorType>(each.getResult(0).getType()))
+        return refuse(&each)
+               << "'" << each.getName() << "' has no token value as its result";
+    for (Value carry : region.getCarries())
+      if (!isa<BlockArgument>(carry))
+        return refuse(&op) << "a carry is none of the step";
+    return checkStacks(op);
+  }
+  if (isa<LoadStateOp, YieldOp, arith::ConstantOp>(op))
+    return success();
+  if (auto read = dyn_cast<ReadOp>(op);
+      read && !read.getState().getDefiningOp<LoadStateOp>())
+    return refuse(&op) << "a chunk reads states as they were before it";
+  if (auto fold = dyn_cast<FoldDraftsOp>(op);
+      fold && !fold.getState().getDefiningOp<LoadStateOp>())
+    return refuse(&op) << "folds a state that does not come from a pool";
+  if (auto store = dyn_cast<StoreStateOp>(op)) {
+    auto fold = store.getState().getDefiningOp<FoldDraftsOp>();
+    auto load =
+        fold ? fold.getState().getDefiningOp<LoadStateOp>() : LoadStateOp();
+    if (!load || load.getPool() != store.getPool())
+      return refuse(&op) << "stores a state that is not that of its pool with "
+                            "a chunk folded";
+    return success();
+  }
+  if (!isa<PathDecayOp, PathGramOp, PathSolveOp, PathProductOp, ReadOp,
+           FoldDraftsOp>(op))
+    return refuse(&op) << "'" << op.getName()
+                       << "' is not for all tokens of a chunk";
+  OperandRange all = op.getOperands();
+  if (auto solve = dyn_cast<PathSolveOp>(op))
+    all = solve.getGrams();
+  else if (auto product = dyn_cast<PathProductOp>(op))
+    all = product.getGrams();
+  else
+    return checkStacks(op);
+  for (Value gram : all)
+    if (!gram.getDefiningOp<PathGramOp>())
+      return refuse(&op) << "its Gram products are not those of tokens";
+  return checkStacks(op);
+}
+
+LogicalResult GpuChunkKernel::check() {
+  PoolType first;
+  for (BlockArgument argument : step.getArgumentsOfKind(ArgumentKind::State)) {
+    auto pool = cast<PoolType>(argument.getType());
+    if (first && (pool.getKeySize() != first.getKeySize() ||
+                  pool.getValueSize() != first.getValueSize()))
+      return refuse(step) << "its states are of different sizes";
+    first = pool;
+  }
+  for (Operation &op : step.getBody().front())
+    if (failed(checkOp(op)))
+      return failure();
   for (Value value : step.getYieldedOutputs())
     if (!value.getDefiningOp<EachDraftOp>())
       return refuse(step) << "an output is none of ladle.each_draft";
@@ -146,6 +181,12 @@ void GpuChunkKernel::chooseSizes() {
   ownsAllRows = false;
   rowValues.clear();
   findRowValues(step);
+  step.walk([&](Operation *op) {
+    auto gram = dyn_cast<PathGramOp>(op);
+    hasBlocks |=
+        isa<PathSolveOp>(op) ||
+        (gram && gram.getDecays() && gram.getDecays().getType().getRank() > 2);
+  });
   // All values are with teams.
   rowValues.clear();
 }
@@ -172,19 +213,21 @@ SmallVector<GpuChunkKernel::Shape>
 GpuChunkKernel::shapesOf(StepOp step, const GpuSchedule &schedule,
                          bool ownsAllRows) {
   int64_t chunk = cast<DraftsType>(step.getDrafts().getType()).getMost();
-  int64_t most = kMostTokens, valueSize = 1, heads = 1;
+  int64_t most = kMostTokens, fewest = 8, valueSize = 1, heads = 1;
+  if (!step.getBody().front().getOps<PathSolveOp>().empty())
+    fewest = 16;
   step.walk([&](FoldDraftsOp fold) {
     valueSize = fold.getState().getType().getValueSize();
     heads = std::max(heads, fold.getState().getType().getHeads());
     if (fold.getDecays() &&
         cast<RankedTensorType>(fold.getDecays().getType()).getRank() > 2)
-      most = kMostVectorTokens;
+      most = fewest = kMostVectorTokens;
   });
   SmallVector<int64_t> tokens, rows;
   if (chunk <= most)
     tokens.push_back(chunk);
-  for (int64_t each : {64, 32, 16})
-    if (each <= most && each < chunk)
+  for (int64_t each : {64, 32, 16, 8})
+    if (each <= most && each >= fewest && each < chunk)
       tokens.push_back(each);
   if (schedule.tileRows && valueSize % schedule.tileRows == 0 && !ownsAllRows)
     rows.push_back(schedule.tileRows);

@@ -95,6 +95,13 @@ private:
   //===--- ChunkStacks.cpp: stacks, and who needs them --------------------===//
   int64_t tokensAtOnce() const { return shape.tokens; }
   static int64_t rowsFor(int64_t rows) { return llvm::alignTo(rows, 16); }
+  /// Of a stack with so many components.
+  int64_t rowsOf(int64_t components) const {
+    int64_t tokens = isNarrow() ? tokensAtOnce() : rowsFor(tokensAtOnce());
+    return rowsFor(tokens * components);
+  }
+  /// Whether rows of several tokens are beside each other in a tile.
+  bool isNarrow() const { return shape.tokens < 16 && !hasBlocks; }
   static int64_t pitchOf(int64_t size);
   mlir::Value allocate(int64_t rows, int64_t size);
   void release(mlir::Value stack);
@@ -202,6 +209,7 @@ private:
 
   Shape shape;
   int64_t chunk = 0;
+  bool hasBlocks = false; ///< tokens are taken 16 at a time
 
   // The prompt of the row, and the tokens at hand.
   mlir::Value cuSeqlens, firstToken, tokenCount;

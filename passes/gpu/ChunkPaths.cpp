@@ -144,7 +144,6 @@ LogicalResult GpuChunkKernel::emitPathGram(PathGramOp op) {
     return success();
   ArrayRef<int64_t> shapeOf = op.getResult().getType().getShape();
   int64_t ranks = shapeOf[2], keys = shapeOf[4];
-  int64_t tokens = rowsFor(tokensAtOnce());
   if (op.getDecays() && typeOf(op.getDecays()).getRank() > 2) {
     SmallVector<PathGramOp> ops;
     for (auto other : op->getBlock()->getOps<PathGramOp>())
@@ -160,7 +159,7 @@ LogicalResult GpuChunkKernel::emitPathGram(PathGramOp op) {
   if (op.getDecays())
     between = weightsOf(op.getDecays()).between;
   Stack gram;
-  gram.memory = allocate(tokens * ranks, tokens * keys);
+  gram.memory = allocate(rowsOf(ranks), rowsOf(keys));
   for (Value each : {query.memory, key.memory})
     willRead(each);
   if (between)
@@ -168,8 +167,8 @@ LogicalResult GpuChunkKernel::emitPathGram(PathGramOp op) {
   willWrite(gram.memory);
   int64_t depth = llvm::alignTo(keySize, kPart);
   Product product;
-  product.rows = tokens * ranks;
-  product.columns = tokens * keys;
+  product.rows = rowsOf(ranks);
+  product.columns = rowsOf(keys);
   product.factors.push_back({{query.memory, false, query.isShort},
                              {key.memory, false, key.isShort},
                              [&](Value) { return constantIndex(depth); }});
@@ -370,7 +369,7 @@ GpuChunkKernel::Factor GpuChunkKernel::pathFactor(Value gram, Value values,
 LogicalResult GpuChunkKernel::emitPathProduct(PathProductOp op) {
   Stack result = makeStack(unstackType(typeOf(op.getResult())), tiles > 1);
   Product product;
-  product.rows = rowsFor(tokensAtOnce()) * result.components;
+  product.rows = rowsOf(result.components);
   product.columns = llvm::alignTo(schedule.tileRows, kPart);
   for (auto [gram, values] : llvm::zip(op.getGrams(), op.getValues()))
     product.factors.push_back(pathFactor(gram, values, /*isStrict=*/false));
@@ -532,7 +531,7 @@ void GpuChunkKernel::emitRead(ReadOp op) {
   willWrite(result.memory);
   int64_t depth = llvm::alignTo(keySize, kPart);
   Product product;
-  product.rows = rowsFor(tokensAtOnce()) * query.components;
+  product.rows = rowsOf(query.components);
   product.columns = llvm::alignTo(schedule.tileRows, kPart);
   product.factors.push_back({{query.memory, false, query.isShort},
                              {held, false, false},
@@ -565,7 +564,7 @@ void GpuChunkKernel::emitFold(FoldDraftsOp op) {
         return user != op && op->isBeforeInBlock(user);
       });
       if (!isLast || llvm::count(op.getKeys(), key) > 1)
-        stack.memory = allocate(tokens * stack.components, keySize);
+        stack.memory = allocate(rowsOf(stack.components), keySize);
       stack.isShort = false;
       scaled.emplace_back(from, stack);
     }
@@ -624,8 +623,8 @@ void GpuChunkKernel::emitFold(FoldDraftsOp op) {
             b, after, ValueRange{over(row, ranks), constantIndex(0)});
       };
     product.factors.push_back(
-        {left, {key.memory, true, key.isShort}, [this, tokens, ranks](Value) {
-           return constantIndex(tokens * ranks);
+        {left, {key.memory, true, key.isShort}, [this, ranks](Value) {
+           return constantIndex(rowsOf(ranks));
          }});
   }
   willWrite(held);

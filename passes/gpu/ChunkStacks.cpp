@@ -86,8 +86,7 @@ GpuChunkKernel::Stack GpuChunkKernel::makeStack(RankedTensorType ofOneToken,
   if (ofOneToken.getRank() > 1)
     stack.size = isTile ? schedule.tileRows : ofOneToken.getShape().back();
   stack.isTile = isTile;
-  stack.memory =
-      allocate(rowsFor(tokensAtOnce()) * stack.components, stack.size);
+  stack.memory = allocate(rowsOf(stack.components), stack.size);
   return stack;
 }
 

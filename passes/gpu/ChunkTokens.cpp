@@ -430,7 +430,8 @@ LogicalResult GpuChunkKernel::emitPass(EachDraftOp op, ArrayRef<Sink> sinks) {
     valid.push_back(compare(arith::CmpIPredicate::slt, tokens.back(), inChunk));
     inside.push_back(Value());
     // Rows of stacks end there.
-    if (llvm::alignTo(rounds, each) * teams <= tokensAtOnce())
+    if (int64_t(llvm::divideCeil(rounds, each)) * each * teams <=
+        tokensAtOnce())
       continue;
     inside.back() = isBelow(tokens.back(), tokensAtOnce());
     tokens.back() = arith::MinSIOp::create(
