@@ -478,6 +478,7 @@ LogicalResult GpuChunkKernel::emitRow() {
 LogicalResult GpuChunkKernel::emitChunk() {
   for (Operation &op : step.getBody().front().without_terminator()) {
     b.setLoc(unnamed(op.getLoc()));
+    beginOp();
     if (failed(emitOp(&op)))
       return failure();
     releaseAfter(&op);

@@ -110,6 +110,8 @@ private:
   void willRead(mlir::Value memory);
   void willWrite(mlir::Value memory);
   void syncAll();
+  void beginOp();
+  void syncBeforeOp();
   void findDemands();
   void findDemandsOf(EachDraftOp op);
   bool demand(mlir::Value value, unsigned form);
@@ -224,7 +226,8 @@ private:
   /// By rows and elements: memory that is free, and of memory.
   std::map<std::pair<int64_t, int64_t>, llvm::SmallVector<mlir::Value>> unused;
   llvm::DenseMap<mlir::Value, std::pair<int64_t, int64_t>> sizes;
-  llvm::DenseSet<mlir::Value> isRead, isWritten; ///< since the last barrier
+  llvm::DenseSet<mlir::Value> isRead, isWritten;     ///< since the last barrier
+  llvm::DenseSet<mlir::Value> readByOp, writtenByOp; ///< by the one at hand
   llvm::DenseSet<mlir::Value> decayStacks;
   mlir::Operation *endOfClearing = nullptr;
 

@@ -95,6 +95,7 @@ const GpuChunkKernel::Weights &GpuChunkKernel::weightsOf(Value decays) {
     memref::StoreOp::create(b, all.getResult(0), result.after,
                             ValueRange{token, zero});
   });
+  beginOp();
   return result;
 }
 
@@ -603,6 +604,7 @@ void GpuChunkKernel::emitFold(FoldDraftsOp op) {
         });
     for (auto [stack, pair] : llvm::zip(keys, scaled))
       stack = pair.second;
+    beginOp();
     willRead(total);
   } else if (op.getDecays()) {
     after = weightsOf(op.getDecays()).after;

@@ -94,26 +94,45 @@ GpuChunkKernel::Stack GpuChunkKernel::makeStack(RankedTensorType ofOneToken,
 // Barriers
 //===----------------------------------------------------------------------===//
 
+/// All that came before is over.
 void GpuChunkKernel::syncAll() {
-  if (isRead.empty() && isWritten.empty())
-    return;
+  if (!isRead.empty() || !isWritten.empty())
+    barrier();
+  isRead.clear();
+  isWritten.clear();
+  beginOp();
+}
+
+void GpuChunkKernel::beginOp() {
+  readByOp.clear();
+  writtenByOp.clear();
+}
+
+/// Before the operation at hand, whose accesses are still to come.
+void GpuChunkKernel::syncBeforeOp() {
   barrier();
   isRead.clear();
   isWritten.clear();
+  isRead.insert(readByOp.begin(), readByOp.end());
+  isWritten.insert(writtenByOp.begin(), writtenByOp.end());
 }
 
 /// What others wrote is there before it is read.
 void GpuChunkKernel::willRead(Value memory) {
-  if (isWritten.contains(memory))
-    syncAll();
+  if (isWritten.contains(memory) && !writtenByOp.contains(memory))
+    syncBeforeOp();
   isRead.insert(memory);
+  readByOp.insert(memory);
 }
 
-/// Nobody reads any more what is written to.
+/// Nobody reads any more what is written to. An operation may write elements
+/// that the same thread has read.
 void GpuChunkKernel::willWrite(Value memory) {
-  if (isWritten.contains(memory) || isRead.contains(memory))
-    syncAll();
+  if ((isWritten.contains(memory) && !writtenByOp.contains(memory)) ||
+      (isRead.contains(memory) && !readByOp.contains(memory)))
+    syncBeforeOp();
   isWritten.insert(memory);
+  writtenByOp.insert(memory);
 }
 
 //===----------------------------------------------------------------------===//

@@ -434,8 +434,8 @@ LogicalResult GpuChunkKernel::emitPass(EachDraftOp op, ArrayRef<Sink> sinks) {
         tokensAtOnce())
       continue;
     inside.back() = isBelow(tokens.back(), tokensAtOnce());
-    tokens.back() = arith::MinSIOp::create(
-        b, tokens.back(), constantIndex(rowsFor(tokensAtOnce()) - 1));
+    tokens.back() = arith::MinSIOp::create(b, tokens.back(),
+                                           constantIndex(tokensAtOnce() - 1));
   }
   Operation *loads = anchor();
   anchors.push_back(loads);
