@@ -26,6 +26,8 @@ using namespace ladle;
 
 /// Tokens of a team whose loads are under way at the same time.
 static constexpr int64_t kTokensAtOnce = 4;
+/// With more values than these, registers are for one.
+static constexpr size_t kFewValues = 6;
 
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -407,7 +409,8 @@ LogicalResult GpuChunkKernel::emitPass(EachDraftOp op, ArrayRef<Sink> sinks) {
     return success();
   int64_t teams = schedule.threads / lanes;
   int64_t rounds = llvm::divideCeil(tokensAtOnce(), teams);
-  int64_t each = std::min(rounds, kTokensAtOnce);
+  int64_t each =
+      sinks.size() > kFewValues ? 1 : std::min(rounds, kTokensAtOnce);
   Current outer = current;
   llvm::scope_exit restore([&] { current = outer; });
   Operation *start = anchor();
