@@ -189,16 +189,20 @@ private:
   mlir::Value compare(mlir::arith::CmpIPredicate predicate, mlir::Value lhs,
                       mlir::Value rhs);
 
-  //===--- ChunkPaths.cpp: sums along the chain ---------------------------===//
+  //===--- ChunkDecays.cpp: decays along the chain ------------------------===//
   /// Products of the decays of a chunk, if they are numbers.
   struct Weights {
     mlir::Value between; ///< [tokens, tokens], 0 unless the second is earlier
     mlir::Value after;   ///< [tokens + 1], the last of all tokens
   };
   const Weights &weightsOf(mlir::Value decays);
+  void forThreads(mlir::Value count,
+                  llvm::function_ref<void(mlir::Value)> body);
   void emitPathDecay(PathDecayOp op);
-  mlir::LogicalResult emitPathGram(PathGramOp op);
   void emitVectorGrams(llvm::ArrayRef<PathGramOp> ops);
+
+  //===--- ChunkPaths.cpp: sums along the chain, reads and folds ----------===//
+  mlir::LogicalResult emitPathGram(PathGramOp op);
   mlir::LogicalResult emitPathProduct(PathProductOp op);
   mlir::LogicalResult emitPathSolve(PathSolveOp op);
   void solveColumn(PathSolveOp op, llvm::ArrayRef<size_t> open,
