@@ -239,8 +239,8 @@ TEST_CASE("what a prefill on a GPU refuses") {
   CHECK(message([](auto &) {}).empty());
 
   // Of kv_only what follows a prompt has a state.
-  Program short_ = promptProgram("cuda", "kv_only");
-  Prompt entries(short_);
+  Program keeping = promptProgram("cuda", "kv_only");
+  Prompt entries(keeping);
   CHECK_THAT(entries.decoder.prefill(entries.arguments()).message(),
              Contains("route 'kv_only' keeps prompts as entries on the CPU "
                       "alone") &&
