@@ -14,6 +14,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/Passes.h"
+#include "passes/gpu/ChunkKernel.h"
 #include "passes/gpu/KernelInfo.h"
 #include "passes/gpu/VerifyKernel.h"
 
@@ -34,9 +35,13 @@ struct ConvertLadleToGPU
   bool keeps(Form form) const {
     if (form == Form::Verify || form == Form::VerifyFold)
       return true;
-    int64_t number = form == Form::Decode       ? kDecodeForm
-                     : form == Form::DecodeFold ? kDecodeFoldForm
-                                                : kFoldForm;
+    // Prompts become entries on the CPU alone.
+    if (form == Form::PrefillEntries)
+      return false;
+    int64_t number = form == Form::Decode        ? kDecodeForm
+                     : form == Form::DecodeFold  ? kDecodeFoldForm
+                     : form == Form::PrefillFold ? kPrefillForm
+                                                 : kFoldForm;
     return forms == 0 || (forms & number);
   }
 
@@ -67,8 +72,9 @@ struct ConvertLadleToGPU
           << stages.getValue();
       return signalPassFailure();
     }
-    if (forms < 0 || forms > (kDecodeForm | kDecodeFoldForm | kFoldForm)) {
-      module.emitError("forms must be a sum of 1, 2 and 4, got ")
+    if (forms < 0 ||
+        forms > (kDecodeForm | kDecodeFoldForm | kFoldForm | kPrefillForm)) {
+      module.emitError("forms must be a sum of 1, 2, 4 and 8, got ")
           << forms.getValue();
       return signalPassFailure();
     }
@@ -94,13 +100,6 @@ struct ConvertLadleToGPU
       return StepOp();
     };
     for (StepOp step : module.getOps<StepOp>()) {
-      if (step.prefills()) {
-        step.emitError("cannot be lowered for GPUs: prompts are not prefilled "
-                       "on a GPU yet")
-                .attachNote()
-            << "build the steps without a chunk";
-        return signalPassFailure();
-      }
       if (step.verifies() &&
           llvm::any_of(step.getBody().getArgumentTypes(), [](Type type) {
             auto pool = dyn_cast<PoolType>(type);
@@ -116,6 +115,23 @@ struct ConvertLadleToGPU
       if (!keeps(step.getForm()) || step.getForm() == Form::VerifyFold ||
           (step.getForm() == Form::DecodeFold && keeps(Form::Decode)))
         continue;
+      // Slots of a route that verifies keep what drafts need.
+      int64_t slotDrafts = 0;
+      if (StepOp verify = find(step, Form::Verify))
+        slotDrafts = cast<DraftsType>(verify.getDrafts().getType()).getMost();
+      if (step.getForm() == Form::PrefillFold) {
+        // Those of decoding are no good for prompts.
+        GpuSchedule schedule;
+        schedule.batch = batch;
+        if (forms == kPrefillForm) {
+          schedule.threads = threads;
+          schedule.tileRows = tileRows;
+        }
+        if (failed(
+                GpuChunkKernel::buildBest(step, schedule, slotDrafts, builder)))
+          return signalPassFailure();
+        continue;
+      }
       GpuSchedule schedule;
       schedule.threads = threads;
       schedule.tileRows = tileRows;
@@ -131,15 +147,11 @@ struct ConvertLadleToGPU
         kernel = std::make_unique<GpuVerifyKernel>(
             step, find(step, Form::VerifyFold), schedule, builder);
       } else {
-        // Slots of a route that verifies keep what drafts need.
-        int64_t drafts = 0;
-        if (StepOp verify = find(step, Form::Verify))
-          drafts = cast<DraftsType>(verify.getDrafts().getType()).getMost();
         StepOp fold;
         if (step.getForm() == Form::Decode)
           fold = find(step, Form::DecodeFold);
-        kernel =
-            std::make_unique<GpuKernel>(step, fold, schedule, drafts, builder);
+        kernel = std::make_unique<GpuKernel>(step, fold, schedule, slotDrafts,
+                                             builder);
       }
       if (failed(kernel->build()))
         return signalPassFailure();

@@ -91,6 +91,17 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
     ```mlir
     nvgpu.mma.sync(%rows, %parts, %sums) {mmaShape = [16, 8, 16]} : ...
     ```
+    A prefill_fold step becomes a kernel that goes through the prompt of a row in
+    chunks: stacks and a tile of the state, in f32, are in shared memory, a pass of
+    teams of lanes computes what tokens give, and all that is a matrix product
+    (reads, Gram products, sums along the chain, the fold) is one of tiles:
+    ```mlir
+    nvgpu.mma.sync(%upper, %lower, %sums) {mmaShape = [16, 8, 8], tf32Enabled} : ...
+    ```
+    It takes where the tokens of rows begin after the pad slot, no entries, and
+    after all others the memory for what carries become; prefill_entries is not
+    lowered.
+
     A head of the state that one block must hold and cannot is an error.
   }];
   let dependentDialects = [
@@ -111,7 +122,8 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
     Option<"stages", "stages", "int64_t", "0",
            "stages in which a warp's rows are copied and read; 0 stands for 1">,
     Option<"forms", "forms", "int64_t", "0",
-           "the sum of what kernels hold: 1 decode, 2 decode_fold, 4 fold; 0 all">,
+           "the sum of what kernels hold: 1 decode, 2 decode_fold, 4 fold, "
+           "8 prefill_fold; 0 all">,
   ];
 }
 

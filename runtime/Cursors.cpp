@@ -117,8 +117,9 @@ Result<Cursor> Cursors::cursor(int32_t slot) const {
 // Steps
 //===----------------------------------------------------------------------===//
 
-Status Cursors::Impl::takeStep(const RouteKernels &route) {
-  CursorMove::Kind mine = CursorMove::kindOf(route);
+Status Cursors::Impl::takeStep(const RouteKernels &route, bool prefills) {
+  CursorMove::Kind mine =
+      prefills ? CursorMove::Rewrite : CursorMove::kindOf(route);
   if (!decodedBy) {
     kind = mine;
   } else if ((kind == CursorMove::Rewrite) != (mine == CursorMove::Rewrite)) {
@@ -126,7 +127,7 @@ Status Cursors::Impl::takeStep(const RouteKernels &route) {
         "a layer decodes by route '{}', which {}, and another has decoded by "
         "'{}' since the cursors that they share moved: advance them between",
         toString(route.route),
-        route.usesBuffer ? "appends entries" : "appends no entries",
+        mine == CursorMove::Rewrite ? "appends no entries" : "appends entries",
         toString(*decodedBy)));
   } else if (mine == CursorMove::Ignore) {
     kind = mine;

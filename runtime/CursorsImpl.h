@@ -100,8 +100,9 @@ struct Cursors::Impl {
   Status setThreshold(int64_t m, void *stream);
 
   /// A layer is about to decode by a route: InvalidArgument if another has
-  /// decoded by one of the other kind since the cursors moved.
-  Status takeStep(const RouteKernels &route);
+  /// decoded by one of the other kind since the cursors moved. Prompts leave no
+  /// entries, whatever the route.
+  Status takeStep(const RouteKernels &route, bool prefills = false);
   /// What all layers have done since then, or, if there was no call of a step,
   /// did before: a graph may have been captured long ago.
   CursorMove::Kind endStep();

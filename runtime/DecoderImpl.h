@@ -21,11 +21,7 @@ struct Decoder::Impl {
   virtual int threads() const = 0;
   virtual Status step(const StepArguments &arguments, void *stream) = 0;
   virtual Status verify(const VerifyArguments &arguments, void *stream) = 0;
-  virtual Status prefill(const PrefillArguments &arguments, void *stream) {
-    (void)arguments, (void)stream;
-    return Status(ErrorCode::Unsupported,
-                  "prompts are not prefilled on a GPU yet");
-  }
+  virtual Status prefill(const PrefillArguments &arguments, void *stream) = 0;
   virtual Result<BoundStep> bind(const StepArguments &arguments) = 0;
 };
 

@@ -131,7 +131,8 @@ bool Program::verifiesAtOnce() const {
 int64_t Program::chunk() const { return impl->chunk; }
 bool Program::prefillsAtOnce() const {
   const RouteKernels &kernels = *impl->find(chosen);
-  return kernels.prefillFold || kernels.prefillEntries;
+  return kernels.prefillFold || kernels.prefillEntries ||
+         (kernels.gpu && kernels.gpu->prefill);
 }
 bool Program::foldsByChunk() const { return impl->foldsByChunk; }
 std::span<const TensorSpec> Program::fields() const { return impl->fields; }

@@ -239,11 +239,12 @@ std::vector<CheckCase> Checker::plan() {
       config.tokens *= 4;
     cases.push_back(std::move(config));
   }
-  // A GPU keeps no state a draft, takes no prompts yet, and no drafts of states
-  // that lie [dk, dv].
+  // A GPU keeps no state a draft, no entries of a prompt, and takes no drafts
+  // of states that lie [dk, dv].
   std::erase_if(cases, [&](const CheckCase &config) {
     return !isOnCpu &&
-           (config.prompts > 0 ||
+           ((config.prompts > 0 &&
+             (config.byChunk || config.route == RouteKind::KvOnly)) ||
             (config.drafts > 0 && (config.route == RouteKind::Recurrent ||
                                    config.layout == StateLayout::DkDv)));
   });

@@ -125,6 +125,27 @@ Status HostSteps::verify(const VerifyArguments &arguments) {
   return copyOutputs(on.tensors, arguments.tensors);
 }
 
+Status HostSteps::prefill(const PrefillArguments &arguments) {
+  if (program.device() == DeviceId())
+    return decoder.prefill(arguments);
+  PrefillArguments on = arguments;
+  on.tokens = arguments.cuSeqlens.empty() ? 0 : arguments.cuSeqlens.back();
+  if (on.tokens == 0)
+    return Status();
+  for (auto [name, from, to] :
+       {std::tuple("slots", arguments.slots, &on.slots),
+        std::tuple("sequence starts", arguments.cuSeqlens, &on.cuSeqlens)})
+    if (Status status = upload(name, from, *to); !status)
+      return status;
+  if (Status status = mirrorAll(on.tensors); !status)
+    return status;
+  // What follows a prompt has a state.
+  Decoder &chosen = afterFolds ? *afterFolds : decoder;
+  if (Status status = chosen.prefill(on); !status)
+    return status;
+  return copyOutputs(on.tensors, arguments.tensors);
+}
+
 Status HostSteps::commit(std::span<const int32_t> slots,
                          std::span<const int32_t> numAccepted,
                          std::span<const int32_t> accepted) {

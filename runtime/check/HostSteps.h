@@ -27,10 +27,8 @@ public:
   Status step(const StepArguments &arguments);
   /// As Decoder::verify.
   Status verify(const VerifyArguments &arguments);
-  /// As Decoder::prefill. Of the CPU.
-  Status prefill(const PrefillArguments &arguments) {
-    return decoder.prefill(arguments);
-  }
+  /// As Decoder::prefill.
+  Status prefill(const PrefillArguments &arguments);
   /// As Pool::commit.
   Status commit(std::span<const int32_t> slots,
                 std::span<const int32_t> numAccepted,

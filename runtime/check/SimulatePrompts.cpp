@@ -98,7 +98,7 @@ Status Simulation::prefill(int64_t token) {
   int64_t all = plan.starts.back();
   if (all == 0)
     return Status();
-  Batch prompts(signature, all, config.packed);
+  Batch prompts(signature, all, config.packed, alignment());
   prompts.setParams(params);
   std::vector<Arrays> tokens;
   for (int64_t row = 0; row < config.rows; ++row)

@@ -12,21 +12,13 @@
 #include "runtime/DecoderImpl.h"
 #include "runtime/Text.h"
 #include "runtime/cuda/DeviceMemory.h"
-#include "runtime/cuda/KernelArguments.h"
+#include "runtime/cuda/DevicePrefill.h"
 #include "runtime/cuda/Range.h"
 
 using namespace ladle;
 
 static Status invalid(std::string message) {
   return Status(ErrorCode::InvalidArgument, std::move(message));
-}
-
-static Status withReproducer(const Status &failure, const Program &program) {
-  const std::string &command = program.getImpl().reproducer;
-  return command.empty()
-             ? failure
-             : Status(failure.code(), fmt::format("{}\nnote: repeat with: {}",
-                                                  failure.message(), command));
 }
 
 namespace {
@@ -95,7 +87,7 @@ public:
         name(fmt::format("ladle {} {} verify", program.signature().name,
                          toString(route.route))),
         kernels(route, this->program.signature(), pool, heads,
-                /*verifies=*/true) {}
+                KernelCall::Verify) {}
 
   Status run(const VerifyArguments &arguments, void *stream);
 
@@ -113,7 +105,11 @@ class DeviceDecoder final : public Decoder::Impl {
 public:
   DeviceDecoder(const Program &program, DevicePool &pool, HeadRange heads)
       : program(program), pool(pool), heads(heads),
-        unbound(program, pool, heads), drafts(program, pool, heads) {}
+        unbound(program, pool, heads), drafts(program, pool, heads),
+        prompts(program, pool, heads) {}
+
+  /// What the decoder needs memory for.
+  Status begin() { return prompts.begin(); }
 
   int threads() const override { return 0; }
   Status step(const StepArguments &arguments, void *stream) override {
@@ -127,6 +123,9 @@ public:
   }
   Status verify(const VerifyArguments &arguments, void *stream) override {
     return drafts.run(arguments, stream);
+  }
+  Status prefill(const PrefillArguments &arguments, void *stream) override {
+    return prompts.run(arguments, stream);
   }
   Result<BoundStep> bind(const StepArguments &arguments) override {
     if (Status status = checkSlotCounts(arguments, INT32_MAX); !status)
@@ -147,6 +146,7 @@ private:
   HeadRange heads;
   DeviceStep unbound;
   DeviceVerify drafts;
+  DevicePrefill prompts;
 };
 
 } // namespace
@@ -324,6 +324,8 @@ ladle::makeDeviceDecoder(const Program &program, DevicePool &pool,
   HeadRange heads{options.headBegin, options.headEnd < 0
                                          ? program.signature().heads
                                          : options.headEnd};
-  return std::unique_ptr<Decoder::Impl>(
-      std::make_unique<DeviceDecoder>(program, pool, heads));
+  auto decoder = std::make_unique<DeviceDecoder>(program, pool, heads);
+  if (Status status = decoder->begin(); !status)
+    return status;
+  return std::unique_ptr<Decoder::Impl>(std::move(decoder));
 }

@@ -26,6 +26,9 @@ struct GpuRoute {
   /// Answers the drafts of each row, and folds before where that is due.
   /// Nothing if the program takes none.
   std::optional<cuda::Kernel> verify;
+  /// Folds the prompt of each row. Nothing if the program takes none, and of
+  /// kv_only, which has no state.
+  std::optional<cuda::Kernel> prefill;
 };
 
 /// What the routes of a program share.
@@ -35,6 +38,8 @@ struct GpuCode {
   cuda::Kernel advanceCursors;
   /// Of the same; a warp a row.
   cuda::Kernel commitDrafts;
+  /// Of the same; a block a row.
+  cuda::Kernel keepCarries;
 };
 
 /// Rows of one launch: blocks along y.

@@ -20,7 +20,7 @@ static size_t toldStrides(const TensorSpec &spec) {
 KernelArguments::KernelArguments(const RouteKernels &route,
                                  const Signature &signature,
                                  const DevicePool &pool, HeadRange heads,
-                                 bool verifies)
+                                 KernelCall call)
     : heads(heads), allHeads(signature.heads),
       paramCount(signature.params.size()), tokenCount(signature.tokens.size()) {
   descriptors.resize(paramCount + tokenCount + signature.outputs.size());
@@ -35,8 +35,9 @@ KernelArguments::KernelArguments(const RouteKernels &route,
     add(cursors.versions.address());
     add(cursors.waiting.address());
   }
-  if (verifies) {
+  if (call != KernelCall::Step)
     firstOfDrafts = add(0);
+  if (call == KernelCall::Verify) {
     add(0);
     add(0);
   }
@@ -81,12 +82,26 @@ KernelArguments::KernelArguments(const RouteKernels &route,
       addArray(pool.states[i]);
       break;
     case Kind::Field:
+      // Prompts leave no entries behind.
+      if (call == KernelCall::Prefill)
+        break;
       addArray(pool.fields[i]);
       break;
     }
   }
+  for (size_t i = 0; call == KernelCall::Prefill && i < pool.carries.size();
+       ++i) {
+    nextCarries.push_back(add(0));
+    add(0);
+  }
   for (uint64_t &value : values)
     addresses.push_back(&value);
+}
+
+void KernelArguments::setNextCarry(size_t carry, uint64_t data,
+                                   int64_t stride) {
+  values[nextCarries[carry]] = data;
+  values[nextCarries[carry] + 1] = static_cast<uint64_t>(stride);
 }
 
 size_t KernelArguments::add(uint64_t value) {

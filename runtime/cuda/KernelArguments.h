@@ -16,15 +16,17 @@
 
 namespace ladle {
 
+/// What kernels are launched for: a step or a fold, drafts, prompts. The
+/// tokens and outputs of the last two are those of all rows.
+enum class KernelCall { Step, Verify, Prefill };
+
 class KernelArguments {
 public:
   /// Parameters, tokens and outputs are null until they are described. `pool`
   /// must outlive this. Launches compute the heads of a range.
-  /// Of a step or a fold, or of the kernel that verifies, whose tokens and
-  /// outputs are those of all drafts.
   KernelArguments(const RouteKernels &route, const Signature &signature,
                   const DevicePool &pool, HeadRange heads,
-                  bool verifies = false);
+                  KernelCall call = KernelCall::Step);
   KernelArguments(const KernelArguments &) = delete;
 
   /// A parameter, token or output.
@@ -66,6 +68,11 @@ public:
     values[firstOfDrafts + 2] = parents != 0;
   }
 
+  /// Where the tokens of prompts are.
+  void setPrompts(uint64_t cuSeqlens) { values[firstOfDrafts] = cuSeqlens; }
+  /// Memory like that of the pool's carry, for what prompts leave behind.
+  void setNextCarry(size_t carry, uint64_t data, int64_t stride);
+
   /// The kernels of a step, or the fold, for the first `rows` rows: more than a
   /// grid has by several launches. The context is current.
   Status launch(std::span<const cuda::Kernel> kernels, int64_t rows,
@@ -79,7 +86,9 @@ private:
   HeadRange heads;
   int64_t allHeads;
   size_t paramCount, tokenCount;
-  size_t firstOfDrafts = 0; ///< of what says where drafts are; 0 for none
+  /// Of what says where drafts or prompts are; 0 for none.
+  size_t firstOfDrafts = 0;
+  std::vector<size_t> nextCarries; ///< addresses, each with its stride
   std::vector<MemoryDescriptor> descriptors;
   std::vector<Tensor> described;
   std::vector<uint64_t> values;

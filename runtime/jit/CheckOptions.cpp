@@ -68,10 +68,10 @@ Status jit::checkOptions(const CompileOptions &options) {
 }
 
 Status jit::checkTarget(const CompileOptions &options, bool isGpu) {
-  if (options.prefill && isGpu)
+  if (foldsByChunk(options) && isGpu)
     return Status(ErrorCode::Unsupported,
-                  "prefill is set, expected none: prompts are not prefilled on "
-                  "a GPU yet; compile for the target cpu");
+                  "numerics is 'chunk', expected 'step': prompts do not become "
+                  "entries on a GPU yet; compile for the target cpu");
   if (options.drafts > 0 && isGpu && options.stateLayout == "dk_dv")
     return Status(ErrorCode::Unsupported,
                   "stateLayout is 'dk_dv', expected 'dv_dk': drafts of states "

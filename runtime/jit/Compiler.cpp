@@ -296,12 +296,21 @@ Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind,
                       "compile without drafts, by another route, or for the "
                       "target cpu\n" +
                       impl->diagnostics);
+  // Once there is a state, kv_only has handed over to inner.
+  if (impl->options.prefill && !program.prefill && kind != RouteKind::KvOnly)
+    return Status(ErrorCode::Unsupported,
+                  "route '" + std::string(toString(kind)) +
+                      "' prefills one token after another, which GPUs do not: "
+                      "compile without prefill and decode the prompt by steps, "
+                      "or for the target cpu\n" +
+                      impl->diagnostics);
   RouteObject result;
   result.route = kind;
   result.headGroup = program.headGroup();
   result.gpuStep = {program.decode};
   result.gpuFold = program.fold;
   result.gpuVerify = program.verify;
+  result.gpuPrefill = program.prefill;
   result.gpuArguments = std::move(program.arguments);
   result.signature = std::move(program.signature);
   result.fields = std::move(program.fields);

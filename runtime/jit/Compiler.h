@@ -48,7 +48,7 @@ struct RouteObject {
   std::string warnings;
   /// Of a GPU: the kernels of a step, and of a fold, by their names.
   std::vector<cuda::KernelInfo> gpuStep;
-  std::optional<cuda::KernelInfo> gpuFold, gpuVerify;
+  std::optional<cuda::KernelInfo> gpuFold, gpuVerify, gpuPrefill;
   std::vector<cuda::Argument> gpuArguments;
 
   bool usesBuffer() const { return !fields.empty(); }

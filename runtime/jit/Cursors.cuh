@@ -129,3 +129,24 @@ extern "C" __global__ void __launch_bounds__(128) ladle_commit_drafts(
     store_vector(cursors + slot * 2LL, cursor);
   }
 }
+
+// A block takes a row: what its prompt has left behind goes from the slot of
+// `next` to that of `carries`, `count` 16-bit parts. Blocks of a prompt cannot
+// do that themselves: others may not have read the carry yet. Strides are from
+// slot to slot and from version to version; `versions`, null without drafts,
+// says which of drafts + 1 is that of the history.
+extern "C" __global__ void __launch_bounds__(128) ladle_keep_carries(
+    const int *__restrict__ slots, const int *__restrict__ versions,
+    const unsigned short *__restrict__ next, unsigned short *carries,
+    long long next_stride, long long stride, int pad_slot, int drafts,
+    int count) {
+  const int slot = slots[blockIdx.x];
+  if (slot < 0 || slot == pad_slot)
+    return;
+  const int version = versions ? versions[slot] : 0;
+  const unsigned short *const from = next + slot * next_stride;
+  unsigned short *const to =
+      carries + (slot * (drafts + 1LL) + version) * stride;
+  for (int i = threadIdx.x; i < count; i += 128)
+    to[i] = from[i];
+}

@@ -27,6 +27,12 @@ inline cuda::KernelInfo commitKernelInfo() {
           /*sharedBytes=*/0, /*programmatic=*/true};
 }
 
+/// The kernel that moves carries to their slots, a block a row.
+inline cuda::KernelInfo keepCarriesKernelInfo() {
+  return {"ladle_keep_carries", /*gridBlocks=*/1, /*threads=*/128,
+          /*sharedBytes=*/0, /*programmatic=*/false};
+}
+
 } // namespace ladle::jit
 
 #endif // LADLE_RUNTIME_JIT_CURSORS_H

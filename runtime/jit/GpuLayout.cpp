@@ -38,7 +38,8 @@ static const std::vector<Row> &rows() {
       {{"batch", "rows that blocks are to fill a GPU with", {}},
        &Options::batch},
       {{"forms",
-        "forms that kernels hold: 1 decode, 2 decode_fold, 4 fold, or sums",
+        "forms that kernels hold: 1 decode, 2 decode_fold, 4 fold, 8 "
+        "prefill_fold, or sums",
         {}},
        &Options::forms},
   };
@@ -79,10 +80,13 @@ Result<int64_t> jit::formsOf(const std::vector<std::string> &names) {
       forms |= kDecodeFoldForm;
     else if (form == Form::Fold)
       forms |= kFoldForm;
+    else if (form == Form::PrefillFold)
+      forms |= kPrefillForm;
     else
       return Status(ErrorCode::InvalidArgument,
                     "kernels of a GPU have no form '" + name +
-                        "'\nnote: they have decode, decode_fold and fold");
+                        "'\nnote: they have decode, decode_fold, fold and "
+                        "prefill_fold");
   }
   return forms;
 }

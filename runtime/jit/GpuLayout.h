@@ -35,7 +35,8 @@ struct GpuParameter {
 /// tuner varies those that have values to try.
 const std::vector<GpuParameter> &gpuParameters();
 
-/// The value of the parameter "forms" for these: decode, decode_fold, fold.
+/// The value of the parameter "forms" for these: decode, decode_fold, fold,
+/// prefill_fold.
 Result<int64_t> formsOf(const std::vector<std::string> &names);
 
 /// Empty, or which name is none of a parameter and which there are.

@@ -97,7 +97,7 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
   buildStepPipeline(steps, options);
   if (failed(steps.run(module)))
     return failure();
-  std::string decode, decodeFold, fold, verify;
+  std::string decode, decodeFold, fold, verify, prefill;
   module.walk([&](StepOp step) {
     switch (step.getForm()) {
     case Form::Decode:
@@ -115,9 +115,11 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
     case Form::Verify:
       verify = step.getSymName();
       break;
-    case Form::VerifyFold:  // a branch of the kernel of the form before
-    case Form::PrefillFold: // refused by the lowering
-    case Form::PrefillEntries:
+    case Form::PrefillFold:
+      prefill = step.getSymName();
+      break;
+    case Form::VerifyFold:     // a branch of the kernel of the form before
+    case Form::PrefillEntries: // on the CPU alone
       break;
     }
   });
@@ -137,16 +139,24 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
       program.fold = describe(function);
     if (function.getName() == verify)
       program.verify = describe(function);
+    else if (function.getName() == prefill)
+      program.prefill = describe(function);
     else if (function.getName() == decode)
       program.decode = describe(function);
     else
       return;
-    int64_t first =
-        function->getAttrOfType<IntegerAttr>(kCommonArgumentsAttr).getInt();
-    for (auto [i, argument] : llvm::enumerate(program.arguments))
-      if (auto bytes = function.getArgAttrOfType<IntegerAttr>(
-              static_cast<unsigned>(first + i), kAlignmentAttr))
+    auto next = static_cast<unsigned>(
+        function->getAttrOfType<IntegerAttr>(kCommonArgumentsAttr).getInt());
+    for (GpuArgument &argument : program.arguments) {
+      // Prompts leave no entries behind.
+      if (function.getName() == prefill &&
+          argument.kind == GpuArgument::Kind::Field)
+        continue;
+      if (auto bytes =
+              function.getArgAttrOfType<IntegerAttr>(next, kAlignmentAttr))
         argument.alignment = std::max(argument.alignment, bytes.getInt());
+      ++next;
+    }
   });
   llvm::raw_string_ostream stream(program.text);
   return printCuda(module, stream);
@@ -187,6 +197,7 @@ std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
   options.entryType = request.entryType;
   options.stateLayout = request.stateLayout;
   options.drafts = request.drafts;
+  options.chunk = request.chunk;
   GpuProgram program;
   if (!module || failed(buildGpuProgram(*module, options,
                                         optionsOf(request.layout), program)))

@@ -26,6 +26,7 @@ struct GpuRequest {
   std::string stateType, entryType = "f32", stateLayout = "dv_dk";
   int64_t capacity = 4;
   int64_t drafts = 0; ///< the most of a row
+  int64_t chunk = 0;  ///< tokens of a prompt at once; 0 takes none
   GpuLayout layout;
 };
 
@@ -43,6 +44,9 @@ struct GpuProgram {
   /// Of all drafts of a row at once. Nothing without drafts, or where they wait
   /// for their parents.
   std::optional<GpuKernelInfo> verify;
+  /// Of all tokens of each prompt. Nothing without prompts, or where tokens
+  /// wait for those before them.
+  std::optional<GpuKernelInfo> prefill;
   std::string text;
 
   /// Ranges of heads that can be computed alone are multiples of it; all heads

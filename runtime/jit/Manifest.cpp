@@ -242,6 +242,7 @@ std::string jit::serialize(const RouteObject &object) {
                              {"gpu_step", toArray(object.gpuStep)},
                              {"gpu_fold", toJSON(object.gpuFold)},
                              {"gpu_verify", toJSON(object.gpuVerify)},
+                             {"gpu_prefill", toJSON(object.gpuPrefill)},
                              {"gpu_arguments", toArray(object.gpuArguments)},
                              {"signature", toJSON(object.signature)},
                              {"fields", toArray(object.fields)},
@@ -265,6 +266,7 @@ std::optional<jit::RouteObject> jit::parseRouteObject(llvm::StringRef text) {
            map.map("gpu_step", object.gpuStep) &&
            map.map("gpu_fold", object.gpuFold) &&
            map.map("gpu_verify", object.gpuVerify) &&
+           map.map("gpu_prefill", object.gpuPrefill) &&
            map.map("gpu_arguments", object.gpuArguments) &&
            map.map("signature", object.signature) &&
            map.map("fields", object.fields) &&

@@ -124,7 +124,8 @@ Result<LoadedRoute> Target::load(RouteObject object) const {
     route->step.push_back(std::move(*kernel));
   }
   for (auto [info, to] : {std::pair(&object.gpuFold, &route->fold),
-                          std::pair(&object.gpuVerify, &route->verify)}) {
+                          std::pair(&object.gpuVerify, &route->verify),
+                          std::pair(&object.gpuPrefill, &route->prefill)}) {
     if (!*info)
       continue;
     Result<cuda::Kernel> kernel = module->kernel(**info);
@@ -163,6 +164,9 @@ Target::shared(const DiskCache &cache) const {
   Result<cuda::Kernel> commit = module->kernel(commitKernelInfo());
   if (!commit)
     return commit.status();
-  return std::make_shared<const GpuCode>(
-      GpuCode{*device, std::move(*advance), std::move(*commit)});
+  Result<cuda::Kernel> keep = module->kernel(keepCarriesKernelInfo());
+  if (!keep)
+    return keep.status();
+  return std::make_shared<const GpuCode>(GpuCode{
+      *device, std::move(*advance), std::move(*commit), std::move(*keep)});
 }

@@ -168,6 +168,25 @@ void readPrompt(Engine &engine, int32_t slot, int64_t sequence,
 }
 // [prompt]
 
+// [prefill]
+/// Prompts of any length, a row each, of a program with prompts.
+void prefill(Engine &engine, const std::vector<int32_t> &slots,
+             const std::vector<int32_t> &starts,
+             const std::vector<Place> &places) {
+  for (Layer &layer : engine.layers) {
+    fill(engine, layer, places);
+    PrefillArguments arguments;
+    arguments.rows = static_cast<int64_t>(slots.size());
+    arguments.slots = slots;
+    arguments.cuSeqlens = starts;
+    arguments.tokens = starts.back(); // what a GPU is told of them
+    arguments.tensors = views(layer, starts.back());
+    need(layer.decoder.prefill(arguments));
+  }
+  need(engine.cursors.advance(slots, slots));
+}
+// [prefill]
+
 // [window]
 /// A chain of tokens from `begin` on, of which the first `wanted` are accepted,
 /// in windows as long as a program takes drafts. Returns how many are.
@@ -282,6 +301,24 @@ TEST_CASE("prompts, chains and trees") {
     checkSame(answer(engine, 0), second[6]);
     checkSame(answer(engine, 1), first[13]);
   }
+}
+
+TEST_CASE("prompts are folded, and decoded from") {
+  auto first = referenceOf(1, 20), second = referenceOf(2, 20);
+  CompileOptions options = makeOptions();
+  options.prefill = true;
+  Engine engine = makeEngine(options);
+  std::vector<Place> places;
+  for (int64_t i = 0; i < 11; ++i)
+    places.push_back({1, i});
+  for (int64_t i = 0; i < 4; ++i)
+    places.push_back({2, i});
+  prefill(engine, {0, 3}, {0, 11, 15}, places);
+  checkSame(answer(engine, 10), first[10]);
+  checkSame(answer(engine, 14), second[3]);
+  step(engine, {3, 0}, {}, {{2, 4}, {1, 11}});
+  checkSame(answer(engine, 0), second[4]);
+  checkSame(answer(engine, 1), first[11]);
 }
 
 TEST_CASE("a sequence that is taken out goes on in another slot") {

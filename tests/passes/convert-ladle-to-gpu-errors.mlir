@@ -40,14 +40,6 @@ ladle.step @v of @r route(inner) form(verify) (drafts %d: !ladle.drafts<2>) -> (
 
 // -----
 
-// expected-error @+2 {{cannot be lowered for GPUs: prompts are not prefilled on a GPU yet}}
-// expected-note @+1 {{build the steps without a chunk}}
-ladle.step @p of @r route(inner) form(prefill_fold) (drafts %d: !ladle.drafts<64, chain>) -> () {
-  ladle.yield
-}
-
-// -----
-
 // expected-error @+1 {{cannot be lowered for GPUs: drafts wait in a buffer whose order is indexed, not ring}}
 ladle.step @v of @r route(inner) form(verify) (drafts %d: !ladle.drafts<2>,
     buffer %e: !ladle.buffer<[k : 2x64xf32 @dk], capacity = 8, order = ring, weight = linear>) -> () {

@@ -13,9 +13,17 @@ using namespace ladle;
 using namespace ladle::tool;
 
 int tool::bench(const BenchOptions &options) {
-  if (options.device == "cpu" && options.drafts) {
-    fmt::print(stderr, "error: steps with drafts are timed on a GPU\nnote: "
-                       "leave --drafts or --device cpu out\n");
+  if (options.drafts && options.prompts) {
+    fmt::print(stderr, "error: prompts and drafts are timed apart\nnote: "
+                       "leave --drafts or --prompts out\n");
+    return 2;
+  }
+  if (options.device == "cpu" && (options.drafts || options.prompts)) {
+    fmt::print(stderr,
+               "error: {} are timed on a GPU\nnote: leave {} or --device cpu "
+               "out\n",
+               options.drafts ? "steps with drafts" : "prompts",
+               options.drafts ? "--drafts" : "--prompts");
     return 2;
   }
   if (options.drafts && (!options.schedule.empty() || !options.forms.empty())) {
@@ -27,9 +35,10 @@ int tool::bench(const BenchOptions &options) {
   if (options.device == "cpu")
     return benchOnHost(options);
   Result<measure::Gpu> gpu = measure::Gpu::open();
-  if (options.drafts) {
+  if (options.drafts || options.prompts) {
     if (gpu)
-      return benchDrafts(options, *gpu);
+      return options.drafts ? benchDrafts(options, *gpu)
+                            : benchPrompts(options, *gpu);
     fmt::print(stderr, "error: {}\n", gpu.message());
     return 1;
   }

@@ -15,6 +15,7 @@ namespace ladle::tool {
 
 int benchOnGpu(const BenchOptions &options, const measure::Gpu &gpu);
 int benchDrafts(const BenchOptions &options, const measure::Gpu &gpu);
+int benchPrompts(const BenchOptions &options, const measure::Gpu &gpu);
 int benchOnHost(const BenchOptions &options);
 
 } // namespace ladle::tool

@@ -104,6 +104,8 @@ struct BenchOptions {
   int64_t samples = 9; ///< of each fill; on a CPU the rounds
   /// Steps that verify so many a row, on a GPU; 0: steps of a token.
   int64_t drafts = 0;
+  /// Tokens of the prompts that rows take in a call, on a GPU; 0: steps.
+  int64_t prompts = 0;
   /// Of a model, which share cursors: on a GPU these move once in so many
   /// steps.
   int64_t modelLayers = 32;

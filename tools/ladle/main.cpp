@@ -151,6 +151,13 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
                   "and whole cycles with all, half and none of them accepted; "
                   "on a GPU, by inner unless --routes says otherwise")
       ->check(CLI::Range(1, 16));
+  command
+      .add_option(
+          "--prompts", bench.prompts,
+          "calls that prefill a prompt of so many tokens a row, against "
+          "steps that verify 16 drafts; on a GPU, by inner unless "
+          "--routes says otherwise")
+      ->check(CLI::Range(1, 1 << 20));
   command.add_option("--samples", bench.samples, "of each step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -67,7 +67,9 @@ struct VerifyArguments {
 };
 
 /// Prompts of a batch: the tokens of row r are cuSeqlens[r] to
-/// cuSeqlens[r + 1] − 1 of the tokens and outputs. All is memory of the host.
+/// cuSeqlens[r + 1] − 1 of the tokens and outputs. All memory is that of the
+/// program's device. On a GPU the numbers are read when the work runs, so that
+/// a graph can be replayed with other slots and prompts of other lengths.
 struct PrefillArguments {
   int64_t rows = 0;
   /// [rows]; a padding slot makes a padded row, as in a step. No two alike.
@@ -75,6 +77,9 @@ struct PrefillArguments {
   /// [rows + 1], from 0 to the number of all tokens. A row has 1 at least, of
   /// any number, a padded one may have none.
   std::span<const int32_t> cuSeqlens;
+  /// On a GPU, where the host does not look into cuSeqlens: for how many tokens
+  /// there is room in the tensors. Left out on the CPU.
+  int64_t tokens = 0;
   /// As in a step, with the number of all tokens in place of the rows.
   std::map<std::string, TensorView, std::less<>> tensors;
 };
@@ -185,7 +190,12 @@ public:
   /// Fails as a step does, and on: a program without prompts
   /// (CompileOptions::prefill), a row without tokens, drafts that are not
   /// committed, or a prompt that a layer which shares the cursor took with
-  /// another length. Unsupported on a GPU.
+  /// another length.
+  ///
+  /// On a GPU it is a fixed row of launches, and as in a step what is in memory
+  /// of the device is the caller's to get right: slots, the numbers of tokens,
+  /// and that no slot has drafts. Unsupported there is `kv_only`, whose prompts
+  /// are for withRoute(Inner).
   Status prefill(const PrefillArguments &arguments, void *stream = nullptr);
 
   /// Checks arguments like a step, and beyond that, on a GPU, that the driver

@@ -76,6 +76,51 @@ TEST_CASE("kernels that verify fit into registers", "[nvrtc]") {
   checkResources(model, "sm_90a", states, "dv_dk", {}, "", drafts);
 }
 
+/// The kernel that prefills alone.
+static void checkPrefill(const std::string &model, const std::string &arch,
+                         int64_t mostShared) {
+  llvm::Expected<Nvrtc> nvrtc = Nvrtc::open();
+  if (!nvrtc) {
+    WARN("skipped: " << llvm::toString(nvrtc.takeError()));
+    return;
+  }
+  CAPTURE(model, arch);
+  GpuRequest request;
+  request.path = examplePath(model);
+  request.route = "inner";
+  request.chunk = 64;
+  request.layout = {{"forms", 8}};
+  std::string messages;
+  std::optional<GpuProgram> program = compileForGpu(request, messages);
+  INFO(messages);
+  REQUIRE(program);
+  REQUIRE(program->prefill);
+  CHECK(program->prefill->sharedBytes <= mostShared);
+  llvm::Expected<Cubin> cubin =
+      nvrtc->compile(program->text, model + ".cu", {arch, {}});
+  if (!cubin) {
+    FAIL(llvm::toString(cubin.takeError()));
+    return;
+  }
+  REQUIRE(cubin->kernels.size() == 1);
+  CAPTURE(cubin->kernels[0].registers);
+  CHECK(cubin->kernels[0].spillStores + cubin->kernels[0].spillLoads == 0);
+  CHECK(cubin->kernels[0].stackBytes == 0);
+}
+
+TEST_CASE("kernels that prefill fit into registers and sm_120", "[nvrtc]") {
+  auto [model, arch] =
+      GENERATE(table<std::string, std::string>({{"gated_delta_net", "sm_90a"},
+                                                {"gated_delta_net", "sm_80"},
+                                                {"gated_delta_net", "sm_100a"},
+                                                {"gated_delta_net", "sm_120"},
+                                                {"kda", "sm_90a"},
+                                                {"kda", "sm_120"},
+                                                {"mamba2", "sm_90a"},
+                                                {"rwkv7", "sm_80"}}));
+  checkPrefill(model, arch, 96 << 10);
+}
+
 TEST_CASE("kernels of published shapes fit into registers", "[nvrtc]") {
   checkResources(
       GENERATE(as<std::string>(), "linear_attention", "retnet", "lightning",

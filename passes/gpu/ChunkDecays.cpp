@@ -1,0 +1,269 @@
+//===- ChunkDecays.cpp - decays along the chain in a GPU's prefill --------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// Decays are only ever multiplied between two tokens of a chunk: no logarithm
+// and no quotient, so that nothing overflows and a decay of 0 needs no special
+// case. Numbers fill a matrix, a thread a column. Of vectors, blocks of tokens
+// are joined two by two: the queries of the second take what follows the
+// boundary, the keys of the first what precedes it, so that each doubling is a
+// product of matrices.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/build/Components.h"
+#include "passes/gpu/ChunkKernel.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static constexpr int64_t kPart = 8;
+
+static RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+/// Calls `body` with what threads have of `count`.
+void GpuChunkKernel::forThreads(Value count, function_ref<void(Value)> body) {
+  auto loop =
+      scf::ForOp::create(b, thread, count, constantIndex(schedule.threads));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  body(loop.getInductionVar());
+}
+
+const GpuChunkKernel::Weights &GpuChunkKernel::weightsOf(Value decays) {
+  Weights &result = weights[decays];
+  if (result.between)
+    return result;
+  const Stack &stack = stackOf(decays);
+  int64_t tokens = rowsFor(tokensAtOnce());
+  result.between = allocate(tokens, tokens);
+  result.after = allocate(tokens + 1, 1);
+  willRead(stack.memory);
+  willWrite(result.between);
+  willWrite(result.after);
+  Value zero = constantIndex(0);
+  Value one = constantFloat(1), none = constantFloat(0);
+  auto decayOf = [&](Value token) -> Value {
+    return memref::LoadOp::create(b, stack.memory,
+                                  ValueRange{add(token, stack.first), zero});
+  };
+  // Row s is row s − 1 times the decay of s − 1, and 1 for s − 1 itself.
+  forThreads(constantIndex(tokens), [&](Value column) {
+    auto rows = scf::ForOp::create(b, zero, constantIndex(tokens),
+                                   constantIndex(1), ValueRange{none});
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(rows.getBody());
+    Value at = rows.getInductionVar(), weight = rows.getRegionIterArg(0);
+    memref::StoreOp::create(b, weight, result.between, ValueRange{at, column});
+    Value next = arith::MulFOp::create(b, weight, decayOf(at));
+    next = arith::SelectOp::create(
+        b, compare(arith::CmpIPredicate::eq, at, column), one, next);
+    scf::YieldOp::create(b, next);
+  });
+  // What comes after a token, and all for the one behind the last.
+  forThreads(constantIndex(tokens + 1), [&](Value token) {
+    Value isAll =
+        compare(arith::CmpIPredicate::eq, token, constantIndex(tokens));
+    auto all = scf::ForOp::create(b, zero, constantIndex(tokensAtOnce()),
+                                  constantIndex(1), ValueRange{one});
+    {
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(all.getBody());
+      Value at = all.getInductionVar(), product = all.getRegionIterArg(0);
+      Value isAfter = arith::OrIOp::create(
+          b, isAll, compare(arith::CmpIPredicate::sgt, at, token));
+      Value next = arith::MulFOp::create(b, product, decayOf(at));
+      scf::YieldOp::create(
+          b, Value(arith::SelectOp::create(b, isAfter, next, product)));
+    }
+    memref::StoreOp::create(b, all.getResult(0), result.after,
+                            ValueRange{token, zero});
+  });
+  beginOp();
+  return result;
+}
+
+void GpuChunkKernel::emitPathDecay(PathDecayOp op) {
+  Stack decays = stackOf(op.getDecays());
+  bool isNumber = typeOf(op.getDecays()).getRank() == 2;
+  if (!op.getResult().use_empty()) {
+    Stack path = makeStack(unstackType(typeOf(op.getResult())), false);
+    willRead(decays.memory);
+    willWrite(path.memory);
+    forThreads(constantIndex(path.size), [&](Value column) {
+      auto loop =
+          scf::ForOp::create(b, constantIndex(0), constantIndex(tokensAtOnce()),
+                             constantIndex(1), ValueRange{constantFloat(1)});
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(loop.getBody());
+      Value at = loop.getInductionVar();
+      Value product = loop.getRegionIterArg(0);
+      memref::StoreOp::create(b, product, path.memory, ValueRange{at, column});
+      Value decay = memref::LoadOp::create(
+          b, decays.memory, ValueRange{add(at, decays.first), column});
+      scf::YieldOp::create(b, Value(arith::MulFOp::create(b, product, decay)));
+    });
+    fullStacks[op.getResult()] = path;
+  }
+  // Other warps can go on meanwhile.
+  if (isNumber)
+    (void)weightsOf(op.getDecays());
+}
+
+/// Gram products of the same keys with decays of each channel.
+void GpuChunkKernel::emitVectorGrams(ArrayRef<PathGramOp> ops) {
+  int64_t tokens = rowsFor(tokensAtOnce());
+  PathGramOp first = ops.front();
+  Stack decays = stackOf(first.getDecays());
+  Stack keys = stackOf(first.getKeys());
+  int64_t keyRanks = keys.components;
+  struct Side {
+    Stack from;
+    Value scaled, gram;
+  };
+  Side ofKeys{keys, allocate(tokens * keyRanks, keySize), {}};
+  SmallVector<Side> sides;
+  DenseMap<Value, Value> known;
+  for (PathGramOp op : ops) {
+    Stack query = stackOf(op.getQueries());
+    Side side{
+        query, {}, allocate(tokens * query.components, tokens * keyRanks)};
+    Value &scaled = known[op.getQueries()];
+    if (!scaled)
+      scaled = allocate(tokens * query.components, keySize);
+    side.scaled = scaled;
+    sides.push_back(side);
+  }
+  // [tokens, dk]: what blocks are multiplied by as a whole, with each.
+  Value totals = allocate(tokens, keySize);
+  for (const Side &side : sides)
+    willRead(side.from.memory);
+  willRead(keys.memory);
+  willRead(decays.memory);
+  willWrite(ofKeys.scaled);
+  willWrite(totals);
+  SmallVector<std::pair<Stack, Value>> copies{{keys, ofKeys.scaled}};
+  for (const Side &side : sides) {
+    if (!llvm::is_contained(llvm::make_second_range(copies), side.scaled)) {
+      willWrite(side.scaled);
+      copies.emplace_back(side.from, side.scaled);
+    }
+    willWrite(side.gram);
+  }
+  auto copyColumn = [&](Value from, int64_t firstRow, Value into, int64_t rows,
+                        Value column) {
+    auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(rows),
+                                   constantIndex(1));
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(loop.getBody());
+    Value at = loop.getInductionVar();
+    Value element =
+        memref::LoadOp::create(b, from, ValueRange{add(at, firstRow), column});
+    memref::StoreOp::create(b, element, into, ValueRange{at, column});
+  };
+  forThreads(constantIndex(keySize), [&](Value column) {
+    for (auto &[from, into] : copies)
+      copyColumn(from.memory, from.first, into, tokens * from.components,
+                 column);
+    copyColumn(decays.memory, decays.first, totals, tokens, column);
+  });
+  for (int64_t size = 1; size < tokens; size *= 2) {
+    syncAll();
+    for (const Side &side : sides) {
+      willRead(side.scaled);
+      willRead(ofKeys.scaled);
+      isWritten.insert(side.gram);
+      int64_t ranks = side.from.components;
+      int64_t depth = llvm::alignTo(keySize, kPart);
+      Product product;
+      product.rows = tokens * ranks;
+      product.columns = tokens * keyRanks;
+      product.factors.push_back(
+          {{side.scaled, false, size == 1 && side.from.isShort},
+           {ofKeys.scaled, false, size == 1 && keys.isShort},
+           [&](Value) { return constantIndex(depth); }});
+      product.finish = [&](Value row, Value column, Value sums) {
+        // A token of the second block of two, and one of the first.
+        Value token = over(row, ranks);
+        for (int64_t i = 0; i < 2; ++i) {
+          Value ancestor = over(add(column, i), keyRanks);
+          Value block = over(token, size);
+          Value isSecond =
+              compare(arith::CmpIPredicate::eq,
+                      arith::RemUIOp::create(b, block, constantIndex(2)),
+                      constantIndex(1));
+          Value before = arith::SubIOp::create(b, block, constantIndex(1));
+          Value isPair = both(isSecond, compare(arith::CmpIPredicate::eq,
+                                                over(ancestor, size), before));
+          // The first round leaves zeros behind for what is no pair at all.
+          Value isNone = compare(arith::CmpIPredicate::sge, ancestor, token);
+          Value value = vector::ExtractOp::create(b, sums, i);
+          if (size == 1) {
+            value = arith::SelectOp::create(b, isNone, constantFloat(0), value);
+            isPair = arith::OrIOp::create(b, isPair, isNone);
+          }
+          guarded(isPair, [&] {
+            memref::StoreOp::create(b, value, side.gram,
+                                    ValueRange{row, add(column, i)});
+          });
+        }
+      };
+      emitProduct(product);
+    }
+    if (size * 2 >= tokens)
+      break;
+    // The second blocks pass the first, and keys of the first the second.
+    syncAll();
+    for (auto &[from, into] : copies)
+      willWrite(into);
+    willWrite(totals);
+    forThreads(constantIndex(keySize), [&](Value column) {
+      auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(tokens),
+                                     constantIndex(2 * size));
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(loop.getBody());
+      Value start = loop.getInductionVar();
+      auto load = [&](Value memory, Value row) -> Value {
+        return memref::LoadOp::create(b, memory, ValueRange{row, column});
+      };
+      Value ofFirst = load(totals, start);
+      Value ofSecond = load(totals, add(start, size));
+      for (auto &[from, into] : copies) {
+        bool isKey = into == ofKeys.scaled;
+        int64_t ranks = from.components;
+        Value factor = isKey ? ofSecond : ofFirst;
+        Value begin = times(isKey ? start : add(start, size), ranks);
+        Value memory = into;
+        auto rows = scf::ForOp::create(
+            b, constantIndex(0), constantIndex(size * ranks), constantIndex(1));
+        OpBuilder::InsertionGuard inner(b);
+        b.setInsertionPointToStart(rows.getBody());
+        Value row = arith::AddIOp::create(b, begin, rows.getInductionVar());
+        memref::StoreOp::create(
+            b, arith::MulFOp::create(b, load(memory, row), factor), memory,
+            ValueRange{row, column});
+      }
+      memref::StoreOp::create(b, arith::MulFOp::create(b, ofFirst, ofSecond),
+                              totals, ValueRange{start, column});
+    });
+  }
+  for (auto [at, side] : llvm::enumerate(sides)) {
+    PathGramOp op = ops[at];
+    Stack gram;
+    gram.memory = side.gram;
+    fullStacks[op.getResult()] = gram;
+  }
+  for (auto &[from, into] : copies)
+    unused[sizes.lookup(into)].push_back(into);
+  unused[sizes.lookup(totals)].push_back(totals);
+}

@@ -1,0 +1,513 @@
+//===- ChunkKernel.cpp - a prefill step as a GPU kernel -------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/gpu/ChunkKernel.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "passes/gpu/KernelInfo.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace ladle;
+
+/// Shared memory with which a multiprocessor of every architecture from sm_80
+/// on holds a block, and most of them two.
+static constexpr int64_t kSharedBytes = 96 << 10;
+/// The most that an architecture has.
+static constexpr int64_t kMostSharedBytes = 226 << 10;
+/// Tokens whose decays are vectors: each doubling takes another product.
+static constexpr int64_t kMostVectorTokens = 16;
+static constexpr int64_t kMostTokens = 64;
+/// Fewer blocks than these leave multiprocessors of a large GPU idle.
+static constexpr int64_t kFewBlocks = 128;
+
+static InFlightDiagnostic refuse(Operation *op) {
+  return op->emitError("cannot be lowered for GPUs: ");
+}
+
+//===----------------------------------------------------------------------===//
+// What can be lowered
+//===----------------------------------------------------------------------===//
+
+/// That an operation for all tokens takes stacks that others have made.
+static LogicalResult checkStacks(Operation &op) {
+  for (Value operand : op.getOperands()) {
+    if (!isa<RankedTensorType>(operand.getType()))
+      continue;
+    auto each = dyn_cast<EachDraftOp>(op);
+    if (each && isa<BlockArgument>(operand)) {
+      if (!llvm::is_contained(each.getCarries(), operand))
+        return refuse(&op) << "nothing makes this stack before it is used";
+      continue;
+    }
+    Operation *def = operand.getDefiningOp();
+    if (!isa_and_present<EachDraftOp, PathDecayOp, PathGramOp, PathSolveOp,
+                         PathProductOp, ReadOp>(def))
+      return refuse(&op) << "nothing makes this stack before it is used";
+    auto region = dyn_cast<EachDraftOp>(def);
+    if (region && llvm::is_contained(region.getNextCarries(), operand))
+      return refuse(&op) << "what a token leaves behind is for the next alone";
+  }
+  return success();
+}
+
+static LogicalResult checkOp(Operation &op) {
+  if (auto region = dyn_cast<EachDraftOp>(op)) {
+    for (Operation &each : region.getBody().front().without_terminator())
+      if (each.getNumResults() != 1 ||
+          !isa<RankedTensorType>(each.getResult(0).getType()))
+        return refuse(&each)
+               << "'" << each.getName() << "' has no token value as its result";
+    for (Value carry : region.getCarries())
+      if (!isa<BlockArgument>(carry))
+        return refuse(&op) << "a carry is none of the step";
+    return checkStacks(op);
+  }
+  if (isa<LoadStateOp, YieldOp, arith::ConstantOp>(op))
+    return success();
+  if (auto read = dyn_cast<ReadOp>(op);
+      read && !read.getState().getDefiningOp<LoadStateOp>())
+    return refuse(&op) << "a chunk reads states as they were before it";
+  if (auto fold = dyn_cast<FoldDraftsOp>(op);
+      fold && !fold.getState().getDefiningOp<LoadStateOp>())
+    return refuse(&op) << "folds a state that does not come from a pool";
+  if (auto store = dyn_cast<StoreStateOp>(op)) {
+    auto fold = store.getState().getDefiningOp<FoldDraftsOp>();
+    auto load =
+        fold ? fold.getState().getDefiningOp<LoadStateOp>() : LoadStateOp();
+    if (!load || load.getPool() != store.getPool())
+      return refuse(&op) << "stores a state that is not that of its pool with "
+                            "a chunk folded";
+    return success();
+  }
+  if (!isa<PathDecayOp, PathGramOp, PathSolveOp, PathProductOp, ReadOp,
+           FoldDraftsOp>(op))
+    return refuse(&op) << "'" << op.getName()
+                       << "' is not for all tokens of a chunk";
+  OperandRange all = op.getOperands();
+  if (auto solve = dyn_cast<PathSolveOp>(op))
+    all = solve.getGrams();
+  else if (auto product = dyn_cast<PathProductOp>(op))
+    all = product.getGrams();
+  else
+    return checkStacks(op);
+  for (Value gram : all)
+    if (!gram.getDefiningOp<PathGramOp>())
+      return refuse(&op) << "its Gram products are not those of tokens";
+  return checkStacks(op);
+}
+
+LogicalResult GpuChunkKernel::check() {
+  PoolType first;
+  for (BlockArgument argument : step.getArgumentsOfKind(ArgumentKind::State)) {
+    auto pool = cast<PoolType>(argument.getType());
+    if (first && (pool.getKeySize() != first.getKeySize() ||
+                  pool.getValueSize() != first.getValueSize()))
+      return refuse(step) << "its states are of different sizes";
+    first = pool;
+  }
+  for (Operation &op : step.getBody().front())
+    if (failed(checkOp(op)))
+      return failure();
+  for (Value value : step.getYieldedOutputs())
+    if (!value.getDefiningOp<EachDraftOp>())
+      return refuse(step) << "an output is none of ladle.each_draft";
+  for (Value carry : step.getYieldedCarries())
+    if (!carry.getDefiningOp<EachDraftOp>())
+      return refuse(step)
+             << "a carry is none that ladle.each_draft leaves behind";
+  // What is asked of tokens may come from rows by a detour.
+  findRowValues(step);
+  for (Operation &op : step.getBody().front()) {
+    SmallVector<Value> alongKeys;
+    if (auto fold = dyn_cast<FoldDraftsOp>(op)) {
+      llvm::append_range(alongKeys, fold.getKeys());
+      if (fold.getDecays())
+        alongKeys.push_back(fold.getDecays());
+    } else if (isa<PathDecayOp, PathGramOp, ReadOp>(op)) {
+      llvm::append_range(alongKeys, op.getOperands());
+    }
+    if (llvm::any_of(alongKeys,
+                     [&](Value value) { return dependsOnRows(value); }))
+      return refuse(&op) << "what is read of a state is needed along dk";
+  }
+  rowValues.clear();
+  ownsAllRows = false;
+  return success();
+}
+
+/// Finds values along dv that are summed, so that a block has to hold all rows.
+void GpuChunkKernel::findRowValues(StepOp of) {
+  auto depends = [&](Value value) { return rowValues.contains(value); };
+  for (Operation &op : of.getBody().front()) {
+    if (auto region = dyn_cast<EachDraftOp>(op)) {
+      Block &body = region.getBody().front();
+      for (auto [stack, argument] :
+           llvm::zip(region.getStacks(), body.getArguments()))
+        if (depends(stack))
+          rowValues.insert(argument);
+      for (Operation &each : body.without_terminator()) {
+        findRowValuesOf(&each);
+        if (isa<SumOp>(each) && depends(each.getOperand(0)))
+          rowValues.insert(each.getResult(0));
+      }
+      for (auto [result, value] :
+           llvm::zip(region.getResults(), region.getYield().getValues()))
+        if (depends(value))
+          rowValues.insert(result);
+    } else if (isa<PathSolveOp, PathProductOp>(op)) {
+      if (llvm::any_of(op.getOperands(), depends))
+        rowValues.insert(op.result_begin(), op.result_end());
+    } else if (isa<ReadOp>(op)) {
+      rowValues.insert(op.getResult(0));
+    }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Geometry
+//===----------------------------------------------------------------------===//
+
+void GpuChunkKernel::chooseSizes() {
+  GpuKernel::chooseSizes();
+  // Next carries go to memory of their own, so that the heads of a carry and
+  // the tiles of a head need not wait for each other.
+  headGroup = 1;
+  ownsAllRows = false;
+  rowValues.clear();
+  findRowValues(step);
+  step.walk([&](Operation *op) {
+    auto gram = dyn_cast<PathGramOp>(op);
+    hasBlocks |=
+        isa<PathSolveOp>(op) ||
+        (gram && gram.getDecays() && gram.getDecays().getType().getRank() > 2);
+  });
+  // All values are with teams.
+  rowValues.clear();
+}
+
+void GpuChunkKernel::chooseLanes() {
+  width = 1;
+  lanes = 1;
+  if (keySize % 32 == 0) {
+    lanes = 32;
+    while (width < 4 && keySize % (width * 2 * lanes) == 0)
+      width *= 2;
+  } else {
+    while (width < 4 && keySize % (width * 2) == 0)
+      width *= 2;
+    while (lanes < 32 && keySize % (width * lanes * 2) == 0)
+      lanes *= 2;
+  }
+  chunks = keySize / (width * lanes);
+  rowsPerThread = 1;
+  copiesInBulk = stagesEntries = false;
+}
+
+SmallVector<GpuChunkKernel::Shape>
+GpuChunkKernel::shapesOf(StepOp step, const GpuSchedule &schedule,
+                         bool ownsAllRows) {
+  int64_t chunk = cast<DraftsType>(step.getDrafts().getType()).getMost();
+  int64_t most = kMostTokens, fewest = 8, valueSize = 1, heads = 1;
+  if (!step.getBody().front().getOps<PathSolveOp>().empty())
+    fewest = 16;
+  step.walk([&](FoldDraftsOp fold) {
+    valueSize = fold.getState().getType().getValueSize();
+    heads = std::max(heads, fold.getState().getType().getHeads());
+    if (fold.getDecays() &&
+        cast<RankedTensorType>(fold.getDecays().getType()).getRank() > 2)
+      most = fewest = kMostVectorTokens;
+  });
+  SmallVector<int64_t> tokens, rows;
+  if (chunk <= most)
+    tokens.push_back(chunk);
+  for (int64_t each : {64, 32, 16, 8})
+    if (each <= most && each >= fewest && each < chunk)
+      tokens.push_back(each);
+  if (schedule.tileRows && valueSize % schedule.tileRows == 0 && !ownsAllRows)
+    rows.push_back(schedule.tileRows);
+  for (int64_t each : {64, 32, 16})
+    if (rows.empty() && ownsAllRows)
+      break;
+    else if (!schedule.tileRows && valueSize % each == 0)
+      rows.push_back(each);
+  if (rows.empty())
+    rows.push_back(valueSize);
+  SmallVector<Shape> shapes;
+  for (int64_t t : tokens)
+    for (int64_t r : rows)
+      shapes.push_back({t, r});
+  auto isIdle = [&](const Shape &shape) {
+    return schedule.batch &&
+           schedule.batch * heads * (valueSize / shape.rows) < kFewBlocks;
+  };
+  // Square ones do least twice; with few prompts more blocks are better.
+  llvm::sort(shapes, [&](const Shape &a, const Shape &b) {
+    if (isIdle(a) != isIdle(b))
+      return isIdle(b);
+    auto key = [](const Shape &shape) {
+      return std::tuple(std::min(shape.tokens, shape.rows),
+                        shape.tokens * shape.rows, shape.rows);
+    };
+    return key(a) > key(b);
+  });
+  return shapes;
+}
+
+int64_t GpuChunkKernel::bytesOfShared() {
+  int64_t bytes = 0;
+  for (Value each : function.getWorkgroupAttributions()) {
+    auto type = cast<MemRefType>(each.getType());
+    bytes += llvm::alignTo(
+        type.getNumElements() * type.getElementTypeBitWidth() / 8, 16);
+  }
+  return bytes;
+}
+
+FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
+                                                    const GpuSchedule &schedule,
+                                                    int64_t drafts,
+                                                    OpBuilder &builder) {
+  GpuChunkKernel probe(step, schedule, drafts, {}, builder);
+  if (failed(probe.check()))
+    return failure();
+  probe.chooseSizes();
+  SmallVector<Shape> shapes = shapesOf(step, schedule, probe.ownsAllRows);
+  std::optional<Shape> smallest;
+  int64_t fewest = 0;
+  for (const Shape &shape : shapes) {
+    GpuChunkKernel kernel(step, schedule, drafts, shape, builder);
+    FailureOr<gpu::GPUFuncOp> built = kernel.buildPrefill();
+    if (failed(built))
+      return failure();
+    int64_t bytes = kernel.bytesOfShared();
+    if (bytes <= kSharedBytes)
+      return built;
+    built->erase();
+    if (!smallest || bytes < fewest) {
+      smallest = shape;
+      fewest = bytes;
+    }
+  }
+  if (fewest <= kMostSharedBytes)
+    return GpuChunkKernel(step, schedule, drafts, *smallest, builder)
+        .buildPrefill();
+  InFlightDiagnostic diag = step.emitError("a chunk of its prompts needs ")
+                            << fewest << " bytes of shared memory in a block, "
+                            << "but there are " << kMostSharedBytes;
+  diag.attachNote() << "prompts of this shape are decoded by steps, or "
+                       "prefilled by the target cpu";
+  return failure();
+}
+
+FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
+  chooseSizes();
+  chunk = cast<DraftsType>(step.getDrafts().getType()).getMost();
+  schedule.tileRows = shape.rows;
+  tiles = valueSize / shape.rows;
+  constexpr int64_t fewElements = 2048, manyThreads = 256, fewThreads = 64;
+  if (!schedule.threads)
+    schedule.threads =
+        keySize * shape.rows >= fewElements ? manyThreads : fewThreads;
+  chooseLanes();
+  findDemands();
+  createFunction();
+  for (BlockArgument carry : step.getArgumentsOfKind(ArgumentKind::Carry)) {
+    // After all others, what the prompt leaves behind.
+    std::string name =
+        ("next_" + step.getArgumentName(carry.getArgNumber())).str();
+    (void)function.insertArgument(
+        function.getNumArguments(), memoryTypesOf(step, carry).front(),
+        b.getDictionaryAttr(b.getNamedAttr(kNameAttr, b.getStringAttr(name))),
+        b.getLoc());
+    nextCarries.push_back(function.getArguments().back());
+  }
+  Value padded = emitTask();
+  Value active = arith::XOrIOp::create(
+      b, padded, arith::ConstantOp::create(b, b.getBoolAttr(true)));
+  LogicalResult result = success();
+  {
+    auto branch = scf::IfOp::create(b, active, /*withElseRegion=*/true);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.elseBlock());
+    emitPaddedRow();
+    b.setInsertionPointToStart(branch.thenBlock());
+    result = emitRow();
+    if (endOfTokenLoads)
+      endOfTokenLoads->erase();
+    for (Operation *each : anchors)
+      each->erase();
+  }
+  if (failed(result)) {
+    function.erase();
+    return failure();
+  }
+  for (auto [argument, bytes] : alignments)
+    function.setArgAttr(argument, kAlignmentAttr, b.getIndexAttr(bytes));
+  function->setAttr(kBlocksAttr,
+                    b.getIndexAttr(bytesOfShared() <= kSharedBytes ? 2 : 1));
+  b.setLoc(unnamed(step.getLoc()));
+  b.setInsertionPointToEnd(&function.getBody().front());
+  gpu::ReturnOp::create(b);
+  return function;
+}
+
+//===----------------------------------------------------------------------===//
+// Arguments and the task of a block
+//===----------------------------------------------------------------------===//
+
+void GpuChunkKernel::addArguments(SmallVectorImpl<Type> &types,
+                                  SmallVectorImpl<std::string> &names) {
+  GpuKernel::addArguments(types, names);
+  types.push_back(MemRefType::get({ShapedType::kDynamic}, b.getI32Type()));
+  names.push_back("cu_seqlens");
+}
+
+void GpuChunkKernel::takeArguments(unsigned &next) {
+  GpuKernel::takeArguments(next);
+  cuSeqlens = function.getBody().front().getArgument(next++);
+}
+
+void GpuChunkKernel::emitRowStart() {
+  team = group;
+  firstToken = loadNumber(cuSeqlens, {row}, "first_token");
+  Value end = loadNumber(cuSeqlens, {add(row, 1)}, "end_of_tokens");
+  tokenCount = arith::SubIOp::create(b, end, firstToken);
+}
+
+void GpuChunkKernel::emitPaddedRow() {
+  auto loop =
+      scf::ForOp::create(b, constantIndex(0), tokenCount, constantIndex(1));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  zeroOutputs(arith::AddIOp::create(b, firstToken, loop.getInductionVar()));
+}
+
+//===----------------------------------------------------------------------===//
+// The step
+//===----------------------------------------------------------------------===//
+
+/// What is between the elements of stacks and the ends of tiles is zero from
+/// the beginning and stays so.
+void GpuChunkKernel::clearShared() {
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPoint(endOfClearing);
+  Value zero = constantFloat(0);
+  for (Value memory : function.getWorkgroupAttributions()) {
+    auto type = cast<MemRefType>(memory.getType());
+    auto loop =
+        scf::ForOp::create(b, thread, constantIndex(type.getNumElements()),
+                           constantIndex(schedule.threads));
+    OpBuilder::InsertionGuard inner(b);
+    b.setInsertionPointToStart(loop.getBody());
+    int64_t columns = type.getDimSize(1);
+    memref::StoreOp::create(
+        b, zero, memory,
+        ValueRange{over(loop.getInductionVar(), columns),
+                   arith::RemUIOp::create(b, loop.getInductionVar(),
+                                          constantIndex(columns))});
+  }
+  barrier();
+}
+
+LogicalResult GpuChunkKernel::emitRow() {
+  if (drafts && !nextCarries.empty()) {
+    auto version = [&](Value slot) -> Value {
+      return arith::AddIOp::create(
+          b, times(slot, drafts + 1),
+          loadNumber(carryVersions, {slot}, "version"));
+    };
+    readCarry = version(readSlot);
+    writeCarry = version(writeSlot);
+  }
+  anchors.push_back(endOfClearing = anchor());
+  for (EachDraftOp op : step.getBody().front().getOps<EachDraftOp>())
+    makeVersions(op);
+  loadCarries();
+  for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
+    moveState(pool, /*isLoad=*/true);
+  syncAll();
+
+  // Parts of a chunk, and then those of what is less than one.
+  int64_t parts = llvm::divideCeil(chunk, tokensAtOnce());
+  bool isEven = chunk % tokensAtOnce() == 0;
+  Value rounds;
+  if (isEven)
+    rounds = over(add(tokenCount, tokensAtOnce() - 1), tokensAtOnce());
+  else
+    rounds = arith::AddIOp::create(
+        b, times(over(tokenCount, chunk), parts),
+        over(add(arith::RemUIOp::create(b, tokenCount, constantIndex(chunk)),
+                 tokensAtOnce() - 1),
+             tokensAtOnce()));
+  auto loop = scf::ForOp::create(b, constantIndex(0), rounds, constantIndex(1));
+  loop->setAttr("ladle.rolled", b.getUnitAttr());
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(loop.getBody());
+    Value round = loop.getInductionVar();
+    Value most = constantIndex(tokensAtOnce());
+    if (isEven) {
+      firstInChunk = times(round, tokensAtOnce());
+    } else {
+      Value part = arith::RemUIOp::create(b, round, constantIndex(parts));
+      Value inside = times(part, tokensAtOnce());
+      firstInChunk =
+          arith::AddIOp::create(b, times(over(round, parts), chunk), inside);
+      most = arith::MinSIOp::create(
+          b, most, arith::SubIOp::create(b, constantIndex(chunk), inside));
+    }
+    inChunk = arith::MinSIOp::create(
+        b, most, arith::SubIOp::create(b, tokenCount, firstInChunk));
+    if (failed(emitChunk()))
+      return failure();
+  }
+  b.setLoc(unnamed(step.getLoc()));
+  for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
+    moveState(pool, /*isLoad=*/false);
+  storeCarries();
+  clearShared();
+  return success();
+}
+
+LogicalResult GpuChunkKernel::emitChunk() {
+  for (Operation &op : step.getBody().front().without_terminator()) {
+    b.setLoc(unnamed(op.getLoc()));
+    beginOp();
+    if (failed(emitOp(&op)))
+      return failure();
+    releaseAfter(&op);
+  }
+  b.setLoc(unnamed(step.getLoc()));
+  // The next chunk begins with nothing written and nothing read.
+  syncAll();
+  keepCarries();
+  syncAll();
+  return success();
+}
+
+LogicalResult GpuChunkKernel::emitOp(Operation *op) {
+  return TypeSwitch<Operation *, LogicalResult>(op)
+      .Case([&](EachDraftOp each) { return emitDrafts(each); })
+      .Case([&](PathDecayOp each) {
+        emitPathDecay(each);
+        return success();
+      })
+      .Case([&](PathGramOp each) { return emitPathGram(each); })
+      .Case([&](PathSolveOp each) { return emitPathSolve(each); })
+      .Case([&](PathProductOp each) { return emitPathProduct(each); })
+      .Case([&](ReadOp each) {
+        emitRead(each);
+        return success();
+      })
+      .Case([&](FoldDraftsOp each) {
+        emitFold(each);
+        return success();
+      })
+      .Default([](Operation *) { return success(); });
+}

@@ -1,0 +1,259 @@
+//===- ChunkKernel.h - a prefill step as a GPU kernel -----------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// A block takes the prompt of one row, one head and a tile of dv, and walks
+// through the prompt, so many tokens at a time. The tile of the state is in
+// shared memory, in f32, from the first token to the last: it is read and
+// written once.
+//
+// A stack has a value of each token and lies in shared memory, a row a token.
+// Teams of lanes compute what tokens give, a token each, and tensor cores
+// multiply stacks: states with queries, queries with keys, Gram products with
+// values. Of vectors over dv a block needs its tile alone, unless they are
+// summed.
+//
+// Sums need no ends: rows that have no token are zero, and so are elements
+// between the size of a vector and the next multiple of a tile.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_PASSES_GPU_CHUNKKERNEL_H
+#define LADLE_PASSES_GPU_CHUNKKERNEL_H
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "passes/gpu/Kernel.h"
+#include "llvm/ADT/SmallBitVector.h"
+
+namespace ladle {
+
+class GpuChunkKernel final : public GpuKernel {
+public:
+  /// What a block has of a prompt at a time, and of dv.
+  struct Shape {
+    int64_t tokens = 0, rows = 0;
+  };
+  GpuChunkKernel(StepOp step, const GpuSchedule &schedule, int64_t drafts,
+                 const Shape &shape, mlir::OpBuilder &builder)
+      : GpuKernel(step, StepOp(), schedule, drafts, builder), shape(shape) {}
+
+  /// The kernel of a prefill_fold step, in the best shape that has room in
+  /// shared memory.
+  static mlir::FailureOr<mlir::gpu::GPUFuncOp>
+  buildBest(StepOp step, const GpuSchedule &schedule, int64_t drafts,
+            mlir::OpBuilder &builder);
+
+private:
+  enum : unsigned { Full = 1, Tile = 2 };
+  /// Component i of a token is in row first + token · step + i.
+  struct Stack {
+    mlir::Value memory;
+    int64_t components = 1, size = 1;
+    int64_t first = 0, step = 1;
+    bool isTile = false;
+    bool isShort = false; ///< all elements have 11 significant bits at most
+  };
+  /// Where a pass puts a value: a stack, or an output of the step.
+  struct Sink {
+    mlir::Value value;
+    std::optional<Stack> stack;
+    mlir::Value output;
+    bool isTile = false;
+    mlir::Type rounded = nullptr; ///< to which it is rounded
+  };
+
+  //===--- ChunkKernel.cpp: the step --------------------------------------===//
+  static llvm::SmallVector<Shape>
+  shapesOf(StepOp step, const GpuSchedule &schedule, bool ownsAllRows);
+  mlir::FailureOr<mlir::gpu::GPUFuncOp> buildPrefill();
+  int64_t bytesOfShared();
+  mlir::LogicalResult check() override;
+  void findRowValues(StepOp of) override;
+  void chooseSizes() override;
+  void chooseLanes();
+  void addArguments(llvm::SmallVectorImpl<mlir::Type> &types,
+                    llvm::SmallVectorImpl<std::string> &names) override;
+  void takeArguments(unsigned &next) override;
+  void emitRowStart() override;
+  void emitPaddedRow() override;
+  mlir::LogicalResult emitRow() override;
+  mlir::LogicalResult emitChunk();
+  mlir::LogicalResult emitOp(mlir::Operation *op);
+  void clearShared();
+
+  //===--- ChunkStates.cpp: states and carries in memory ------------------===//
+  void moveState(mlir::BlockArgument pool, bool isLoad);
+  void loadCarries();
+  void keepCarries();
+  void storeCarries();
+  void forElements(mlir::Value count, int64_t inner,
+                   llvm::function_ref<void(mlir::Value, mlir::Value)> body);
+
+  //===--- ChunkStacks.cpp: stacks, and who needs them --------------------===//
+  int64_t tokensAtOnce() const { return shape.tokens; }
+  static int64_t rowsFor(int64_t rows) { return llvm::alignTo(rows, 16); }
+  /// Of a stack with so many components.
+  int64_t rowsOf(int64_t components) const {
+    int64_t tokens = isNarrow() ? tokensAtOnce() : rowsFor(tokensAtOnce());
+    return rowsFor(tokens * components);
+  }
+  /// Whether rows of several tokens are beside each other in a tile.
+  bool isNarrow() const { return shape.tokens < 16 && !hasBlocks; }
+  static int64_t pitchOf(int64_t size);
+  mlir::Value allocate(int64_t rows, int64_t size);
+  void release(mlir::Value stack);
+  void releaseAfter(mlir::Operation *op);
+  Stack makeStack(mlir::RankedTensorType ofOneToken, bool isTile);
+  void willRead(mlir::Value memory);
+  void willWrite(mlir::Value memory);
+  void syncAll();
+  void beginOp();
+  void syncBeforeOp();
+  void findDemands();
+  void findDemandsOf(EachDraftOp op);
+  bool demand(mlir::Value value, unsigned form);
+  bool isTileOf(mlir::RankedTensorType type, const Place &place) const;
+  Place tilePlace() const { return keyPlace(schedule.tileRows); }
+  const Stack *find(mlir::Value value, bool isTile) const;
+  /// The stack of a product or of a value over dk; all are there.
+  const Stack &stackOf(mlir::Value value, bool isTile = false) const;
+
+  //===--- ChunkTokens.cpp: the arithmetic of tokens ----------------------===//
+  int64_t scopeOf(mlir::Value value) const override;
+  mlir::Value tokenRow() override;
+  mlir::Operation *tokenLoads() override { return current.loads; }
+  Components loadArgument(mlir::BlockArgument argument,
+                          const Place &place) override;
+  mlir::FailureOr<Components> emit(mlir::Value value,
+                                   const Place &place) override;
+  Components loadStack(const Stack &stack, mlir::Value token,
+                       const Place &place, bool isTile);
+  Components loadTile(mlir::Value memory, llvm::ArrayRef<mlir::Value> outer,
+                      const Place &place);
+  mlir::LogicalResult emitDrafts(EachDraftOp op);
+  mlir::LogicalResult emitPass(EachDraftOp op, llvm::ArrayRef<Sink> sinks);
+  mlir::LogicalResult emitSink(const Sink &sink, mlir::Value valid);
+  void
+  storeParts(llvm::ArrayRef<mlir::Value> components, const Place &place,
+             mlir::Value guard,
+             llvm::function_ref<void(int64_t, mlir::Value, mlir::Value)> store);
+  mlir::FailureOr<Components> emitTurned(RotateOp op, const Place &place);
+  mlir::FailureOr<Stack> materialise(mlir::Value value);
+  mlir::Value sharesHead(int64_t count);
+
+  //===--- ChunkCarries.cpp: what tokens leave behind ---------------------===//
+  mlir::LogicalResult emitCarries(EachDraftOp op);
+  mlir::LogicalResult emitScan(EachDraftOp op,
+                               llvm::ArrayRef<unsigned> carries);
+  llvm::SmallBitVector carriesOf(mlir::Value value, EachDraftOp op);
+  /// What a window takes in, if a carry is one; or null.
+  static mlir::Value enteringWindow(EachDraftOp op, unsigned carry);
+  void makeVersions(EachDraftOp op);
+
+  //===--- ChunkProducts.cpp: tensor cores --------------------------------===//
+  /// A side of a product; the index that is summed runs along its rows, or
+  /// along its columns.
+  struct Operand {
+    mlir::Value memory;
+    bool alongRows = false, isShort = false;
+    /// What element (row of a token, column) is multiplied by; null for 1.
+    std::function<mlir::Value(mlir::Value)> scale = nullptr;
+  };
+  struct Factor {
+    Operand left, right;
+    /// Terms for a tile that begins at a row, a multiple of 8.
+    std::function<mlir::Value(mlir::Value)> depth;
+  };
+  struct Product {
+    int64_t rows = 0, columns = 0;  ///< multiples of 16 and 8
+    mlir::Value firstRow = nullptr; ///< of `rows`; null for 0
+    llvm::SmallVector<Factor> factors;
+    /// Columns of a tile that begins at a row; null for all.
+    std::function<mlir::Value(mlir::Value)> width = nullptr;
+    /// Two elements beside each other, before the product; null for zero.
+    std::function<mlir::Value(mlir::Value, mlir::Value)> start = nullptr;
+    std::function<void(mlir::Value, mlir::Value, mlir::Value)> finish;
+  };
+  void emitProduct(const Product &product);
+  mlir::Value loadTerms(const Operand &operand, mlir::Value at, mlir::Value k,
+                        bool isPaired);
+  std::pair<mlir::Value, mlir::Value> splitTerms(mlir::Value value);
+  mlir::Value loadTwo(mlir::Value memory, mlir::Value row, mlir::Value column);
+  void storeTwo(mlir::Value memory, mlir::Value row, mlir::Value column,
+                mlir::Value value);
+  mlir::Value times(mlir::Value value, int64_t factor);
+  mlir::Value over(mlir::Value value, int64_t divisor);
+  mlir::Value compare(mlir::arith::CmpIPredicate predicate, mlir::Value lhs,
+                      mlir::Value rhs);
+
+  //===--- ChunkDecays.cpp: decays along the chain ------------------------===//
+  /// Products of the decays of a chunk, if they are numbers.
+  struct Weights {
+    mlir::Value between; ///< [tokens, tokens], 0 unless the second is earlier
+    mlir::Value after;   ///< [tokens + 1], the last of all tokens
+  };
+  const Weights &weightsOf(mlir::Value decays);
+  void forThreads(mlir::Value count,
+                  llvm::function_ref<void(mlir::Value)> body);
+  void emitPathDecay(PathDecayOp op);
+  void emitVectorGrams(llvm::ArrayRef<PathGramOp> ops);
+
+  //===--- ChunkPaths.cpp: sums along the chain, reads and folds ----------===//
+  mlir::LogicalResult emitPathGram(PathGramOp op);
+  mlir::LogicalResult emitPathProduct(PathProductOp op);
+  mlir::LogicalResult emitPathSolve(PathSolveOp op);
+  void solveColumn(PathSolveOp op, llvm::ArrayRef<size_t> open,
+                   llvm::ArrayRef<llvm::SmallVector<size_t>> terms,
+                   mlir::Value first, mlir::Value column);
+  void emitRead(ReadOp op);
+  void emitFold(FoldDraftsOp op);
+  mlir::Value columnsBefore(mlir::Value row, int64_t ranks, int64_t keys);
+  Factor pathFactor(mlir::Value gram, mlir::Value values, bool isStrict);
+
+  Shape shape;
+  int64_t chunk = 0;
+  bool hasBlocks = false; ///< tokens are taken 16 at a time
+
+  // The prompt of the row, and the tokens at hand.
+  mlir::Value cuSeqlens, firstToken, tokenCount;
+  mlir::Value firstInChunk, inChunk; ///< of the prompt's tokens, how many
+  mlir::Value team;
+
+  // What is in shared memory.
+  llvm::DenseMap<mlir::Value, unsigned> demands;
+  llvm::DenseMap<mlir::Value, Stack> fullStacks, tileStacks;
+  llvm::DenseMap<mlir::Value, Weights> weights;
+  llvm::DenseMap<unsigned, mlir::Value> heldStates; ///< by argument, [dv, dk]
+  /// By rows and elements: memory that is free, and of memory.
+  std::map<std::pair<int64_t, int64_t>, llvm::SmallVector<mlir::Value>> unused;
+  llvm::DenseMap<mlir::Value, std::pair<int64_t, int64_t>> sizes;
+  llvm::DenseSet<mlir::Value> isRead, isWritten;     ///< since the last barrier
+  llvm::DenseSet<mlir::Value> readByOp, writtenByOp; ///< by the one at hand
+  llvm::DenseSet<mlir::Value> decayStacks;
+  mlir::Operation *endOfClearing = nullptr;
+
+  // Carries: version 0 is that before the chunk.
+  llvm::SmallVector<mlir::Value> nextCarries; ///< arguments of the kernel
+  llvm::DenseMap<unsigned, Stack> versions;   ///< by the step's argument
+  llvm::DenseSet<unsigned> knownCarries;      ///< of this region, all versions
+  llvm::SmallBitVector scanned;               ///< carries of the region
+
+  /// The token whose values are emitted.
+  struct Current {
+    EachDraftOp region;
+    mlir::Value token;
+    mlir::Value isInside; ///< of the stacks; null if all tokens are
+    int64_t scope = 0, pass = 0;
+    mlir::Operation *loads = nullptr; ///< where loads of tokens go
+    mlir::Operation *start = nullptr; ///< of the pass
+  } current;
+  int64_t scopes = 1000;
+  llvm::SmallVector<mlir::Operation *> anchors;
+};
+
+} // namespace ladle
+
+#endif // LADLE_PASSES_GPU_CHUNKKERNEL_H

@@ -1,0 +1,398 @@
+//===- ChunkPaths.cpp - sums along the chain in a GPU's prefill -----------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// What tokens take from those before them are products of matrices that are
+// lower triangular. Tiles above the diagonal are left out, and a triangular
+// system is solved in blocks: a product for what comes before a block, and a
+// substitution within it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/build/Components.h"
+#include "passes/gpu/ChunkKernel.h"
+
+using namespace mlir;
+using namespace ladle;
+
+/// Tokens whose values are solved for one by one.
+static constexpr int64_t kSolved = 16;
+static constexpr int64_t kPart = 8;
+
+static RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+//===----------------------------------------------------------------------===//
+// Gram products
+//===----------------------------------------------------------------------===//
+
+/// Columns that the tokens of a tile of rows may take from, a multiple of 8.
+Value GpuChunkKernel::columnsBefore(Value row, int64_t ranks, int64_t keys) {
+  Value last = over(add(row, 15), ranks);
+  Value end = times(last, keys);
+  return times(over(add(end, kPart - 1), kPart), kPart);
+}
+
+LogicalResult GpuChunkKernel::emitPathGram(PathGramOp op) {
+  if (find(op.getResult(), false))
+    return success();
+  ArrayRef<int64_t> shapeOf = op.getResult().getType().getShape();
+  int64_t ranks = shapeOf[2], keys = shapeOf[4];
+  if (op.getDecays() && typeOf(op.getDecays()).getRank() > 2) {
+    SmallVector<PathGramOp> ops;
+    for (auto other : op->getBlock()->getOps<PathGramOp>())
+      if (other.getKeys() == op.getKeys() &&
+          other.getDecays() == op.getDecays() &&
+          find(other.getQueries(), false) && !find(other.getResult(), false))
+        ops.push_back(other);
+    emitVectorGrams(ops);
+    return success();
+  }
+  Stack query = stackOf(op.getQueries()), key = stackOf(op.getKeys());
+  Value between;
+  if (op.getDecays())
+    between = weightsOf(op.getDecays()).between;
+  Stack gram;
+  gram.memory = allocate(rowsOf(ranks), rowsOf(keys));
+  for (Value each : {query.memory, key.memory})
+    willRead(each);
+  if (between)
+    willRead(between);
+  willWrite(gram.memory);
+  int64_t depth = llvm::alignTo(keySize, kPart);
+  Product product;
+  product.rows = rowsOf(ranks);
+  product.columns = rowsOf(keys);
+  product.factors.push_back({{query.memory, false, query.isShort},
+                             {key.memory, false, key.isShort},
+                             [&](Value) { return constantIndex(depth); }});
+  product.width = [&](Value row) { return columnsBefore(row, ranks, keys); };
+  product.finish = [&](Value row, Value column, Value sums) {
+    Value token = over(row, ranks);
+    SmallVector<Value> kept;
+    for (int64_t i = 0; i < 2; ++i) {
+      Value ancestor = over(add(column, i), keys);
+      Value sum = vector::ExtractOp::create(b, sums, i);
+      if (between)
+        sum = arith::MulFOp::create(
+            b, sum,
+            memref::LoadOp::create(b, between, ValueRange{token, ancestor}));
+      Value isBefore = compare(arith::CmpIPredicate::slt, ancestor, token);
+      kept.push_back(
+          arith::SelectOp::create(b, isBefore, sum, constantFloat(0)));
+    }
+    storeTwo(gram.memory, row, column,
+             vector::FromElementsOp::create(b, cast<VectorType>(sums.getType()),
+                                            kept));
+  };
+  emitProduct(product);
+  fullStacks[op.getResult()] = gram;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Sums
+//===----------------------------------------------------------------------===//
+
+/// Values of tokens before, weighted by Gram products.
+GpuChunkKernel::Factor GpuChunkKernel::pathFactor(Value gram, Value values,
+                                                  bool isStrict) {
+  ArrayRef<int64_t> shapeOf = typeOf(gram).getShape();
+  int64_t ranks = shapeOf[2], keys = shapeOf[4];
+  const Stack &of = stackOf(values, /*isTile=*/true);
+  Value weight = stackOf(gram).memory;
+  willRead(weight);
+  willRead(of.memory);
+  return {{weight, false, false},
+          {of.memory, true, of.isShort},
+          [this, ranks, keys, isStrict](Value row) {
+            return isStrict ? times(over(row, ranks), keys)
+                            : columnsBefore(row, ranks, keys);
+          }};
+}
+
+LogicalResult GpuChunkKernel::emitPathProduct(PathProductOp op) {
+  Stack result = makeStack(unstackType(typeOf(op.getResult())), tiles > 1);
+  Product product;
+  product.rows = rowsOf(result.components);
+  product.columns = llvm::alignTo(schedule.tileRows, kPart);
+  for (auto [gram, values] : llvm::zip(op.getGrams(), op.getValues()))
+    product.factors.push_back(pathFactor(gram, values, /*isStrict=*/false));
+  willWrite(result.memory);
+  product.finish = [&](Value row, Value column, Value sums) {
+    storeTwo(result.memory, row, column, sums);
+  };
+  emitProduct(product);
+  (tiles > 1 ? tileStacks : fullStacks)[op.getResult()] = result;
+  return success();
+}
+
+LogicalResult GpuChunkKernel::emitPathSolve(PathSolveOp op) {
+  auto &all = tiles > 1 ? tileStacks : fullStacks;
+  SmallVector<SmallVector<size_t>> terms(op.getRhs().size());
+  for (auto [g, row] : llvm::enumerate(op.getRows()))
+    terms[row].push_back(g);
+  int64_t width = llvm::alignTo(schedule.tileRows, kPart);
+  SmallVector<size_t> open;
+  int64_t count = 0;
+  for (auto [i, pair] :
+       llvm::enumerate(llvm::zip(op.getRhs(), op.getResults()))) {
+    auto [rhs, result] = pair;
+    Stack from = stackOf(rhs, true);
+    if (terms[i].empty()) {
+      all[result] = from;
+      continue;
+    }
+    open.push_back(i);
+    count += from.components;
+    Stack into = from;
+    into.isShort = false;
+    // In place, if nobody else takes the right-hand side.
+    if (!rhs.hasOneUse())
+      into = makeStack(unstackType(typeOf(result)), tiles > 1);
+    all[result] = into;
+  }
+  constexpr int64_t mostRows = 4 * kSolved;
+  if (count * kSolved > mostRows)
+    return op.emitError("cannot be lowered for GPUs: a token solves for ")
+           << count << " vectors, 4 at most";
+  for (size_t i : open) {
+    willRead(stackOf(op.getRhs()[i], true).memory);
+    for (size_t g : terms[i]) {
+      willRead(stackOf(op.getGrams()[g]).memory);
+      willRead(stackOf(op.getResult(op.getColumns()[g]), true).memory);
+    }
+  }
+  syncAll();
+  auto isOpen = [&](size_t i) { return !terms[i].empty(); };
+  auto blocks = scf::ForOp::create(b, constantIndex(0),
+                                   constantIndex(rowsFor(tokensAtOnce())),
+                                   constantIndex(kSolved));
+  blocks->setAttr("ladle.rolled", b.getUnitAttr());
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(blocks.getBody());
+    Value first = blocks.getInductionVar();
+    // What the tokens before the block give, and what is known of it.
+    for (size_t i : open) {
+      Stack from = stackOf(op.getRhs()[i], true);
+      Stack into = stackOf(op.getResult(i), true);
+      Product product;
+      product.firstRow = times(first, into.components);
+      product.rows = kSolved * into.components;
+      product.columns = width;
+      product.start = [&](Value row, Value column) {
+        return loadTwo(from.memory, row, column);
+      };
+      for (size_t g : terms[i]) {
+        size_t of = op.getColumns()[g];
+        Factor factor = pathFactor(op.getGrams()[g], op.getResult(of),
+                                   /*isStrict=*/false);
+        int64_t keys = typeOf(op.getGrams()[g]).getShape()[4];
+        factor.depth = [this, first, keys, known = !isOpen(of)](Value) {
+          return times(known ? add(first, kSolved) : first, keys);
+        };
+        product.factors.push_back(std::move(factor));
+      }
+      product.finish = [&](Value row, Value column, Value sums) {
+        storeTwo(into.memory, row, column, sums);
+      };
+      emitProduct(product);
+    }
+    barrier();
+    // Substitution within the block: a thread takes a column.
+    forThreads(constantIndex(schedule.tileRows), [&](Value column) {
+      solveColumn(op, open, terms, first, column);
+    });
+    barrier();
+  }
+  isRead.clear();
+  isWritten.clear();
+  return success();
+}
+
+void GpuChunkKernel::solveColumn(PathSolveOp op, ArrayRef<size_t> open,
+                                 ArrayRef<SmallVector<size_t>> terms,
+                                 Value first, Value column) {
+  DenseMap<size_t, SmallVector<Value>> solved;
+  auto rowOf = [&](const Stack &stack, int64_t row) {
+    return add(times(first, stack.components), row);
+  };
+  for (size_t i : open) {
+    Stack into = stackOf(op.getResult(i), true);
+    for (int64_t row = 0; row < kSolved * into.components; ++row)
+      solved[i].push_back(memref::LoadOp::create(
+          b, into.memory, ValueRange{rowOf(into, row), column}));
+  }
+  for (int64_t token = 1; token < kSolved; ++token)
+    for (size_t i : open) {
+      Stack into = stackOf(op.getResult(i), true);
+      for (int64_t r = 0; r < into.components; ++r) {
+        int64_t row = token * into.components + r;
+        Value sum = solved[i][row];
+        for (size_t g : terms[i]) {
+          auto known = solved.find(op.getColumns()[g]);
+          if (known == solved.end())
+            continue;
+          int64_t keys = typeOf(op.getGrams()[g]).getShape()[4];
+          Value gram = stackOf(op.getGrams()[g]).memory, some;
+          for (int64_t k = 0; k < token * keys; ++k) {
+            if (k % 4 == 0)
+              some = vector::LoadOp::create(
+                  b, VectorType::get({4}, b.getF32Type()), gram,
+                  ValueRange{rowOf(into, row), add(times(first, keys), k)});
+            sum = math::FmaOp::create(b,
+                                      vector::ExtractOp::create(b, some, k % 4),
+                                      known->second[k], sum);
+          }
+        }
+        solved[i][row] = sum;
+      }
+    }
+  for (size_t i : open) {
+    Stack into = stackOf(op.getResult(i), true);
+    for (auto [row, value] : llvm::enumerate(solved[i]))
+      memref::StoreOp::create(
+          b, value, into.memory,
+          ValueRange{rowOf(into, static_cast<int64_t>(row)), column});
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// States
+//===----------------------------------------------------------------------===//
+
+static unsigned poolOf(Value state) {
+  return cast<BlockArgument>(state.getDefiningOp<LoadStateOp>().getPool())
+      .getArgNumber();
+}
+
+void GpuChunkKernel::emitRead(ReadOp op) {
+  Stack query = stackOf(op.getQuery());
+  Stack result = makeStack(unstackType(typeOf(op.getResult())), tiles > 1);
+  Value held = heldStates[poolOf(op.getState())];
+  willRead(query.memory);
+  willRead(held);
+  willWrite(result.memory);
+  int64_t depth = llvm::alignTo(keySize, kPart);
+  Product product;
+  product.rows = rowsOf(query.components);
+  product.columns = llvm::alignTo(schedule.tileRows, kPart);
+  product.factors.push_back({{query.memory, false, query.isShort},
+                             {held, false, false},
+                             [&](Value) { return constantIndex(depth); }});
+  product.finish = [&](Value row, Value column, Value sums) {
+    storeTwo(result.memory, row, column, sums);
+  };
+  emitProduct(product);
+  (tiles > 1 ? tileStacks : fullStacks)[op.getResult()] = result;
+}
+
+void GpuChunkKernel::emitFold(FoldDraftsOp op) {
+  Value held = heldStates[poolOf(op.getState())];
+  int64_t tokens = rowsFor(tokensAtOnce());
+  bool isVector = op.getDecays() && typeOf(op.getDecays()).getRank() > 2;
+  SmallVector<Stack> keys;
+  for (Value key : op.getKeys())
+    keys.push_back(stackOf(key));
+  Value after, total;
+  if (isVector) {
+    // Keys times the decays of the tokens after them, from the last one back.
+    Stack decays = stackOf(op.getDecays());
+    willRead(decays.memory);
+    total = allocate(1, keySize);
+    SmallVector<std::pair<Stack, Stack>> scaled;
+    for (auto [key, stack] : llvm::zip(op.getKeys(), keys)) {
+      willRead(stack.memory);
+      Stack from = stack;
+      bool isLast = llvm::none_of(key.getUsers(), [&](Operation *user) {
+        return user != op && op->isBeforeInBlock(user);
+      });
+      if (!isLast || llvm::count(op.getKeys(), key) > 1)
+        stack.memory = allocate(rowsOf(stack.components), keySize);
+      stack.isShort = false;
+      scaled.emplace_back(from, stack);
+    }
+    syncAll();
+    willWrite(total);
+    for (auto &[from, into] : scaled)
+      willWrite(into.memory);
+    forThreads(constantIndex(keySize), [&](Value column) {
+      auto loop =
+          scf::ForOp::create(b, constantIndex(0), constantIndex(tokensAtOnce()),
+                             constantIndex(1), ValueRange{constantFloat(1)});
+      {
+        OpBuilder::InsertionGuard guard(b);
+        b.setInsertionPointToStart(loop.getBody());
+        Value token = arith::SubIOp::create(
+            b, constantIndex(tokensAtOnce() - 1), loop.getInductionVar());
+        Value product = loop.getRegionIterArg(0);
+        for (auto &[from, into] : scaled)
+          for (int64_t r = 0; r < from.components; ++r) {
+            Value row = add(times(token, from.components), r);
+            Value key = memref::LoadOp::create(
+                b, from.memory, ValueRange{add(row, from.first), column});
+            memref::StoreOp::create(b, arith::MulFOp::create(b, key, product),
+                                    into.memory, ValueRange{row, column});
+          }
+        Value decay = memref::LoadOp::create(
+            b, decays.memory, ValueRange{add(token, decays.first), column});
+        scf::YieldOp::create(b,
+                             Value(arith::MulFOp::create(b, product, decay)));
+      }
+      memref::StoreOp::create(b, loop.getResult(0), total,
+                              ValueRange{constantIndex(0), column});
+    });
+    for (auto [stack, pair] : llvm::zip(keys, scaled))
+      stack = pair.second;
+    beginOp();
+    willRead(total);
+  } else if (op.getDecays()) {
+    after = weightsOf(op.getDecays()).after;
+    willRead(after);
+  }
+  Product product;
+  product.rows = rowsFor(schedule.tileRows);
+  product.columns = llvm::alignTo(keySize, kPart);
+  for (auto [value, key] : llvm::zip(op.getValues(), keys)) {
+    const Stack &values = stackOf(value, true);
+    willRead(values.memory);
+    willRead(key.memory);
+    int64_t ranks = key.components;
+    Operand left{values.memory, true, values.isShort && !after};
+    if (after)
+      left.scale = [this, after, ranks](Value row) -> Value {
+        return memref::LoadOp::create(
+            b, after, ValueRange{over(row, ranks), constantIndex(0)});
+      };
+    product.factors.push_back(
+        {left, {key.memory, true, key.isShort}, [this, ranks](Value) {
+           return constantIndex(rowsOf(ranks));
+         }});
+  }
+  willWrite(held);
+  product.start = [&](Value row, Value column) -> Value {
+    Value before = loadTwo(held, row, column);
+    if (isVector)
+      return arith::MulFOp::create(b, before,
+                                   loadTwo(total, constantIndex(0), column));
+    if (!after)
+      return before;
+    Value all = memref::LoadOp::create(
+        b, after, ValueRange{constantIndex(tokens), constantIndex(0)});
+    return arith::MulFOp::create(b, before, splat(all, 2));
+  };
+  product.finish = [&](Value row, Value column, Value sums) {
+    storeTwo(held, row, column, sums);
+  };
+  emitProduct(product);
+}

@@ -1,0 +1,273 @@
+//===- DevicePrefillTest.cpp - prompts on a GPU against the oracle --------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Prompts of lengths around the ends of chunks, on top of entries and states,
+// rows of different lengths, padding, resets, steps between them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/cuda/Driver.h"
+#include "tests/numerics/Requests.h"
+#include "tests/runtime/gpu/Gpu.h"
+
+using namespace ladle;
+using namespace ladle::test;
+using Catch::Contains;
+using check::CheckCase;
+
+static void checkOn(const std::string &model, const std::string &text) {
+  CAPTURE(model, text);
+  check::CheckRequest request = requestOf(model);
+  request.target = "cuda";
+  requirePassed(request, {need(CheckCase::parse(text))});
+}
+
+static const char *const moving =
+    ",L=8,m=8,rows=3,tokens=4,staggered=1,pads=1,resets=1,seed=3";
+
+TEST_CASE("prompts of delta rules, sums, two writes, two states") {
+  if (!hasGpu())
+    return;
+  auto model = GENERATE(as<std::string>(), "gated_delta_rule", "mamba2",
+                        "rwkv7", "coupled");
+  checkOn(model, std::string("route=inner,prompts=70,chunk=32") + moving);
+}
+
+TEST_CASE("prompts with carries: scans, windows, of heads that share") {
+  if (!hasGpu())
+    return;
+  auto model = GENERATE(as<std::string>(), "linear_attention", "mamba3_mimo",
+                        "short_conv");
+  checkOn(model, std::string("route=inner,prompts=40,chunk=16") + moving);
+}
+
+// Vectors are joined in blocks; of 24 tokens the last block is half.
+TEST_CASE("prompts with decays a channel") {
+  if (!hasGpu())
+    return;
+  checkOn("kda", std::string("route=inner,prompts=60,chunk=24") + moving);
+}
+
+TEST_CASE("prompts of states in tiles, in 16 bits, and the other way round") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"gated_delta_rule", "route=recurrent,state=bf16,size.Hk=1,size.Hv=2,"
+                           "size.Dk=64,size.Dv=128,prompts=80,chunk=64"},
+      {"gdn2", "route=outer,state=f16,layout=dk_dv,size.Hk=1,size.Hv=1,"
+               "size.Dk=32,size.Dv=96,prompts=40,chunk=40"},
+  }));
+  checkOn(model, text + moving);
+}
+
+TEST_CASE("prompts beside drafts, whose slots keep versions of carries") {
+  if (!hasGpu())
+    return;
+  checkOn("mamba3", "route=inner,prompts=20,chunk=16,drafts=3,L=8,m=4,rows=3,"
+                    "tokens=12,staggered=1,resets=1,trees=1,seed=5");
+}
+
+TEST_CASE("all examples take prompts", "[.full]") {
+  if (!hasGpu())
+    return;
+  for (const char *model :
+       {"delta_net", "gated_delta_net", "gated_delta_rule", "gdn2", "gla",
+        "kda", "kda_lower_bound", "lightning", "linear_attention", "mamba2",
+        "mamba3", "mamba3_mimo", "retnet", "rwkv6", "rwkv7", "rwkv7_core",
+        "short_conv", "coupled"})
+    checkOn(model, std::string("route=inner,prompts=70,chunk=64") + moving);
+}
+
+namespace {
+
+Program promptProgram(const std::string &target,
+                      const std::string &route = "inner") {
+  CompileOptions options;
+  options.preset = "tiny";
+  options.target = target;
+  options.route = route;
+  options.capacity = 4;
+  options.prefill = true;
+  options.chunk = 16;
+  return need(compileFile(examplePath("gated_delta_rule"), options));
+}
+
+/// Numbers in the memory of a program, at one address.
+class Numbers {
+public:
+  Numbers(const Program &program, int64_t count)
+      : memory(need(
+            DeviceTensor::allocate(program.device(), DType::I32, {count}))) {}
+  void set(std::vector<int32_t> values) {
+    need(copy(TensorView::dense(values, DType::I32,
+                                {static_cast<int64_t>(values.size())}),
+              memory.view()));
+  }
+  std::span<const int32_t> all() const {
+    return {memory.as<int32_t>(), static_cast<size_t>(memory.view().count())};
+  }
+
+private:
+  DeviceTensor memory;
+};
+
+constexpr int64_t mostTokens = 60;
+
+/// Two rows of prompts, wherever a program runs.
+struct Prompt {
+  explicit Prompt(const Program &program, const PoolOptions &options = {})
+      : program(program), pool(makePool(program, 3, options)),
+        decoder(need(Decoder::create(program, pool))),
+        tensors(program, mostTokens), slots(program, 2), starts(program, 3) {
+    std::vector<int32_t> sequences(mostTokens), positions(mostTokens);
+    for (int32_t token = 0; token < mostTokens; ++token)
+      positions[static_cast<size_t>(token)] = token;
+    tensors.fill(sequences, positions);
+  }
+  void set(std::vector<int32_t> list, std::vector<int32_t> begins) {
+    slots.set(std::move(list));
+    starts.set(std::move(begins));
+  }
+  PrefillArguments arguments() const {
+    PrefillArguments result;
+    result.rows = 2;
+    result.slots = slots.all();
+    result.cuSeqlens = starts.all();
+    result.tokens = mostTokens;
+    result.tensors = tensors.arguments.tensors;
+    return result;
+  }
+  std::vector<float> answers(int64_t count) const {
+    std::vector<float> result;
+    for (int64_t token = 0; token < count; ++token)
+      for (float value : tensors.output(token))
+        result.push_back(value);
+    return result;
+  }
+
+  Program program;
+  Pool pool;
+  Decoder decoder;
+  Tensors tensors;
+  Numbers slots, starts;
+};
+
+} // namespace
+
+TEST_CASE("a graph of a prefill takes other prompts when it is replayed") {
+  if (!hasGpu())
+    return;
+  Program program = promptProgram("cuda");
+  Prompt direct(program), replayed(program);
+  cuda::Device device = need(cuda::Device::open(0));
+  std::optional<cuda::Graph> graph;
+  std::vector<std::pair<std::vector<int32_t>, std::vector<int32_t>>> calls{
+      {{0, 2}, {0, 17, 20}}, {{1, 0}, {0, 40, 56}}, {{2, -1}, {0, 1, 9}}};
+  for (const auto &[slots, starts] : calls) {
+    direct.set(slots, starts);
+    replayed.set(slots, starts);
+    need(direct.decoder.prefill(direct.arguments()));
+    need(synchronize(gpu));
+    if (!graph)
+      graph = need(cuda::Graph::record(device, [&] {
+        return replayed.decoder.prefill(replayed.arguments(), device.stream());
+      }));
+    need(graph->replay());
+    need(device.synchronize());
+    CHECK(direct.answers(starts.back()) == replayed.answers(starts.back()));
+  }
+  for (int32_t slot : {0, 1, 2}) {
+    CHECK(need(replayed.pool.cursor(slot)).length == 0);
+    CHECK(need(replayed.pool.cursor(slot)).epoch ==
+          need(direct.pool.cursor(slot)).epoch);
+  }
+}
+
+TEST_CASE("layers on a GPU that share cursors take a prompt each") {
+  if (!hasGpu())
+    return;
+  Program program = promptProgram("cuda");
+  Cursors cursors = need(Cursors::create(program, {.slots = 3}));
+  PoolOptions sharing;
+  sharing.cursors = cursors;
+  Prompt first(program, sharing), second(program, sharing), own(program);
+  for (Prompt *each : {&first, &second, &own}) {
+    each->set({1, 0}, {0, 9, 30});
+    need(each->decoder.prefill(each->arguments()));
+  }
+  // One of them moves by itself.
+  StepArguments step;
+  step.rows = 2;
+  step.readSlots = first.slots.all();
+  step.tensors = first.tensors.arguments.tensors;
+  for (auto &[name, view] : step.tensors)
+    if (view.shape[0] == mostTokens)
+      view = view.slice(0, 0, 2);
+  CHECK_THAT(first.decoder.step(step).message(),
+             Contains("appends entries") && Contains("advance them between"));
+  need(cursors.advance(first.slots.all()));
+  need(synchronize(gpu));
+  CHECK(first.answers(30) == own.answers(30));
+  CHECK(second.answers(30) == own.answers(30));
+  CHECK(need(cursors.cursor(1)).epoch == 1);
+  need(first.decoder.step(step));
+}
+
+TEST_CASE("what a prefill on a GPU refuses") {
+  if (!hasGpu())
+    return;
+  Program program = promptProgram("cuda");
+  CHECK(program.prefillsAtOnce());
+  Prompt prompt(program);
+  prompt.set({0, 1}, {0, 3, 5});
+  auto message = [&](auto &&change) {
+    PrefillArguments arguments = prompt.arguments();
+    change(arguments);
+    return prompt.decoder.prefill(arguments).message();
+  };
+  CHECK(message([](auto &one) { one.rows = 3; }) ==
+        "slots has 2 slots, wanted 3");
+  CHECK(message([](auto &one) { one.cuSeqlens = one.cuSeqlens.first(2); }) ==
+        "cuSeqlens has 2 numbers, wanted 3");
+  CHECK(message([](auto &one) { one.tokens = 0; }) ==
+        "tokens is 0, wanted 1 to 2147483647, the rows of the tensors: "
+        "cuSeqlens is read on the device");
+  CHECK_THAT(message([](auto &one) { one.tensors.erase("k"); }),
+             Contains("'k'"));
+  CHECK(message([](auto &) {}).empty());
+
+  // Of kv_only what follows a prompt has a state.
+  Program keeping = promptProgram("cuda", "kv_only");
+  Prompt entries(keeping);
+  CHECK_THAT(entries.decoder.prefill(entries.arguments()).message(),
+             Contains("route 'kv_only' keeps prompts as entries on the CPU "
+                      "alone") &&
+                 Contains("withRoute(Inner)"));
+  CHECK_THAT(Prompt(tinyProgram()).decoder.prefill({}).message(),
+             Contains("compiled without prompts"));
+
+  CompileOptions options;
+  options.preset = "tiny";
+  options.target = "cuda";
+  options.numerics = "chunk";
+  Result<Program> byChunk =
+      compileFile(examplePath("gated_delta_rule"), options);
+  CHECK(byChunk.status().code() == ErrorCode::Unsupported);
+  CHECK_THAT(byChunk.message(), Contains("numerics is 'chunk'"));
+  options.numerics = "step";
+  options.prefill = true;
+  Result<Program> serial = compileSource(R"(
+    recurrence serial(H, D) {
+      preset "tiny" { H = 2, D = 16 }
+      token k[H, D], v[H, D] : bf16
+      state S[H, D, D] : f32
+      S = write(S, k, tanh(v - read(S, k)))
+      out y[H, D] : f32 = read(S, k)
+    })",
+                                         "serial.ladle", options);
+  CHECK(serial.status().code() == ErrorCode::Unsupported);
+  CHECK_THAT(serial.message(),
+             Contains("prefills one token after another, which GPUs do not"));
+}
