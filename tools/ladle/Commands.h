@@ -25,6 +25,7 @@ namespace ladle::tool {
 struct SourceOptions {
   std::string file;
   std::string recurrence, preset;
+  bool takesAttention = false; ///< set by the commands that do
   std::map<std::string, int64_t> sizes;
   std::map<std::string, double> options;
   std::string stateType; ///< empty: as declared
