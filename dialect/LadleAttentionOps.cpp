@@ -354,6 +354,23 @@ LogicalResult ReuseOp::verify() {
   return verifyMatch(*this, getMatch(), ring.getHeads());
 }
 
+ParseResult ladle::parseBound(OpAsmParser &parser, BoundAttr &bound) {
+  StringRef word;
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseKeyword(&word))
+    return failure();
+  std::optional<Bound> value = symbolizeBound(word);
+  if (!value)
+    return parser.emitError(loc, "unknown bound '")
+           << word << "', expected start, sinks, wide, band or end";
+  bound = BoundAttr::get(parser.getContext(), *value);
+  return success();
+}
+
+void ladle::printBound(OpAsmPrinter &printer, Operation *op, BoundAttr bound) {
+  printer << stringifyBound(bound.getValue());
+}
+
 LogicalResult AttendOp::verify() {
   if (getBegin() >= getEnd())
     return emitOpError("must begin before it ends, got from ")

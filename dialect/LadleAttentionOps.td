@@ -273,7 +273,8 @@ def Ladle_AttendOp : Ladle_Op<"attend"> {
                        Optional<Ladle_MatchType>:$after, F64Attr:$scale);
   let results = (outs Ladle_SummaryType:$result);
   let assemblyFormat = [{
-    $query `,` $cache `from` $begin `to` $end (`after` $after^)? `scale` $scale
+    $query `,` $cache `from` custom<Bound>($begin) `to` custom<Bound>($end)
+    (`after` $after^)? `scale` $scale
     attr-dict `:` type($query) `,` type($cache) (`after` type($after)^)?
     `->` type($result)
   }];

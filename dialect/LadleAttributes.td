@@ -123,7 +123,7 @@ def Ladle_BoundAttr : EnumAttr<Ladle_Dialect, Ladle_Bound, "bound"> {
     `sinks` comes after the first sinks, `wide` n − wide_band and `band` n − band
     tokens after the start, but never before `sinks`; `end` is n.
   }];
-  let assemblyFormat = "$value";
+  let assemblyFormat = "`<` $value `>`";
 }
 
 //===----------------------------------------------------------------------===//

@@ -69,7 +69,8 @@ SourceFile Parser::parseFile() {
       if (parseRecurrence(file))
         continue;
     } else {
-      diagnostics.error(tokens.get().loc, "expected 'recurrence', got " +
+      diagnostics.error(tokens.get().loc, "expected 'recurrence' or 'attention', "
+                                          "got " +
                                               quote(tokens.get().text));
       diagnostics.note(tokens.get().loc, "a file is a list of declarations: "
                                          "recurrence name(H, Dk, Dv) { ... }");

@@ -399,6 +399,13 @@ static Status checkSettings(const AttentionProgramImpl &made,
       return invalid(
           fmt::format("settings: a count of tokens is {}, wanted 0 at least",
                       count));
+  bool hasFront = false;
+  for (const AttentionFormKernels::Piece &piece : made.decode.pieces)
+    hasFront |= piece.begin == BoundKind::Start;
+  if (settings.sinks > 0 && !hasFront)
+    return invalid(fmt::format("settings: sinks is {}, wanted 0: '{}' is "
+                               "compiled without",
+                               settings.sinks, made.signature.name));
   if (settings.window < 1 || settings.window > pool.window)
     return invalid(fmt::format("settings: window is {}, wanted 1 to the {} "
                                "entries of the pool's rings",

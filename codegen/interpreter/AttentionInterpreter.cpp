@@ -278,7 +278,7 @@ AttentionInterpreter::answer(const Row &row, const Arrays &tokenValues,
     if (match >= 0) {
       const Entry &entry = *row.entries[match];
       merge(first, fromStored(entry.outer[head]));
-      from = entry.outerEnds[head];
+      from = std::max(entry.outerEnds[head], sinks);
       if (isNear) {
         from = std::max(match + 1 - numbers.band, numbers.sinks);
         bool isInside = from > outerEnd;

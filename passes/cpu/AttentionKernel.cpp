@@ -384,9 +384,16 @@ void AttentionKernel::initializePiece(AttendOp attend, Value queries,
                           ValueRange{piece, g, index(1)});
   Value from = begin;
   if (starts) {
-    Value start = maximum(loadIndex(starts, {row, h}), begin);
-    from = arith::SelectOp::create(b, isLess(index(0), usesStarts), start,
-                                   begin);
+    // A prompt has no matches, and no memory for them.
+    auto choice = scf::IfOp::create(b, TypeRange{b.getIndexType()},
+                                    isLess(index(0), usesStarts),
+                                    /*withElseRegion=*/true);
+    OpBuilder::InsertionGuard inner(b);
+    b.setInsertionPointToStart(choice.thenBlock());
+    scf::YieldOp::create(b, maximum(loadIndex(starts, {row, h}), begin));
+    b.setInsertionPointToStart(choice.elseBlock());
+    scf::YieldOp::create(b, begin);
+    from = choice.getResult(0);
   }
   memref::StoreOp::create(b, from, lower, ValueRange{g});
 }

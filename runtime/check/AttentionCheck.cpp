@@ -420,6 +420,9 @@ check::checkAttention(const AttentionRequest &request) {
   std::vector<AttentionCase> cases = planAttention(
       reuses, oracle->numbers.wideBand.has_value(), request.seed);
   for (AttentionCase &one : cases) {
+    // A plan without sinks has no piece for them.
+    if (!oracle->numbers.sinks)
+      one.settings.sinks = 0;
     if (oracle->numbers.drift && reuses)
       one.settings.drift = *oracle->numbers.drift;
     Result<AttentionResult> result = checkAttention(request, one);

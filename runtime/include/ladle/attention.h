@@ -129,8 +129,8 @@ struct AttentionArguments {
 
 struct AttentionDecoderOptions {
   int threads = 0; ///< 0: one for each processor
-  /// Instead of the program's. What the kernels are compiled for stays: a drift
-  /// gate, two bands, and whether there is a ring at all.
+  /// Instead of the program's. What the kernels are compiled for stays: whether
+  /// there are sinks, a drift gate, two bands, or a ring at all.
   std::optional<AttentionSettings> settings;
 };
 
