@@ -23,10 +23,10 @@ template <typename OpT> static LogicalResult verifyArguments(OpT op) {
     return failure();
   for (BlockArgument argument : op.getBody().getArguments()) {
     ArgumentKind kind = op.getArgumentKind(argument.getArgNumber());
-    bool isKnown = kind == ArgumentKind::Param || kind == ArgumentKind::Token ||
-                   kind == ArgumentKind::Buffer ||
-                   (kind == ArgumentKind::Ring &&
-                    std::is_same_v<OpT, AttentionStepOp>);
+    bool isKnown =
+        kind == ArgumentKind::Param || kind == ArgumentKind::Token ||
+        kind == ArgumentKind::Buffer ||
+        (kind == ArgumentKind::Ring && std::is_same_v<OpT, AttentionStepOp>);
     if (!isKnown)
       return op.emitOpError("takes no argument of kind '")
              << stringifyArgumentKind(kind) << "'";
@@ -59,8 +59,7 @@ template <typename OpT> static LogicalResult verifyArguments(OpT op) {
   return success();
 }
 
-template <typename OpT>
-static SmallVector<Type> outputTypesOf(OpT op) {
+template <typename OpT> static SmallVector<Type> outputTypesOf(OpT op) {
   return SmallVector<Type>(
       op.getOutputTypes().template getAsValueRange<TypeAttr>());
 }
@@ -216,8 +215,8 @@ LogicalResult CompleteOp::verify() {
 
 LogicalResult NormalizeOp::verify() {
   SummaryType summary = getSummary().getType();
-  auto expected = RankedTensorType::get(
-      {summary.getHeads(), summary.getSize()}, Float32Type::get(getContext()));
+  auto expected = RankedTensorType::get({summary.getHeads(), summary.getSize()},
+                                        Float32Type::get(getContext()));
   if (getResult().getType() != expected)
     return emitOpError("result must be ")
            << expected << ", got " << getResult().getType();
@@ -270,14 +269,14 @@ void AttentionStepOp::print(OpAsmPrinter &printer) {
 LogicalResult AttentionStepOp::verifyRegions() {
   if (failed(verifyArguments(*this)))
     return failure();
-  auto ring = dyn_cast_if_present<RingType>(getRing() ? getRing().getType()
-                                                      : Type());
+  auto ring =
+      dyn_cast_if_present<RingType>(getRing() ? getRing().getType() : Type());
   if (ring && (!getBand() || !getSinks()))
     return emitOpError("has a ring, but no band or no sinks");
   if (ring && (ring.getParts() == 2) != getWideBand().has_value())
     return emitOpError("has a ring of ")
-           << ring.getParts() << " parts "
-           << (getWideBand() ? "and" : "but no") << " wide_band";
+           << ring.getParts() << " parts " << (getWideBand() ? "and" : "but no")
+           << " wide_band";
   if (getWideBand().has_value() != getWideGap().has_value())
     return emitOpError("wide_band and wide_gap go together");
   return verifyYieldTypes(getYield(), outputTypesOf(*this));

@@ -17,11 +17,10 @@ namespace {
 
 class AttentionGenerator {
 public:
-  AttentionGenerator(MLIRContext &context,
-                     const llvm::SourceMgr &sourceManager,
+  AttentionGenerator(MLIRContext &context, const llvm::SourceMgr &sourceManager,
                      const Recurrence &recurrence, const Scope &scope)
-      : builder(&context), sourceManager(sourceManager),
-        recurrence(recurrence), scheme(recurrence.attention), scope(scope) {}
+      : builder(&context), sourceManager(sourceManager), recurrence(recurrence),
+        scheme(recurrence.attention), scope(scope) {}
 
   OwningOpRef<ModuleOp> run();
 
@@ -41,7 +40,9 @@ private:
   Value use(llvm::StringRef name);
   Value emitMatch(Type summary);
   Value emitComplete(Value prefix, Value all);
-  IntegerAttr integer(int64_t value) { return builder.getI64IntegerAttr(value); }
+  IntegerAttr integer(int64_t value) {
+    return builder.getI64IntegerAttr(value);
+  }
   IntegerAttr integer(std::optional<int64_t> value) {
     return value ? integer(*value) : IntegerAttr();
   }
@@ -133,9 +134,9 @@ Value AttentionGenerator::use(llvm::StringRef name) {
   Value &value = values[name];
   auto type = llvm::cast<RankedTensorType>(value.getType());
   if (!type.getElementType().isF32())
-    value = arith::ExtFOp::create(
-        builder, locate(name, scope.lookup(name)->loc),
-        type.clone(builder.getF32Type()), value);
+    value =
+        arith::ExtFOp::create(builder, locate(name, scope.lookup(name)->loc),
+                              type.clone(builder.getF32Type()), value);
   return value;
 }
 
@@ -144,9 +145,9 @@ Value AttentionGenerator::emitMatch(Type summary) {
   Value query = use(match.query);
   Value moment = match.moment.empty() ? Value() : use(match.moment);
   return ladle::MatchOp::create(
-      builder, locate(match.loc), summary, query, moment,
-      integer(match.window), builder.getF64FloatAttr(match.tau),
-      integer(match.maxGap), integer(match.maxChain), integer(match.skip),
+      builder, locate(match.loc), summary, query, moment, integer(match.window),
+      builder.getF64FloatAttr(match.tau), integer(match.maxGap),
+      integer(match.maxChain), integer(match.skip),
       match.drift ? builder.getF64FloatAttr(*match.drift) : FloatAttr());
 }
 
@@ -193,8 +194,8 @@ OwningOpRef<ModuleOp> AttentionGenerator::run() {
       builder, loc, RankedTensorType::get({heads, size}, builder.getF32Type()),
       all);
   if (output->type != ElementType::F32)
-    result = arith::TruncFOp::create(builder, loc, getStorageType(*output),
-                                     result);
+    result =
+        arith::TruncFOp::create(builder, loc, getStorageType(*output), result);
   ladle::YieldOp::create(builder, locate(recurrence.loc),
                          ValueRange{result, next});
   return module;

@@ -88,10 +88,10 @@ Symbol *AttentionChecker::checkToken(const Expr *expr, llvm::StringRef what) {
     return nullptr;
   if (!symbol || symbol->kind != Symbol::Kind::Token) {
     diagnostics.error(expr->loc,
-                      symbol ? quote(name->name) + " is " +
-                                   describe(symbol->kind).str() +
-                                   ", not a token"
-                             : (what + " is not a token").str(),
+                      symbol
+                          ? quote(name->name) + " is " +
+                                describe(symbol->kind).str() + ", not a token"
+                          : (what + " is not a token").str(),
                       expr->range);
     diagnostics.note(expr->loc, "an attention takes its inputs as they come: "
                                 "rotate and scale them before the step");
@@ -100,13 +100,11 @@ Symbol *AttentionChecker::checkToken(const Expr *expr, llvm::StringRef what) {
   symbol->read = true;
   if (symbol->shape.features.size() == 1)
     return symbol;
-  diagnostics.error(expr->loc,
-                    formatv("{0} '{1}' is {2}", what, name->name,
-                            symbol->shape.str())
-                        .str());
-  diagnostics.note(symbol->loc,
-                   "it has heads and one dimension besides: " + name->name +
-                       "[H, D]");
+  diagnostics.error(
+      expr->loc,
+      formatv("{0} '{1}' is {2}", what, name->name, symbol->shape.str()).str());
+  diagnostics.note(symbol->loc, "it has heads and one dimension besides: " +
+                                    name->name + "[H, D]");
   return nullptr;
 }
 
@@ -182,8 +180,8 @@ void AttentionChecker::checkCache(Statement &statement) {
     tokens.push_back(checkToken(&name, "what is cached"));
     valid &= tokens.back() != nullptr;
   }
-  if (valid && tokens[0]->shape.getNumHeads() !=
-                   tokens[1]->shape.getNumHeads()) {
+  if (valid &&
+      tokens[0]->shape.getNumHeads() != tokens[1]->shape.getNumHeads()) {
     diagnostics.error(statement.fields[1].loc,
                       formatv("keys have {0} heads, values {1}",
                               tokens[0]->shape.getNumHeads(),
@@ -212,8 +210,9 @@ bool AttentionChecker::checkMoment(const Expr *expr, const Symbol &query) {
     scheme.match->moment = name->name;
     return true;
   }
-  diagnostics.error(expr->loc, "the moment of a match is not a param of its "
-                               "heads",
+  diagnostics.error(expr->loc,
+                    "the moment of a match is not a param of its "
+                    "heads",
                     expr->range);
   diagnostics.note(expr->loc, formatv("it is E|q|^2 of each head: param "
                                       "moment[{0}] : f32; leave it out to have "
@@ -231,17 +230,17 @@ bool AttentionChecker::checkMatch(Statement &statement) {
   Symbol symbol;
   symbol.loc = statement.loc;
   if (scheme.match) {
-    diagnostics.error(call->loc, "attention " + quote(recurrence.name) +
-                                     " matches twice",
+    diagnostics.error(call->loc,
+                      "attention " + quote(recurrence.name) + " matches twice",
                       call->range);
     diagnostics.note(scheme.match->loc, "the first is here; a token reuses one "
                                         "summary");
     scope.declare(statement.name, symbol);
     return true;
   }
-  auto arguments = bind(*call, {"query", "window", "tau"},
-                        {"moment", "max_gap", "max_chain", "skip", "drift"},
-                        matchSignature);
+  auto arguments =
+      bind(*call, {"query", "window", "tau"},
+           {"moment", "max_gap", "max_chain", "skip", "drift"}, matchSignature);
   prefix = statement.name;
   AttentionScheme::Match &match = scheme.match.emplace();
   match.loc = call->loc;
@@ -251,11 +250,11 @@ bool AttentionChecker::checkMatch(Statement &statement) {
     valid = query != nullptr;
     if (query)
       match.query = cast<NameExpr>(arguments->lookup("query"))->name;
-    valid &= checkCount(arguments->lookup("window"), "the window", 1,
-                        match.window);
+    valid &=
+        checkCount(arguments->lookup("window"), "the window", 1, match.window);
     valid &= checkShare(arguments->lookup("tau"), "tau", match.tau);
-    valid &= checkCount(arguments->lookup("max_gap"), "max_gap", 0,
-                        match.maxGap);
+    valid &=
+        checkCount(arguments->lookup("max_gap"), "max_gap", 0, match.maxGap);
     valid &= checkCount(arguments->lookup("max_chain"), "max_chain", 0,
                         match.maxChain);
     valid &= checkCount(arguments->lookup("skip"), "skip", 0, match.skip);
@@ -281,8 +280,7 @@ bool AttentionChecker::checkSoftmax(Expr &expr) {
     return false;
   }
   scheme.softmaxLoc = call->loc;
-  auto arguments =
-      bind(*call, {"query", "cache"}, {"scale"}, softmaxSignature);
+  auto arguments = bind(*call, {"query", "cache"}, {"scale"}, softmaxSignature);
   if (!arguments)
     return false;
   Symbol *query = checkToken(arguments->lookup("query"), "the query");
@@ -340,8 +338,8 @@ bool AttentionChecker::checkSoftmax(Expr &expr) {
 
 bool AttentionChecker::checkWide(const Arguments &arguments,
                                  const CallExpr &call) {
-  Expr *band = arguments.lookup("wide_band"), *gap =
-                                                  arguments.lookup("wide_gap");
+  Expr *band = arguments.lookup("wide_band"),
+       *gap = arguments.lookup("wide_gap");
   if (!band && !gap)
     return true;
   if (!band || !gap) {
@@ -359,11 +357,11 @@ bool AttentionChecker::checkWide(const Arguments &arguments,
     return false;
   if (*scheme.wideBand >= scheme.band)
     return true;
-  diagnostics.error(band->loc,
-                    formatv("wide_band is {0}, band {1}", *scheme.wideBand,
-                            scheme.band)
-                        .str(),
-                    band->range);
+  diagnostics.error(
+      band->loc,
+      formatv("wide_band is {0}, band {1}", *scheme.wideBand, scheme.band)
+          .str(),
+      band->range);
   diagnostics.note(band->loc, "the wide band holds the other one");
   return false;
 }
@@ -371,9 +369,8 @@ bool AttentionChecker::checkWide(const Arguments &arguments,
 bool AttentionChecker::checkComplete(CallExpr &call) {
   scheme.completes = true;
   scheme.completeLoc = call.loc;
-  auto arguments =
-      bind(call, {"prefix", "all", "band"}, {"sinks", "wide_band", "wide_gap"},
-           completeSignature);
+  auto arguments = bind(call, {"prefix", "all", "band"},
+                        {"sinks", "wide_band", "wide_gap"}, completeSignature);
   if (!arguments)
     return false;
   auto *name = dyn_cast<NameExpr>(arguments->lookup("prefix"));
@@ -418,9 +415,9 @@ void AttentionChecker::reportValue(const Expr &expr) {
                                quote(call->callee)
                          : "an attention answers softmax or complete alone",
                     expr.range);
-  diagnostics.note(expr.loc, ("write " + softmaxSignature + " or " +
-                              completeSignature)
-                                 .str());
+  diagnostics.note(
+      expr.loc,
+      ("write " + softmaxSignature + " or " + completeSignature).str());
 }
 
 void AttentionChecker::checkOutput(Statement &statement, const Shape &target) {
@@ -449,11 +446,11 @@ void AttentionChecker::checkOutput(Statement &statement, const Shape &target) {
 
 void AttentionChecker::checkUses() {
   if (!hasOutput) {
-    diagnostics.error(recurrence.loc, "attention " + quote(recurrence.name) +
-                                          " has no output");
-    diagnostics.note(recurrence.loc,
-                     ("declare one: out o[H, D] : f32 = " + softmaxSignature)
-                         .str());
+    diagnostics.error(recurrence.loc,
+                      "attention " + quote(recurrence.name) + " has no output");
+    diagnostics.note(
+        recurrence.loc,
+        ("declare one: out o[H, D] : f32 = " + softmaxSignature).str());
   }
   if (scheme.match && !usesPrefix) {
     diagnostics.warning(scheme.match->loc,

@@ -99,8 +99,9 @@ bool ExprChecker::checkName(NameExpr &expr) {
     diagnostics.error(expr.loc, quote(expr.name) + " is " +
                                     describe(symbol->kind) +
                                     " and is used as a value");
-    diagnostics.note(expr.loc, "a cache is an operand of softmax alone, a match "
-                               "one of complete");
+    diagnostics.note(expr.loc,
+                     "a cache is an operand of softmax alone, a match "
+                     "one of complete");
     return false;
   default:
     expr.shape = symbol->shape;

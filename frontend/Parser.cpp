@@ -69,9 +69,10 @@ SourceFile Parser::parseFile() {
       if (parseRecurrence(file))
         continue;
     } else {
-      diagnostics.error(tokens.get().loc, "expected 'recurrence' or 'attention', "
-                                          "got " +
-                                              quote(tokens.get().text));
+      diagnostics.error(tokens.get().loc,
+                        "expected 'recurrence' or 'attention', "
+                        "got " +
+                            quote(tokens.get().text));
       diagnostics.note(tokens.get().loc, "a file is a list of declarations: "
                                          "recurrence name(H, Dk, Dv) { ... }");
     }
@@ -176,9 +177,8 @@ void Parser::reportNoStatement() {
   diagnostics.error(tokens.get().loc,
                     "expected a statement, got " + quote(tokens.get().text));
   Suggestion suggestion(tokens.get().text);
-  for (llvm::StringRef word :
-       {"preset", "option", "param", "token", "carry", "state", "cache", "let",
-        "out"})
+  for (llvm::StringRef word : {"preset", "option", "param", "token", "carry",
+                               "state", "cache", "let", "out"})
     suggestion.consider(word);
   if (!suggestion.get().empty())
     diagnostics.note(tokens.get().loc,

@@ -458,8 +458,7 @@ void RecurrenceChecker::checkOutput(Statement &statement) {
   std::optional<Shape> shape = resolveShape(array, /*isState=*/false);
   std::optional<ElementType> type =
       resolveType(statement, array.name, &options.tokenTypes);
-  bool valid =
-      recurrence.isAttention || exprs.checkValue(*statement.value);
+  bool valid = recurrence.isAttention || exprs.checkValue(*statement.value);
   if (recurrence.isAttention && shape)
     attention.checkOutput(statement, *shape);
   if (shape && type) {

@@ -77,12 +77,10 @@ Type storedType(Value value) {
 
 class PlanBuilder {
 public:
-  PlanBuilder(AttentionOp attention, Parts given, Type valueType,
-              OpBuilder &b)
+  PlanBuilder(AttentionOp attention, Parts given, Type valueType, OpBuilder &b)
       : attention(attention), parts(given), valueType(valueType), b(b) {
     // A query that is never near enough looks for nothing.
-    reuses =
-        parts.match && parts.match.getTau().convertToDouble() < 1.0;
+    reuses = parts.match && parts.match.getTau().convertToDouble() < 1.0;
   }
 
   bool isFused() const { return reuses; }
@@ -93,12 +91,8 @@ public:
   AttentionStepOp build(AttentionForm form);
 
 private:
-  int64_t sinks() {
-    return static_cast<int64_t>(parts.complete.getSinks());
-  }
-  std::optional<uint64_t> wide() {
-    return parts.complete.getWideBand();
-  }
+  int64_t sinks() { return static_cast<int64_t>(parts.complete.getSinks()); }
+  std::optional<uint64_t> wide() { return parts.complete.getWideBand(); }
   RingType ringType();
   AttentionStepOp createStep(AttentionForm form);
   /// The step's copy of a value of the attention.
@@ -125,12 +119,11 @@ private:
 RingType PlanBuilder::ringType() {
   auto query = cast<RankedTensorType>(parts.match.getQuery().getType());
   SummaryType summary = parts.softmax.getResult().getType();
-  return RingType::get(attention.getContext(), query.getDimSize(0),
-                       query.getDimSize(1), storedType(parts.match.getQuery()),
-                       summary.getSize(), valueType,
-                       static_cast<int64_t>(parts.match.getWindow()),
-                       wide() ? 2 : 1, parts.match.getDrift().has_value(),
-                       !parts.match.getMoment());
+  return RingType::get(
+      attention.getContext(), query.getDimSize(0), query.getDimSize(1),
+      storedType(parts.match.getQuery()), summary.getSize(), valueType,
+      static_cast<int64_t>(parts.match.getWindow()), wide() ? 2 : 1,
+      parts.match.getDrift().has_value(), !parts.match.getMoment());
 }
 
 AttentionStepOp PlanBuilder::createStep(AttentionForm form) {
@@ -142,8 +135,7 @@ AttentionStepOp PlanBuilder::createStep(AttentionForm form) {
   for (BlockArgument argument : from.getArguments())
     locations.push_back(argument.getLoc());
   if (reuses) {
-    kinds.push_back(
-        ArgumentKindAttr::get(b.getContext(), ArgumentKind::Ring));
+    kinds.push_back(ArgumentKindAttr::get(b.getContext(), ArgumentKind::Ring));
     names.push_back(b.getStringAttr("ring"));
     types.push_back(ringType());
     locations.push_back(parts.match.getLoc());
@@ -186,22 +178,19 @@ Value PlanBuilder::use(Value value) {
 }
 
 Value PlanBuilder::attend(Bound begin, Bound end, Value after) {
-  return AttendOp::create(b, parts.softmax.getLoc(),
-                          parts.softmax.getResult().getType(),
-                          use(parts.softmax.getQuery()), cache,
-                          BoundAttr::get(b.getContext(), begin),
-                          BoundAttr::get(b.getContext(), end), after,
-                          parts.softmax.getScaleAttr());
+  return AttendOp::create(
+      b, parts.softmax.getLoc(), parts.softmax.getResult().getType(),
+      use(parts.softmax.getQuery()), cache,
+      BoundAttr::get(b.getContext(), begin),
+      BoundAttr::get(b.getContext(), end), after, parts.softmax.getScaleAttr());
 }
 
 Value PlanBuilder::find() {
   MatchOp match = parts.match;
-  Value rotated =
-      match.getDrift() ? use(parts.softmax.getQuery()) : Value();
+  Value rotated = match.getDrift() ? use(parts.softmax.getQuery()) : Value();
   Value moment = match.getMoment() ? use(match.getMoment()) : Value();
   return FindOp::create(
-      b, match.getLoc(),
-      MatchType::get(b.getContext(), ringType().getHeads()),
+      b, match.getLoc(), MatchType::get(b.getContext(), ringType().getHeads()),
       use(match.getQuery()), ring, rotated, moment, match.getWindowAttr(),
       match.getTauAttr(), match.getMaxGapAttr(), match.getMaxChainAttr(),
       match.getSkipAttr(), match.getDriftAttr());

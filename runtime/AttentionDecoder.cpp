@@ -110,8 +110,8 @@ AttentionDecoder::Impl::Impl(const AttentionProgram &given,
     for (MemoryDescriptor &argument : arguments)
       worker.list.push_back(&argument);
     for (MemoryDescriptor *memory :
-         {&pool.keys.descriptor, &pool.values.descriptor,
-          &pool.tableDescriptor, &pieceValues, &pieceSums})
+         {&pool.keys.descriptor, &pool.values.descriptor, &pool.tableDescriptor,
+          &pieceValues, &pieceSums})
       worker.list.push_back(memory);
     if (!made.hasRing)
       continue;
@@ -188,11 +188,10 @@ void AttentionDecoder::Impl::append(const Token &token) {
       int64_t source = token.row * strides[0] + head * strides[1];
       int64_t target =
           ((entry * made.cacheHeads + head) * made.pageSize + place) * size;
-      std::memcpy(static_cast<char *>(to.memory.data()) +
-                      target * to.elementBytes,
-                  static_cast<const char *>(from.aligned) +
-                      source * to.elementBytes,
-                  static_cast<size_t>(size * to.elementBytes));
+      std::memcpy(
+          static_cast<char *>(to.memory.data()) + target * to.elementBytes,
+          static_cast<const char *>(from.aligned) + source * to.elementBytes,
+          static_cast<size_t>(size * to.elementBytes));
     }
   };
   copy(made.keyName, pool.keys, made.keySize);
@@ -384,21 +383,20 @@ static Status checkSettings(const AttentionProgramImpl &made,
                             const AttentionPoolImpl &pool,
                             const AttentionSettings &settings) {
   if (!made.hasRing)
-    return settings.tau >= 1
-               ? Status()
-               : invalid(fmt::format("settings: tau is {}, wanted 1: '{}' keeps "
-                                     "no summaries",
-                                     settings.tau, made.signature.name));
+    return settings.tau >= 1 ? Status()
+                             : invalid(fmt::format(
+                                   "settings: tau is {}, wanted 1: '{}' keeps "
+                                   "no summaries",
+                                   settings.tau, made.signature.name));
   for (double share : {settings.tau, settings.drift})
     if (!(share >= 0 && share <= 1))
-      return invalid(fmt::format(
-          "settings: tau or drift is {}, wanted 0 to 1", share));
+      return invalid(
+          fmt::format("settings: tau or drift is {}, wanted 0 to 1", share));
   for (int64_t count : {settings.band, settings.sinks, settings.maxGap,
                         settings.maxChain, settings.skip, settings.wideGap})
     if (count < 0)
-      return invalid(
-          fmt::format("settings: a count of tokens is {}, wanted 0 at least",
-                      count));
+      return invalid(fmt::format(
+          "settings: a count of tokens is {}, wanted 0 at least", count));
   bool hasFront = false;
   for (const AttentionFormKernels::Piece &piece : made.decode.pieces)
     hasFront |= piece.begin == BoundKind::Start;
@@ -424,22 +422,22 @@ AttentionDecoder::create(const AttentionProgram &program, AttentionPool &pool,
   AttentionPoolImpl &memory = pool.getImpl();
   const AttentionProgramImpl &other = memory.program;
   auto shape = [](const AttentionProgramImpl &of) {
-    return fmt::format("{} heads, {} of a cache of {} {} keys and {} {} values, "
-                       "pages of {} tokens, {} summaries of {} a token{}{}",
-                       of.signature.heads, of.cacheHeads, of.keySize,
-                       toString(of.keyType), of.valueSize,
-                       toString(of.valueType), of.pageSize,
-                       of.hasRing ? of.parts : 0, toString(of.summaryType),
-                       of.isRotated ? ", rotated queries" : "",
-                       of.estimates ? ", moments" : "");
+    return fmt::format(
+        "{} heads, {} of a cache of {} {} keys and {} {} values, "
+        "pages of {} tokens, {} summaries of {} a token{}{}",
+        of.signature.heads, of.cacheHeads, of.keySize, toString(of.keyType),
+        of.valueSize, toString(of.valueType), of.pageSize,
+        of.hasRing ? of.parts : 0, toString(of.summaryType),
+        of.isRotated ? ", rotated queries" : "",
+        of.estimates ? ", moments" : "");
   };
   if (shape(made) != shape(other))
     return invalid(fmt::format("the pool is made for {}; the program has {}",
                                shape(other), shape(made)));
   constexpr int mostThreads = 4096;
   if (options.threads < 0 || options.threads > mostThreads)
-    return invalid(fmt::format("threads is {}, wanted 0 to {}",
-                               options.threads, mostThreads));
+    return invalid(fmt::format("threads is {}, wanted 0 to {}", options.threads,
+                               mostThreads));
   AttentionSettings settings = options.settings.value_or(made.settings);
   if (Status status = checkSettings(made, memory, settings); !status)
     return status;
@@ -515,14 +513,14 @@ Status AttentionDecoder::prefill(const PrefillArguments &arguments) {
   std::vector<std::pair<int32_t, int64_t>> wanted;
   int64_t total = arguments.cuSeqlens.back();
   for (int64_t row = 0; row < arguments.rows; ++row) {
-    int64_t count = int64_t(arguments.cuSeqlens[row + 1]) -
-                    arguments.cuSeqlens[row];
+    int64_t count =
+        int64_t(arguments.cuSeqlens[row + 1]) - arguments.cuSeqlens[row];
     if (arguments.cuSeqlens[0] != 0 || count < 0 ||
         (count == 0 && arguments.slots[row] >= 0))
-      return invalid(fmt::format("cuSeqlens[{}] is {} after {}, wanted to begin "
-                                 "at 0 and to grow",
-                                 row + 1, arguments.cuSeqlens[row + 1],
-                                 arguments.cuSeqlens[row]));
+      return invalid(fmt::format(
+          "cuSeqlens[{}] is {} after {}, wanted to begin "
+          "at 0 and to grow",
+          row + 1, arguments.cuSeqlens[row + 1], arguments.cuSeqlens[row]));
     if (arguments.slots[row] >= 0)
       wanted.emplace_back(arguments.slots[row], count);
   }
@@ -563,17 +561,15 @@ Status AttentionDecoder::prefill(const PrefillArguments &arguments) {
                            [&](int64_t index, int worker) {
                              self.call(form.attend, self.pieces[index], worker);
                            });
-      self.threads.forEach(
-          self.made.cacheHeads, [&](int64_t head, int worker) {
-            int64_t stored = 0;
-            for (size_t token = 0; token < self.tokens.size(); ++token) {
-              AttentionTask task =
-                  self.ends[token * self.made.cacheHeads + head];
-              task.amended += stored;
-              stored += task.stores;
-              self.call(form.finish, task, worker);
-            }
-          });
+      self.threads.forEach(self.made.cacheHeads, [&](int64_t head, int worker) {
+        int64_t stored = 0;
+        for (size_t token = 0; token < self.tokens.size(); ++token) {
+          AttentionTask task = self.ends[token * self.made.cacheHeads + head];
+          task.amended += stored;
+          stored += task.stores;
+          self.call(form.finish, task, worker);
+        }
+      });
       for (const Impl::Token &token : self.tokens)
         self.amend(token);
     }

@@ -20,9 +20,9 @@
 //   before the newest, or −1; starts [rows, heads] of int64, from where what is
 //   attended to anew; queries [slots, heads, K, dk]; with a drift the same
 //   after rotation; summaries [slots, heads, parts, K, dv]; their log-sum-exp
-//   [slots, heads, parts, K] of f32; depths [slots, heads, K] of int32; with two
-//   parts, the ends of the first [slots, heads, K] of int64; where the moment
-//   is estimated, [slots, heads] of f32.
+//   [slots, heads, parts, K] of f32; depths [slots, heads, K] of int32; with
+//   two parts, the ends of the first [slots, heads, K] of int64; where the
+//   moment is estimated, [slots, heads] of f32.
 //
 //===----------------------------------------------------------------------===//
 
@@ -41,13 +41,13 @@ struct AttentionTask {
   int64_t row = 0, slot = 0;
   /// Of the query for `find`; the first is the head of the cache for others.
   int64_t headBegin = 0, headEnd = 0;
-  int64_t position = 0;           ///< of the token in its sequence
-  int64_t count = 0, newest = 0;  ///< ring entries to look at, and the last
-  int64_t begin = 0, end = 0;     ///< the tokens of a piece
-  int64_t piece = 0;              ///< where it leaves its summaries
-  int64_t usesStarts = 0;         ///< whether it begins after a match
-  int64_t stores = 0, entry = 0;  ///< whether to leave a summary, and where
-  int64_t amended = 0;            ///< tokens that left one, this one among them
+  int64_t position = 0;          ///< of the token in its sequence
+  int64_t count = 0, newest = 0; ///< ring entries to look at, and the last
+  int64_t begin = 0, end = 0;    ///< the tokens of a piece
+  int64_t piece = 0;             ///< where it leaves its summaries
+  int64_t usesStarts = 0;        ///< whether it begins after a match
+  int64_t stores = 0, entry = 0; ///< whether to leave a summary, and where
+  int64_t amended = 0;           ///< tokens that left one, this one among them
   int64_t band = 0, sinks = 0, wide = 0, wideGap = 0, maxChain = 0;
   /// The pieces of attend i: bounds[i] to bounds[i + 1].
   int64_t bounds[mostAttends + 1] = {};

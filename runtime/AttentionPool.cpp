@@ -84,7 +84,8 @@ static void describe(AttentionPoolImpl::Array &array, int64_t outer,
 }
 
 static Status allocate(AttentionPoolImpl::Array &array, int64_t outer,
-                       const std::vector<int64_t> &shape, int64_t elementBytes) {
+                       const std::vector<int64_t> &shape,
+                       int64_t elementBytes) {
   int64_t bytes = outer;
   for (int64_t factor : shape)
     if (__builtin_mul_overflow(bytes, factor, &bytes))
@@ -104,9 +105,11 @@ AttentionPool::create(const AttentionProgram &program,
                       const AttentionPoolOptions &options) {
   const AttentionProgramImpl &made = program.getImpl();
   if (options.slots < 1 || options.slots > INT32_MAX)
-    return invalid(fmt::format("slots is {}, wanted 1 at least", options.slots));
+    return invalid(
+        fmt::format("slots is {}, wanted 1 at least", options.slots));
   if (options.pages < 1 || options.pages > INT32_MAX)
-    return invalid(fmt::format("pages is {}, wanted 1 at least", options.pages));
+    return invalid(
+        fmt::format("pages is {}, wanted 1 at least", options.pages));
   if (options.maxTokens < 0 || options.window < 0)
     return invalid(fmt::format("maxTokens is {} and window {}, wanted 0 at "
                                "least",
@@ -117,9 +120,9 @@ AttentionPool::create(const AttentionProgram &program,
   impl->pages = options.pages;
   impl->window = options.window ? options.window : made.settings.window;
   impl->pagesOfSlot =
-      options.maxTokens ? std::min(impl->pagesFor(options.maxTokens),
-                                   options.pages)
-                        : options.pages;
+      options.maxTokens
+          ? std::min(impl->pagesFor(options.maxTokens), options.pages)
+          : options.pages;
   impl->cursors.resize(static_cast<size_t>(options.slots));
   impl->table.assign(static_cast<size_t>(options.slots * impl->pagesOfSlot), 0);
   MemoryDescriptor &table = impl->tableDescriptor;
@@ -130,16 +133,14 @@ AttentionPool::create(const AttentionProgram &program,
   // The first pages are taken first.
   for (int64_t page = options.pages; page-- > 0;)
     impl->freePages.push_back(static_cast<int32_t>(page));
-  if (Status status =
-          allocate(impl->keys, options.pages,
-                   {made.cacheHeads, made.pageSize, made.keySize},
-                   sizeInBytes(made.keyType));
+  if (Status status = allocate(impl->keys, options.pages,
+                               {made.cacheHeads, made.pageSize, made.keySize},
+                               sizeInBytes(made.keyType));
       !status)
     return status;
-  if (Status status =
-          allocate(impl->values, options.pages,
-                   {made.cacheHeads, made.pageSize, made.valueSize},
-                   sizeInBytes(made.valueType));
+  if (Status status = allocate(impl->values, options.pages,
+                               {made.cacheHeads, made.pageSize, made.valueSize},
+                               sizeInBytes(made.valueType));
       !status)
     return status;
   for (const RingArray &ring : ringArrays(made, impl->window))
@@ -170,8 +171,8 @@ int64_t AttentionPool::ringEntries(int32_t slot) const {
 Status AttentionPoolImpl::checkSlot(int32_t slot) const {
   if (slot >= 0 && slot < slots)
     return Status();
-  return invalid(fmt::format("slot {} is out of range, wanted 0 to {}", slot,
-                             slots - 1));
+  return invalid(
+      fmt::format("slot {} is out of range, wanted 0 to {}", slot, slots - 1));
 }
 
 void AttentionPoolImpl::release(int32_t slot, int64_t length) {

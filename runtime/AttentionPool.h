@@ -18,7 +18,8 @@ struct AttentionPoolImpl {
   /// gap, the token at position p in entry p mod window.
   struct Cursor {
     int64_t length = 0, entries = 0, amended = 0;
-    int64_t band = 0, sinks = 0, wideBand = 0; ///< that the ring was filled with
+    int64_t band = 0, sinks = 0,
+            wideBand = 0; ///< that the ring was filled with
   };
   /// Memory of [first, ...] with its descriptor.
   struct Array {

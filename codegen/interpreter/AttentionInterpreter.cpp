@@ -63,9 +63,9 @@ AttentionInterpreter::create(AttentionOp op, Precision precision) {
   };
   if (op.getOutputNames().size() != 1)
     return op.emitError("the interpreter knows one output");
-  made.output = describe(
-      llvm::cast<mlir::StringAttr>(op.getOutputNames()[0]).getValue(),
-      llvm::cast<mlir::TypeAttr>(op.getOutputTypes()[0]).getValue());
+  made.output =
+      describe(llvm::cast<mlir::StringAttr>(op.getOutputNames()[0]).getValue(),
+               llvm::cast<mlir::TypeAttr>(op.getOutputTypes()[0]).getValue());
 
   mlir::Value result = op.getYield().getValues().front();
   if (auto rounded = result.getDefiningOp<mlir::arith::TruncFOp>())
@@ -78,7 +78,8 @@ AttentionInterpreter::create(AttentionOp op, Precision precision) {
   if (auto complete = summary.getDefiningOp<CompleteOp>()) {
     auto match = complete.getPrefix().getDefiningOp<MatchOp>();
     if (!match)
-      return complete.emitError("the interpreter knows prefixes of ladle.match");
+      return complete.emitError(
+          "the interpreter knows prefixes of ladle.match");
     auto matched = place(match.getQuery(), match);
     if (failed(matched))
       return llvm::failure();
@@ -103,8 +104,8 @@ AttentionInterpreter::create(AttentionOp op, Precision precision) {
     summary = complete.getAll();
   }
   auto softmax = summary.getDefiningOp<SoftmaxOp>();
-  auto append =
-      softmax ? softmax.getCache().getDefiningOp<CacheTokenOp>() : CacheTokenOp();
+  auto append = softmax ? softmax.getCache().getDefiningOp<CacheTokenOp>()
+                        : CacheTokenOp();
   if (!append)
     return op.emitError("the interpreter knows softmax over the cache with "
                         "this token");
@@ -219,9 +220,8 @@ AttentionInterpreter::find(const Row &row, const Arrays &paramValues,
   if (numbers.maxGap)
     most = std::min(most, numbers.maxGap);
   double nearest = found.limit;
-  for (int64_t p = position - 1; p >= std::max<int64_t>(0, position - most) &&
-                                 row.entries[p];
-       --p) {
+  for (int64_t p = position - 1;
+       p >= std::max<int64_t>(0, position - most) && row.entries[p]; --p) {
     if (numbers.tau >= 1 ||
         (numbers.skip && p + 1 - numbers.band - numbers.sinks < numbers.skip))
       break;
@@ -250,9 +250,10 @@ AttentionInterpreter::find(const Row &row, const Arrays &paramValues,
 
 /// Answers a head, whose match is a position or −1, and leaves its summaries in
 /// `left`.
-std::vector<double>
-AttentionInterpreter::answer(const Row &row, const Arrays &tokenValues,
-                             int64_t head, int64_t match, Entry *left) const {
+std::vector<double> AttentionInterpreter::answer(const Row &row,
+                                                 const Arrays &tokenValues,
+                                                 int64_t head, int64_t match,
+                                                 Entry *left) const {
   ArrayRef<double> queries = tokenValues[query];
   auto end = static_cast<int64_t>(row.keys.size());
   int64_t sinks = std::min(numbers.sinks, end);
@@ -296,8 +297,8 @@ AttentionInterpreter::answer(const Row &row, const Arrays &tokenValues,
     left->outer.push_back(toStored(first));
     left->inner.push_back(toStored(second));
     left->outerEnds.push_back(outerEnd);
-    left->depths.push_back(
-        match >= 0 ? row.entries[match]->depths[head] + 1 : 0);
+    left->depths.push_back(match >= 0 ? row.entries[match]->depths[head] + 1
+                                      : 0);
   }
   Summary all = attend(row, queries, head, 0, sinks);
   merge(all, first);
@@ -308,12 +309,10 @@ AttentionInterpreter::answer(const Row &row, const Arrays &tokenValues,
   return all.values;
 }
 
-std::vector<AttentionInterpreter::Found>
-AttentionInterpreter::step(Row &row, const Arrays &paramValues,
-                           const Arrays &tokenValues,
-                           std::vector<double> &result,
-                           std::optional<ArrayRef<int64_t>> matches,
-                           bool isPrompt, bool leaves) const {
+std::vector<AttentionInterpreter::Found> AttentionInterpreter::step(
+    Row &row, const Arrays &paramValues, const Arrays &tokenValues,
+    std::vector<double> &result, std::optional<ArrayRef<int64_t>> matches,
+    bool isPrompt, bool leaves) const {
   assert(tokenValues.size() == tokens.size() && "one array a token");
   row.keys.push_back(tokenValues[key]);
   row.values.push_back(tokenValues[value]);

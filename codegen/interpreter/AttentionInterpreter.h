@@ -3,9 +3,9 @@
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Runs `ladle.attention` as it stands, one token at a time, in float64. It keeps
-// every token and every summary, so that it shares neither pages, rings nor
-// pieces with what is compared with it. This header stays free of MLIR.
+// Runs `ladle.attention` as it stands, one token at a time, in float64. It
+// keeps every token and every summary, so that it shares neither pages, rings
+// nor pieces with what is compared with it. This header stays free of MLIR.
 //
 //===----------------------------------------------------------------------===//
 
@@ -58,8 +58,8 @@ public:
   };
   /// What a head found.
   struct Found {
-    int64_t position = -1;      ///< of the token that is matched, or −1
-    double limit = 0;           ///< squared distances have to be less
+    int64_t position = -1;       ///< of the token that is matched, or −1
+    double limit = 0;            ///< squared distances have to be less
     std::vector<double> squares; ///< of the tokens looked at, newest first
     double drift = 0, driftLimit = 0;
   };
@@ -100,8 +100,8 @@ private:
   Stored toStored(const Summary &summary) const;
   Found find(const Row &row, const Arrays &params, const Arrays &tokens,
              int64_t head) const;
-  std::vector<double> answer(const Row &row, const Arrays &tokens,
-                             int64_t head, int64_t match, Entry *left) const;
+  std::vector<double> answer(const Row &row, const Arrays &tokens, int64_t head,
+                             int64_t match, Entry *left) const;
 
   std::vector<ValueInfo> params, tokens;
   ValueInfo output;

@@ -54,8 +54,8 @@ void AttentionKernel::store(Value vector, Value memory, ValueRange indices) {
 }
 
 Value AttentionKernel::loadIndex(Value memory, ValueRange indices) {
-  return arith::IndexCastOp::create(
-      b, b.getIndexType(), memref::LoadOp::create(b, memory, indices));
+  return arith::IndexCastOp::create(b, b.getIndexType(),
+                                    memref::LoadOp::create(b, memory, indices));
 }
 
 Value AttentionKernel::dot(Value lhs, Value rhs) {
@@ -140,8 +140,7 @@ LogicalResult AttentionKernel::checkBody() {
     }
     if (auto find = dyn_cast<FindOp>(op)) {
       ++finds;
-      for (Value value :
-           {find.getQuery(), find.getRotated(), find.getMoment()})
+      for (Value value : {find.getQuery(), find.getRotated(), find.getMoment()})
         if (failed(checkArgument(find, value)))
           return failure();
       continue;
@@ -153,15 +152,15 @@ LogicalResult AttentionKernel::checkBody() {
           return failure();
       continue;
     }
-    return op.emitError("'") << op.getName()
-                             << "' is not lowered in a step of an attention";
+    return op.emitError("'")
+           << op.getName() << "' is not lowered in a step of an attention";
   }
   constexpr size_t mostAttends = 4;
   if (!hasCache || attends.size() > mostAttends || finds > 1 || stores > 1)
     return step.emitError("has ")
-           << attends.size() << " attends, " << finds << " finds and "
-           << stores << " stores of summaries; lowered are 1 to "
-           << mostAttends << ", and one of the others at most";
+           << attends.size() << " attends, " << finds << " finds and " << stores
+           << " stores of summaries; lowered are 1 to " << mostAttends
+           << ", and one of the others at most";
   Value answer = step.getYield().getValues().front();
   if (auto rounded = answer.getDefiningOp<arith::TruncFOp>())
     answer = rounded.getIn();
@@ -200,9 +199,9 @@ void AttentionKernel::createFunction(StringRef suffix) {
       arguments.emplace_back(argument, Value());
   for (auto &[argument, place] : arguments) {
     auto type = cast<RankedTensorType>(argument.getType());
-    bool isToken = step.getArgumentKind(cast<BlockArgument>(argument)
-                                            .getArgNumber()) ==
-                   ArgumentKind::Token;
+    bool isToken =
+        step.getArgumentKind(cast<BlockArgument>(argument).getArgNumber()) ==
+        ArgumentKind::Token;
     add(place, memoryType(type.getShape(), type.getElementType(),
                           /*denseWithinOuter=*/false, /*hasOuter=*/isToken));
   }
@@ -281,10 +280,8 @@ void AttentionKernel::buildFind(FindOp find) {
   b.setInsertionPointToStart(loop.getBody());
   Value h = loop.getInductionVar();
   Value query = load(memoryOf(find.getQuery()), {row, h, index(0)}, keySize);
-  Value moment =
-      find.getMoment()
-          ? load(memoryOf(find.getMoment()), {h}, 1)
-          : load(ringMoments, {slot, h}, 1);
+  Value moment = find.getMoment() ? load(memoryOf(find.getMoment()), {h}, 1)
+                                  : load(ringMoments, {slot, h}, 1);
   moment = vector::ExtractOp::create(b, moment, 0);
   auto distance = [&](Value from, Value memory, Value at) {
     Value other = load(memory, {slot, h, at, index(0)}, keySize);
@@ -302,18 +299,18 @@ void AttentionKernel::buildFind(FindOp find) {
     b.setInsertionPointToStart(scan.getBody());
     Value offset = scan.getInductionVar();
     Value squared = distance(query, ringQueries, ringEntry(offset));
-    Value isNearer =
-        arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, squared,
-                              scan.getRegionIterArg(0));
+    Value isNearer = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT,
+                                           squared, scan.getRegionIterArg(0));
     auto choose = [&](Value yes, Value no) {
       return arith::SelectOp::create(b, isNearer, yes, no);
     };
-    scf::YieldOp::create(b, ValueRange{choose(squared, scan.getRegionIterArg(0)),
-                                       choose(offset, scan.getRegionIterArg(1))});
+    scf::YieldOp::create(b,
+                         ValueRange{choose(squared, scan.getRegionIterArg(0)),
+                                    choose(offset, scan.getRegionIterArg(1))});
   }
   Value nearest = scan.getResult(1);
-  Value isFound = arith::CmpIOp::create(b, arith::CmpIPredicate::sge, nearest,
-                                        index(0));
+  Value isFound =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::sge, nearest, index(0));
   auto accept = scf::IfOp::create(
       b, TypeRange{b.getIndexType(), b.getIndexType()}, isFound,
       /*withElseRegion=*/true);
@@ -326,31 +323,29 @@ void AttentionKernel::buildFind(FindOp find) {
     // A chain that is as long as it may be is refreshed by exact attention.
     Value depth = loadIndex(ringDepths, {slot, h, at});
     Value isLimited = isLess(index(0), maxChain);
-    Value isLong = arith::XOrIOp::create(
-        b, isLess(depth, maxChain),
-        arith::ConstantIntOp::create(b, 1, /*width=*/1));
+    Value isLong =
+        arith::XOrIOp::create(b, isLess(depth, maxChain),
+                              arith::ConstantIntOp::create(b, 1, /*width=*/1));
     Value refused = arith::AndIOp::create(b, isLimited, isLong);
     if (find.getRotated()) {
       Value rotated =
           load(memoryOf(find.getRotated()), {row, h, index(0)}, keySize);
       Value allowed = arith::MulFOp::create(b, driftLimit, moment);
-      Value drifted = arith::CmpFOp::create(
-          b, arith::CmpFPredicate::UGE, distance(rotated, ringRotated, at),
-          allowed);
+      Value drifted =
+          arith::CmpFOp::create(b, arith::CmpFPredicate::UGE,
+                                distance(rotated, ringRotated, at), allowed);
       refused = arith::OrIOp::create(b, refused, drifted);
     }
     Value after = arith::SubIOp::create(b, position, nearest);
     Value start = maximum(arith::SubIOp::create(b, after, band), sinks);
     if (ringEnds) {
       Value gap = arith::AddIOp::create(b, nearest, index(1));
-      start = arith::SelectOp::create(b, isLess(wideGap, gap),
-                                      loadIndex(ringEnds, {slot, h, at}),
-                                      start);
+      start = arith::SelectOp::create(
+          b, isLess(wideGap, gap), loadIndex(ringEnds, {slot, h, at}), start);
     }
     scf::YieldOp::create(
-        b, ValueRange{
-               arith::SelectOp::create(b, refused, index(-1), nearest),
-               arith::SelectOp::create(b, refused, index(0), start)});
+        b, ValueRange{arith::SelectOp::create(b, refused, index(-1), nearest),
+                      arith::SelectOp::create(b, refused, index(0), start)});
   }
   auto keep = [&](Value value, Type type, Value memory) {
     memref::StoreOp::create(b, arith::IndexCastOp::create(b, type, value),
@@ -408,8 +403,7 @@ void AttentionKernel::widenBlock(Value block, Value keys, Value values) {
   Value last = arith::SubIOp::create(b, end, index(1));
   Value at = minimum(arith::AddIOp::create(b, block, j), last);
   Value size = index(static_cast<int64_t>(step.getPageSize()));
-  Value page =
-      loadIndex(table, {slot, arith::DivUIOp::create(b, at, size)});
+  Value page = loadIndex(table, {slot, arith::DivUIOp::create(b, at, size)});
   Value place = arith::RemUIOp::create(b, at, size);
   store(load(keyPages, {page, headBegin, place, index(0)}, keySize), keys,
         {j, index(0)});
@@ -417,8 +411,8 @@ void AttentionKernel::widenBlock(Value block, Value keys, Value values) {
         {j, index(0)});
 }
 
-void AttentionKernel::addBlock(Value block, Value g, Value queries,
-                               Value from, Value keys, Value values) {
+void AttentionKernel::addBlock(Value block, Value g, Value queries, Value from,
+                               Value keys, Value values) {
   Value query = load(queries, {g, index(0)}, keySize);
   SmallVector<Value> products;
   for (int64_t j = 0; j < kBlock; ++j) {
@@ -437,10 +431,9 @@ void AttentionKernel::addBlock(Value block, Value g, Value queries,
   Value lane = arith::ConstantOp::create(b, b.getI32VectorAttr(numbers));
   auto relative = [&](Value at) {
     Value offset = arith::SubIOp::create(b, at, block);
-    return splat(
-        arith::IndexCastOp::create(b, b.getI32Type(),
-                                   minimum(offset, index(kBlock))),
-        kBlock);
+    return splat(arith::IndexCastOp::create(b, b.getI32Type(),
+                                            minimum(offset, index(kBlock))),
+                 kBlock);
   };
   auto compare = [&](arith::CmpIPredicate predicate, Value at) {
     return arith::CmpIOp::create(b, predicate, lane, relative(at));
@@ -453,14 +446,13 @@ void AttentionKernel::addBlock(Value block, Value g, Value queries,
 
   Value before =
       memref::LoadOp::create(b, pieceSums, ValueRange{piece, g, index(0)});
-  Value most = vector::ReductionOp::create(b, vector::CombiningKind::MAXIMUMF,
-                                           scores);
+  Value most =
+      vector::ReductionOp::create(b, vector::CombiningKind::MAXIMUMF, scores);
   most = arith::MaximumFOp::create(b, before, most);
   Value base = finite(most);
-  Value weights =
-      exp(arith::SubFOp::create(b, scores, splat(base, kBlock)));
-  weights = arith::SelectOp::create(b, isValid, weights,
-                                    splat(number(0), kBlock));
+  Value weights = exp(arith::SubFOp::create(b, scores, splat(base, kBlock)));
+  weights =
+      arith::SelectOp::create(b, isValid, weights, splat(number(0), kBlock));
   Value kept = exp(arith::SubFOp::create(b, before, base));
   Value sum =
       memref::LoadOp::create(b, pieceSums, ValueRange{piece, g, index(1)});

@@ -38,8 +38,7 @@ private:
   void createFunction(llvm::StringRef suffix);
   void buildFind(FindOp find);
   void buildAttend(AttendOp attend);
-  void initializePiece(AttendOp attend, mlir::Value queries,
-                       mlir::Value lower);
+  void initializePiece(AttendOp attend, mlir::Value queries, mlir::Value lower);
   void widenBlock(mlir::Value block, mlir::Value keys, mlir::Value values);
   void addBlock(mlir::Value block, mlir::Value head, mlir::Value queries,
                 mlir::Value lower, mlir::Value keys, mlir::Value values);
@@ -65,8 +64,7 @@ private:
   mlir::Value number(double value);
   mlir::Value splat(mlir::Value scalar, int64_t width);
   /// In f32, whatever the memory holds.
-  mlir::Value load(mlir::Value memory, mlir::ValueRange indices,
-                   int64_t width);
+  mlir::Value load(mlir::Value memory, mlir::ValueRange indices, int64_t width);
   void store(mlir::Value vector, mlir::Value memory, mlir::ValueRange indices);
   mlir::Value loadIndex(mlir::Value memory, mlir::ValueRange indices);
   mlir::Value dot(mlir::Value lhs, mlir::Value rhs);

@@ -27,9 +27,8 @@ AttentionKernel::Summary AttentionKernel::merge(const Summary &lhs,
     return exp(arith::SubFOp::create(b, side.most, base));
   };
   Value left = weigh(lhs), right = weigh(rhs);
-  Value sum = arith::AddFOp::create(
-      b, arith::MulFOp::create(b, lhs.sum, left),
-      arith::MulFOp::create(b, rhs.sum, right));
+  Value sum = arith::AddFOp::create(b, arith::MulFOp::create(b, lhs.sum, left),
+                                    arith::MulFOp::create(b, rhs.sum, right));
   Value values = vector::FMAOp::create(
       b, rhs.values, splat(right, valueSize),
       arith::MulFOp::create(b, lhs.values, splat(left, valueSize)));
@@ -40,9 +39,9 @@ AttentionKernel::Summary AttentionKernel::merge(const Summary &lhs,
 AttentionKernel::Summary AttentionKernel::loadPieces(Value first, Value last,
                                                      Value group) {
   Summary empty = emptySummary();
-  auto loop = scf::ForOp::create(
-      b, first, last, index(1),
-      ValueRange{empty.most, empty.sum, empty.values});
+  auto loop =
+      scf::ForOp::create(b, first, last, index(1),
+                         ValueRange{empty.most, empty.sum, empty.values});
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value at = loop.getInductionVar();
@@ -63,8 +62,7 @@ AttentionKernel::Summary AttentionKernel::loadPieces(Value first, Value last,
 Value AttentionKernel::normalize(const Summary &summary) {
   Value isEmpty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ,
                                         summary.sum, number(0));
-  Value divisor =
-      arith::SelectOp::create(b, isEmpty, number(1), summary.sum);
+  Value divisor = arith::SelectOp::create(b, isEmpty, number(1), summary.sum);
   Value inverse = arith::DivFOp::create(b, number(1), divisor);
   return arith::MulFOp::create(b, summary.values, splat(inverse, valueSize));
 }
@@ -94,8 +92,8 @@ AttentionKernel::Summary AttentionKernel::loadStored(Value condition,
   b.setInsertionPointToStart(taken.thenBlock());
   Value logSum = memref::LoadOp::create(
       b, ringSums, ValueRange{slot, head, index(part), hitEntry});
-  Value values = load(
-      ringValues, {slot, head, index(part), hitEntry, index(0)}, valueSize);
+  Value values = load(ringValues, {slot, head, index(part), hitEntry, index(0)},
+                      valueSize);
   scf::YieldOp::create(b, ValueRange{logSum, number(1), values});
   b.setInsertionPointToStart(taken.elseBlock());
   scf::YieldOp::create(b, ValueRange{empty.most, empty.sum, empty.values});
@@ -106,20 +104,19 @@ AttentionKernel::Summary AttentionKernel::reuse(ReuseOp op) {
   if (ring.getParts() == 1)
     return loadStored(isHit, 0);
   Value yes = arith::ConstantIntOp::create(b, 1, /*width=*/1);
-  Value isNear = arith::AndIOp::create(
-      b, isHit, arith::XOrIOp::create(b, isFar, yes));
+  Value isNear =
+      arith::AndIOp::create(b, isHit, arith::XOrIOp::create(b, isFar, yes));
   if (op.getPart() == 1)
     return loadStored(arith::AndIOp::create(b, isNear, isInside), 1);
-  Value isOutside = arith::AndIOp::create(
-      b, isNear, arith::XOrIOp::create(b, isInside, yes));
+  Value isOutside =
+      arith::AndIOp::create(b, isNear, arith::XOrIOp::create(b, isInside, yes));
   return merge(loadStored(isHit, 0), loadStored(isOutside, 1));
 }
 
 /// The mean of the squares so far, with this token's among them.
 void AttentionKernel::updateMoment(Value query) {
   Value square = dot(query, query);
-  Value before =
-      memref::LoadOp::create(b, ringMoments, ValueRange{slot, head});
+  Value before = memref::LoadOp::create(b, ringMoments, ValueRange{slot, head});
   Value tokens = arith::SIToFPOp::create(
       b, b.getF32Type(),
       arith::IndexCastOp::create(b, b.getI64Type(), amended));
@@ -147,9 +144,9 @@ void AttentionKernel::store(StoreSummaryOp op, ArrayRef<Summary> parts) {
           b, isKept, loadIndex(ringEnds, {slot, head, hitEntry}), outerEnd);
     }
   }
-  memref::StoreOp::create(
-      b, arith::IndexCastOp::create(b, b.getI32Type(), depth), ringDepths,
-      ValueRange{slot, head, entry});
+  memref::StoreOp::create(b,
+                          arith::IndexCastOp::create(b, b.getI32Type(), depth),
+                          ringDepths, ValueRange{slot, head, entry});
   if (ringEnds)
     memref::StoreOp::create(
         b, arith::IndexCastOp::create(b, b.getI64Type(), outerEnd), ringEnds,
@@ -191,8 +188,8 @@ void AttentionKernel::buildFinish() {
   head = arith::AddIOp::create(
       b, arith::MulIOp::create(b, headBegin, index(group)), g);
   Value tokens = arith::AddIOp::create(b, position, index(1));
-  wideBound = maximum(arith::SubIOp::create(b, tokens, wide),
-                      minimum(sinks, tokens));
+  wideBound =
+      maximum(arith::SubIOp::create(b, tokens, wide), minimum(sinks, tokens));
 
   DenseMap<Value, Summary> summaries;
   for (auto [which, attend] : llvm::enumerate(attends))
@@ -204,8 +201,8 @@ void AttentionKernel::buildFinish() {
     else if (auto taken = dyn_cast<ReuseOp>(op))
       summaries[taken.getResult()] = reuse(taken);
     else if (auto merged = dyn_cast<MergeOp>(op))
-      summaries[merged.getResult()] = merge(summaries.at(merged.getLhs()),
-                                            summaries.at(merged.getRhs()));
+      summaries[merged.getResult()] =
+          merge(summaries.at(merged.getLhs()), summaries.at(merged.getRhs()));
     else if (auto stored = dyn_cast<StoreSummaryOp>(op))
       store(stored, llvm::map_to_vector(stored.getParts(), [&](Value part) {
               return summaries.at(part);

@@ -22,16 +22,17 @@ using interpreter::Precision;
 using interpreter::ValueInfo;
 
 std::string AttentionCase::str() const {
-  std::string text = fmt::format(
-      "type={},summaries={},page={},tokens={},prompt={}", type, summaryType,
-      pageSize, tokens, prompt);
+  std::string text =
+      fmt::format("type={},summaries={},page={},tokens={},prompt={}", type,
+                  summaryType, pageSize, tokens, prompt);
   if (settings.window)
     text += fmt::format(",tau={},window={},band={},sinks={}", settings.tau,
                         settings.window, settings.band, settings.sinks);
-  for (auto [name, value] :
-       {std::pair{"max_gap", settings.maxGap}, {"max_chain", settings.maxChain},
-        {"skip", settings.skip}, {"wide_band", settings.wideBand},
-        {"wide_gap", settings.wideGap}})
+  for (auto [name, value] : {std::pair{"max_gap", settings.maxGap},
+                             {"max_chain", settings.maxChain},
+                             {"skip", settings.skip},
+                             {"wide_band", settings.wideBand},
+                             {"wide_gap", settings.wideGap}})
     if (value)
       text += fmt::format(",{}={}", name, value);
   if (settings.drift > 0)
@@ -123,8 +124,8 @@ Run::Arrays Run::draw(llvm::ArrayRef<ValueInfo> infos) {
         spread = random() % 3 ? 0.3 : 0;
       }
       for (size_t c = 0; c < width; ++c)
-        values[first + c] = roundTo(base[c] + spread * normal(random),
-                                    info.precision);
+        values[first + c] =
+            roundTo(base[c] + spread * normal(random), info.precision);
       if (known.size() < 4)
         known.emplace_back(values.begin() + first,
                            values.begin() + first + width);
@@ -269,7 +270,8 @@ Result<AttentionResult> Run::run() {
   for (std::vector<double> &values : params)
     for (double &value : values) // moments, of queries of about that length
       value = static_cast<float>(
-          std::abs(value) + static_cast<double>(oracle.getTokens()[0].shape[1]));
+          std::abs(value) +
+          static_cast<double>(oracle.getTokens()[0].shape[1]));
   AttentionPoolOptions memoryOptions;
   memoryOptions.slots = slotCount;
   int64_t most = config.tokens + config.prompt;
@@ -407,8 +409,7 @@ Result<AttentionResult> check::checkAttention(const AttentionRequest &request,
   return Run(config, std::move(*oracle), std::move(*program)).run();
 }
 
-Result<AttentionReport>
-check::checkAttention(const AttentionRequest &request) {
+Result<AttentionReport> check::checkAttention(const AttentionRequest &request) {
   std::string messages;
   auto oracle = compileAttentionOracle(request.path, request.source,
                                        request.elaboration, messages);
@@ -417,8 +418,8 @@ check::checkAttention(const AttentionRequest &request) {
   // One that can never match is exact attention, whatever settings say.
   bool reuses = oracle->reuses() && oracle->numbers.tau < 1;
   AttentionReport report;
-  std::vector<AttentionCase> cases = planAttention(
-      reuses, oracle->numbers.wideBand.has_value(), request.seed);
+  std::vector<AttentionCase> cases =
+      planAttention(reuses, oracle->numbers.wideBand.has_value(), request.seed);
   for (AttentionCase &one : cases) {
     // A plan without sinks has no piece for them.
     if (!oracle->numbers.sinks)
@@ -456,13 +457,13 @@ std::string AttentionReport::table() const {
                        ? 100.0 * static_cast<double>(one.hits) /
                              static_cast<double>(one.hits + one.misses)
                        : 0.0;
-    text += fmt::format("{:>6} {:>9} {:>5} {:>7} {:>6} {:>6} {:>6} {:>5.0f} % "
-                        "{:>9.1e} {:>9.1e}  {}\n",
-                        config.type, config.summaryType, config.pageSize,
-                        config.prompt, config.settings.tau,
-                        config.settings.window, config.settings.band, share,
-                        one.error, one.bound,
-                        one.passed() ? "ok" : "FAILED " + one.failure);
+    text +=
+        fmt::format("{:>6} {:>9} {:>5} {:>7} {:>6} {:>6} {:>6} {:>5.0f} % "
+                    "{:>9.1e} {:>9.1e}  {}\n",
+                    config.type, config.summaryType, config.pageSize,
+                    config.prompt, config.settings.tau, config.settings.window,
+                    config.settings.band, share, one.error, one.bound,
+                    one.passed() ? "ok" : "FAILED " + one.failure);
   }
   return text;
 }

@@ -104,7 +104,8 @@ static AttentionSettings settingsOf(AttentionOp attention) {
   attention.walk([&](CompleteOp complete) {
     settings.band = static_cast<int64_t>(complete.getBand());
     settings.sinks = static_cast<int64_t>(complete.getSinks());
-    settings.wideBand = static_cast<int64_t>(complete.getWideBand().value_or(0));
+    settings.wideBand =
+        static_cast<int64_t>(complete.getWideBand().value_or(0));
     settings.wideGap = static_cast<int64_t>(complete.getWideGap().value_or(0));
   });
   return settings;
@@ -127,16 +128,15 @@ void AttentionCompiler::describe(AttentionOp attention) {
     unsigned index = argument.getArgNumber();
     if (!llvm::isa<mlir::RankedTensorType>(argument.getType()))
       continue;
-    TensorSpec spec = jit::specOf(attention.getArgumentName(index),
-                                  argument.getType());
-    (attention.getArgumentKind(index) == ArgumentKind::Param
-         ? signature.params
-         : signature.tokens)
+    TensorSpec spec =
+        jit::specOf(attention.getArgumentName(index), argument.getType());
+    (attention.getArgumentKind(index) == ArgumentKind::Param ? signature.params
+                                                             : signature.tokens)
         .push_back(spec);
   }
-  for (auto [name, type] : llvm::zip(
-           attention.getOutputNames().getAsValueRange<mlir::StringAttr>(),
-           attention.getOutputTypes().getAsValueRange<mlir::TypeAttr>()))
+  for (auto [name, type] :
+       llvm::zip(attention.getOutputNames().getAsValueRange<mlir::StringAttr>(),
+                 attention.getOutputTypes().getAsValueRange<mlir::TypeAttr>()))
     signature.outputs.push_back(jit::specOf(name, type));
   signature.heads = signature.outputs.front().shape.front();
   auto cache = llvm::cast<BufferType>(attention.getCache().getType());
@@ -228,8 +228,8 @@ Result<AttentionProgram> AttentionCompiler::run() {
   auto object = emitObject(*module);
   if (failed(object))
     return failure();
-  llvm::Expected<LoadedObject> code = loadObject(
-      llvm::StringRef(object->data(), object->size()), symbols);
+  llvm::Expected<LoadedObject> code =
+      loadObject(llvm::StringRef(object->data(), object->size()), symbols);
   if (!code)
     return Status(ErrorCode::Internal, llvm::toString(code.takeError()));
   for (auto [place, address] : llvm::zip_equal(places, code->addresses))

@@ -8,7 +8,6 @@
 #include "runtime/check/AttentionCheck.h"
 #include "tests/numerics/Requests.h"
 
-
 using namespace ladle;
 using namespace ladle::check;
 
@@ -49,11 +48,11 @@ TEST_CASE("heads and head sizes of every kind") {
     const char *type, *summaries;
   };
   // GQA 1 to 8 and MHA, pages of 1, 16 and 64; 20 is no multiple of a vector.
-  for (Shape shape : {Shape{8, 1, 64, 1, "bf16", "f32"},
-                      Shape{4, 4, 96, 16, "f16", "f32"},
-                      Shape{4, 2, 128, 64, "f32", "bf16"},
-                      Shape{2, 1, 256, 16, "bf16", "f16"},
-                      Shape{6, 2, 20, 16, "f32", "f32"}}) {
+  for (Shape shape :
+       {Shape{8, 1, 64, 1, "bf16", "f32"}, Shape{4, 4, 96, 16, "f16", "f32"},
+        Shape{4, 2, 128, 64, "f32", "bf16"},
+        Shape{2, 1, 256, 16, "bf16", "f16"},
+        Shape{6, 2, 20, 16, "f32", "f32"}}) {
     AttentionCase config;
     config.type = shape.type;
     config.summaryType = shape.summaries;
@@ -77,8 +76,13 @@ TEST_CASE("sinks, two bands, a gate and a moment that is given") {
       AttentionCase config;
       config.tokens = 60;
       config.prompt = prompt;
-      config.settings = {.tau = 0.4, .window = 16, .band = 4, .sinks = 2,
-                         .drift = 0.1, .wideBand = 10, .wideGap = gap};
+      config.settings = {.tau = 0.4,
+                         .window = 16,
+                         .band = 4,
+                         .sinks = 2,
+                         .drift = 0.1,
+                         .wideBand = 10,
+                         .wideGap = gap};
       config.sizes = {{"Dv", 48}};
       passes(request, config);
     }
@@ -137,8 +141,8 @@ struct OneHead {
     o.assign(16, 0);
     const int32_t slots[] = {slot};
     AttentionArguments arguments{.rows = 1, .slots = slots, .tensors = {}};
-    for (auto [name, values] : {std::pair{"q_pre", &q}, {"q", &q}, {"k", &kv},
-                                {"v", &kv}, {"o", &o}})
+    for (auto [name, values] :
+         {std::pair{"q_pre", &q}, {"q", &q}, {"k", &kv}, {"v", &kv}, {"o", &o}})
       arguments.tensors.emplace(
           name, TensorView::dense(*values, DType::F32, {1, 1, 16}));
     return by.step(arguments);
@@ -160,9 +164,9 @@ TEST_CASE("the nearest matches, ties go to the newest, NaN never matches") {
   OneHead head(near);
   CHECK(head.step(1) == -1);
   CHECK(head.step(1) == 0);
-  CHECK(head.step(1) == 1);          // 0 and 1 are as near
+  CHECK(head.step(1) == 1); // 0 and 1 are as near
   CHECK(head.step(1.25F) == 2);
-  CHECK(head.step(1.2F) == 3);       // nearer than the three before
+  CHECK(head.step(1.2F) == 3); // nearer than the three before
   CHECK(head.step(NAN) == -1);
   // The mean of the squares is NaN from here on: nothing matches any more.
   CHECK(head.step(1) == -1);

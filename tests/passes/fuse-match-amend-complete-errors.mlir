@@ -1,7 +1,7 @@
 // RUN: ladle-opt %s --ladle-fuse-match-amend-complete --split-input-file \
 // RUN:   --verify-diagnostics
 // RUN: not ladle-opt %s --ladle-fuse-match-amend-complete="summary-type=f8" \
-// RUN:   2>&1 | FileCheck %s
+// RUN:   --split-input-file 2>&1 | FileCheck %s
 // CHECK: summary-type must be f32, bf16 or f16, got 'f8'
 
 !cache = !ladle.buffer<[k : 1x4xf32 @dk, v : 1x4xf32 @dv], capacity = 0,

@@ -73,8 +73,7 @@ static bool printList(llvm::SourceMgr &sourceManager) {
     return false;
   for (const auto &info : *infos) {
     llvm::outs() << (info.isAttention ? "// attention " : "// recurrence ")
-                 << info.name << '('
-                 << llvm::join(info.sizes, ", ") << ")\n";
+                 << info.name << '(' << llvm::join(info.sizes, ", ") << ")\n";
     for (const auto &presetInfo : info.presets) {
       llvm::outs() << "//   preset \"" << presetInfo.name << '"';
       for (auto &[name, value] : presetInfo.values)

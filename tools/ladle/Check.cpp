@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "runtime/check/AttentionCheck.h"
 #include "runtime/check/Check.h"
+#include "runtime/check/AttentionCheck.h"
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/Table.h"
 

@@ -99,8 +99,8 @@ Bytes::Bytes(AttentionStepOp step) {
   ring = llvm::cast<RingType>(step.getRing().getType());
   auto count = static_cast<double>(heads);
   auto parts = static_cast<double>(ring.getParts());
-  double query = static_cast<double>(ring.getQuerySize()) *
-                 bytesOf(ring.getQueryType());
+  double query =
+      static_cast<double>(ring.getQuerySize()) * bytesOf(ring.getQueryType());
   candidate = count * query;
   // A / Z and the log-sum-exp of each part, the depth, where the first ends.
   stored = count * (parts * (static_cast<double>(ring.getValueSize()) *
@@ -109,8 +109,8 @@ Bytes::Bytes(AttentionStepOp step) {
                     4 + (parts > 1 ? 8 : 0) + (ring.getRotated() ? query : 0));
   left = candidate + stored;
   window = static_cast<double>(ring.getCapacity());
-  band = static_cast<double>(
-      ring.getParts() == 2 ? *step.getWideBand() : *step.getBand());
+  band = static_cast<double>(ring.getParts() == 2 ? *step.getWideBand()
+                                                  : *step.getBand());
   sinks = static_cast<double>(*step.getSinks());
   ringBytes = window * left + (ring.getEstimates() ? 4 * count : 0);
 }
@@ -145,10 +145,9 @@ static void print(AttentionStepOp step, const Bytes &bytes,
   }
   double gap = bytes.window / 2;
   os << formatv("  the rings of a sequence are {0}: {1:f0} queries with {2} "
-                "summar{3} each, as much as {4:f0} cached tokens\n\n",
+                "{2} each, as much as {3:f0} cached tokens\n\n",
                 showBytes(bytes.ringBytes), bytes.window,
-                bytes.ring.getParts(),
-                bytes.ring.getParts() == 1 ? "y" : "ies",
+                bytes.ring.getParts() == 1 ? "1 summary" : "2 summaries",
                 bytes.ringBytes / bytes.token)
      << formatv("  bytes of a token and row, all heads alike; a hit is {0:f0} "
                 "tokens back\n",
@@ -173,11 +172,12 @@ static void print(AttentionStepOp step, const Bytes &bytes,
 }
 
 static llvm::json::Value toJSON(AttentionStepOp step, const Bytes &bytes) {
-  llvm::json::Object all{{"attention", step.getAttention()},
-                         {"heads", bytes.heads},
-                         {"cache_heads", bytes.cacheHeads},
-                         {"page_size", static_cast<int64_t>(step.getPageSize())},
-                         {"bytes_of_token", bytes.token}};
+  llvm::json::Object all{
+      {"attention", step.getAttention()},
+      {"heads", bytes.heads},
+      {"cache_heads", bytes.cacheHeads},
+      {"page_size", static_cast<int64_t>(step.getPageSize())},
+      {"bytes_of_token", bytes.token}};
   llvm::json::Array lines;
   for (int64_t context : contexts) {
     llvm::json::Object line{{"context", context},

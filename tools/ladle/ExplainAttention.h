@@ -16,8 +16,8 @@ namespace ladle::tool {
 /// Prints what an attention moves, where reuse pays, and what it keeps.
 int explainAttention(Source &source, const ExplainOptions &options);
 
-/// tau = 1 − √(F⁻¹(chance) / d), F of χ² with d degrees of freedom: at which two
-/// random queries of d dimensions match with such a chance, at most 1/2.
+/// tau = 1 − √(F⁻¹(chance) / d), F of χ² with d degrees of freedom: at which
+/// two random queries of d dimensions match with such a chance, at most 1/2.
 double tauOfChance(double chance, int64_t size);
 
 } // namespace ladle::tool

@@ -4,8 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What `attention` declarations become: a program, a pool of pages with a block
-// table for each slot and rings of summaries beside it, and a decoder. All of it
-// is for the CPU.
+// table for each slot and rings of summaries beside it, and a decoder. All of
+// it is for the CPU.
 //
 //===----------------------------------------------------------------------===//
 
@@ -134,9 +134,9 @@ struct AttentionDecoderOptions {
   std::optional<AttentionSettings> settings;
 };
 
-/// A program bound to a pool, which must outlive it. A ring that was filled with
-/// another band, other sinks or another wide band is dropped when a slot of it
-/// is decoded.
+/// A program bound to a pool, which must outlive it. A ring that was filled
+/// with another band, other sinks or another wide band is dropped when a slot
+/// of it is decoded.
 class AttentionDecoder {
 public:
   /// InvalidArgument if the pool was made for other sizes than the program's,
