@@ -171,7 +171,8 @@ static LogicalResult verifyMatchNumbers(OpT op, Value moment) {
   if (static_cast<int64_t>(op.getWindow()) < 1)
     return op.emitOpError("window must be positive, got ")
            << static_cast<int64_t>(op.getWindow());
-  for (APFloat share : {op.getTau(), op.getDrift().value_or(APFloat(0.5))})
+  for (const APFloat &share :
+       {op.getTau(), op.getDrift().value_or(APFloat(0.5))})
     if (!(share.convertToDouble() >= 0 && share.convertToDouble() <= 1))
       return op.emitOpError("tau and drift must be from 0 to 1, got ")
              << share.convertToDouble();

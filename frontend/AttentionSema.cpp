@@ -15,7 +15,6 @@
 using namespace ladle::frontend;
 using llvm::cast;
 using llvm::dyn_cast;
-using llvm::dyn_cast_if_present;
 using llvm::formatv;
 
 static constexpr llvm::StringRef matchSignature =

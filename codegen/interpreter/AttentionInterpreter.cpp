@@ -83,12 +83,12 @@ AttentionInterpreter::create(AttentionOp op, Precision precision) {
     auto matched = place(match.getQuery(), match);
     if (failed(matched))
       return llvm::failure();
-    made.matchQuery = *matched;
+    made.matchQuery.emplace(*matched);
     if (match.getMoment()) {
       auto moment = place(match.getMoment(), match);
       if (failed(moment))
         return llvm::failure();
-      made.moment = *moment;
+      made.moment.emplace(*moment);
     }
     numbers.window = static_cast<int64_t>(match.getWindow());
     numbers.tau = match.getTau().convertToDouble();

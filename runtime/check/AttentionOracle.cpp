@@ -40,7 +40,8 @@ check::compileAttentionOracle(std::string_view path, std::string_view source,
       *module->getOps<AttentionOp>().begin(), precision);
   if (failed(made))
     return std::nullopt;
-  return std::move(*made);
+  return std::optional<interpreter::AttentionInterpreter>(std::in_place,
+                                                          std::move(*made));
 }
 
 bool check::choosesAttention(std::string_view path, std::string_view source,

@@ -95,6 +95,7 @@ struct MacProfileOptions {
   std::vector<double> taus{0.3, 0.45, 0.6, 0.75};
   std::vector<int64_t> windows{1024};     ///< K
   std::vector<int64_t> bands{0, 64, 256}; ///< r
+  int64_t maxChain = 0;                   ///< as of match; 0: no limit
   int64_t tokens = 0;                     ///< of the trace; 0: all
   bool json = false;
 };

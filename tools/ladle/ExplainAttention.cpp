@@ -144,7 +144,7 @@ static void print(AttentionStepOp step, const Bytes &bytes,
     return;
   }
   double gap = bytes.window / 2;
-  os << formatv("  the rings of a sequence are {0}: {1:f0} queries with {2} "
+  os << formatv("  the rings of a sequence are {0}: {1:f0} queries with "
                 "{2} each, as much as {3:f0} cached tokens\n\n",
                 showBytes(bytes.ringBytes), bytes.window,
                 bytes.ring.getParts() == 1 ? "1 summary" : "2 summaries",

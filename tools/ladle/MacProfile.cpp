@@ -55,13 +55,17 @@ public:
   Result<std::vector<float>> decode(const AttentionSettings &settings,
                                     Figures &figures);
   Result<Figures> measure(double tau, int64_t window, int64_t band);
+  int64_t maxChain = 0;
 
   int64_t tokens = 0;
+  /// Of exact attention against outputs that the trace holds, relative to the
+  /// largest; nothing if it holds none.
+  std::optional<double> traceError;
 
 private:
+  Status compareExact();
   explicit Profile(AttentionProgram program) : program(std::move(program)) {}
   int64_t half() const { return tokens / 2; }
-  int64_t heads() const { return program.signature().heads; }
   std::map<std::string, TensorView, std::less<>> part(int64_t begin,
                                                       int64_t end);
 
@@ -123,7 +127,45 @@ Result<Profile> Profile::create(const MacProfileOptions &options) {
   if (!exact)
     return exact.status();
   profile.exact = std::move(*exact);
+  if (Status status = profile.compareExact(); !status)
+    return status;
   return std::move(profile);
+}
+
+/// Compares with `o` of the trace, at its `positions`.
+Status Profile::compareExact() {
+  if (!file->contains("o") || !file->contains("positions"))
+    return Status();
+  Result<TensorView> outputs = file->view("o");
+  Result<TensorView> positions = file->view("positions");
+  if (!outputs || !positions)
+    return outputs ? positions.status() : outputs.status();
+  const TensorSpec &spec = program.signature().outputs[0];
+  if (positions->rank() != 1 || positions->dtype != DType::I32 ||
+      outputs->shape != std::vector<int64_t>{positions->shape[0], spec.shape[0],
+                                             spec.shape[1]})
+    return Status(ErrorCode::InvalidData,
+                  fmt::format("'positions' and 'o' of the trace are {} and {}, "
+                              "wanted i32 [n] and [n, heads, D]",
+                              toString(*positions), toString(*outputs)));
+  Result<std::vector<float>> wanted = toFloats(*outputs);
+  if (!wanted)
+    return wanted.status();
+  int64_t size = spec.shape[0] * spec.shape[1];
+  double largest = 0, worst = 0;
+  for (int64_t i = 0; i < positions->shape[0]; ++i) {
+    int64_t at = static_cast<const int32_t *>(
+                     positions->data)[i * positions->strides[0]] -
+                 half();
+    for (int64_t c = 0; c < size && at >= 0 && at < tokens - half(); ++c) {
+      auto stored = static_cast<double>((*wanted)[i * size + c]);
+      largest = std::max(largest, std::abs(stored));
+      worst = std::max(worst, std::abs(stored - exact[at * size + c]));
+    }
+  }
+  if (largest > 0)
+    traceError = worst / largest;
+  return Status();
 }
 
 std::map<std::string, TensorView, std::less<>> Profile::part(int64_t begin,
@@ -194,6 +236,7 @@ Result<Figures> Profile::measure(double tau, int64_t window, int64_t band) {
   settings.tau = figures.tau = tau;
   settings.window = figures.window = window;
   settings.band = figures.band = band;
+  settings.maxChain = maxChain;
   Result<std::vector<float>> outputs = decode(settings, figures);
   if (!outputs)
     return outputs.status();
@@ -208,7 +251,8 @@ Result<Figures> Profile::measure(double tau, int64_t window, int64_t band) {
     }
     sum += norm > 0 ? std::sqrt(difference / norm) : 0;
   }
-  figures.error = sum / static_cast<double>(exact.size() / width);
+  figures.error =
+      sum / static_cast<double>(exact.size()) * static_cast<double>(width);
   return figures;
 }
 
@@ -221,6 +265,7 @@ int ladle::tool::macProfile(const MacProfileOptions &options) {
   Result<Profile> profile = Profile::create(options);
   if (!profile)
     return fail(profile.status());
+  profile->maxChain = options.maxChain;
   size_t total =
       options.taus.size() * options.windows.size() * options.bands.size();
   std::vector<Figures> figures;
@@ -239,6 +284,7 @@ int ladle::tool::macProfile(const MacProfileOptions &options) {
   if (options.json) {
     nlohmann::ordered_json all = {{"trace", options.trace},
                                   {"tokens", profile->tokens},
+                                  {"max_chain", options.maxChain},
                                   {"figures", nlohmann::ordered_json::array()}};
     for (const Figures &one : figures)
       all["figures"].push_back({{"tau", one.tau},
@@ -250,6 +296,9 @@ int ladle::tool::macProfile(const MacProfileOptions &options) {
     std::fputs((all.dump(2) + "\n").c_str(), stdout);
     return 0;
   }
+  if (profile->traceError)
+    fmt::print("exact attention is within {:.1e} of the trace's outputs\n",
+               *profile->traceError);
   fmt::print("{} of {} tokens decoded, the others a prompt\n\n{:>6} {:>6} "
              "{:>6} {:>7} {:>8} {:>8}\n",
              profile->tokens - profile->tokens / 2, profile->tokens, "window",

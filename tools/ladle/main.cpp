@@ -202,6 +202,12 @@ void addMacProfileOptions(CLI::App &command, MacProfileOptions &profile) {
       ->check(CLI::PositiveNumber);
   addList("--band", profile.bands, "tokens attended to before a match (r)")
       ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--max-chain", profile.maxChain,
+                  "summaries made one from another before one is exact; 0 is "
+                  "no limit")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command.add_option("--tokens", profile.tokens, "of the trace (default: all)")
       ->check(CLI::PositiveNumber);
   command.add_flag("--json", profile.json, "for a program");
