@@ -64,11 +64,12 @@ public:
       : config(config), oracle(std::move(oracle)), program(std::move(program)),
         random(config.seed) {
     result.config = config;
-    // A stored value that is nearly a tie may be rounded the other way.
+    // A stored value that is nearly a tie may be rounded the other way, and so
+    // may one that is made from it.
     double step = config.summaryType == "bf16"  ? 0x1p-8
                   : config.summaryType == "f16" ? 0x1p-11
                                                 : 0.0;
-    result.bound = Bound::exact + step;
+    result.bound = Bound::exact + 2 * step;
   }
 
   Result<AttentionResult> run();
