@@ -240,7 +240,6 @@ bool AttentionChecker::checkMatch(Statement &statement) {
   auto arguments =
       bind(*call, {"query", "window", "tau"},
            {"moment", "max_gap", "max_chain", "skip", "drift"}, matchSignature);
-  prefix = statement.name;
   AttentionScheme::Match &match = scheme.match.emplace();
   match.loc = call->loc;
   bool valid = arguments.has_value();
@@ -451,11 +450,7 @@ void AttentionChecker::checkUses() {
         recurrence.loc,
         ("declare one: out o[H, D] : f32 = " + softmaxSignature).str());
   }
-  if (scheme.match && !usesPrefix) {
-    diagnostics.warning(scheme.match->loc,
-                        "match " + quote(prefix) + " is never used");
-    diagnostics.note(scheme.match->loc,
-                     ("remove it, or use it: " + completeSignature).str());
+  // Reported like all that is never used.
+  if (!usesPrefix)
     scheme.match.reset();
-  }
 }

@@ -53,7 +53,6 @@ private:
   Scope &scope;
   ExprChecker &exprs;
   Diagnostics &diagnostics;
-  llvm::StringRef prefix; ///< the name of the match
   bool usesPrefix = false, hasOutput = false;
 };
 
