@@ -44,6 +44,7 @@ llvm::FailureOr<AttentionInterpreter>
 AttentionInterpreter::create(AttentionOp op, Precision precision) {
   AttentionInterpreter made;
   made.precision = precision;
+  made.name = op.getSymName().str();
   llvm::DenseMap<mlir::Value, size_t> places;
   for (mlir::BlockArgument argument : op.getBody().getArguments()) {
     unsigned index = argument.getArgNumber();

@@ -88,6 +88,7 @@ public:
   const ValueInfo &getOutput() const { return output; }
   int64_t getHeads() const { return output.shape[0]; }
   bool reuses() const { return matchQuery.has_value(); }
+  std::string name; ///< of the attention
   AttentionNumbers numbers;
 
 private:

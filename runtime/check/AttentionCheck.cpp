@@ -419,6 +419,7 @@ Result<AttentionReport> check::checkAttention(const AttentionRequest &request) {
   // One that can never match is exact attention, whatever settings say.
   bool reuses = oracle->reuses() && oracle->numbers.tau < 1;
   AttentionReport report;
+  report.name = oracle->name;
   std::vector<AttentionCase> cases =
       planAttention(reuses, oracle->numbers.wideBand.has_value(), request.seed);
   for (AttentionCase &one : cases) {
@@ -447,11 +448,12 @@ bool AttentionReport::passed() const {
 }
 
 std::string AttentionReport::table() const {
-  std::string text = fmt::format("largest relative error against float64, "
-                                 "matches given\n\n{:>6} {:>9} {:>5} {:>7} "
-                                 "{:>6} {:>6} {:>6} {:>7} {:>9} {:>9}\n",
-                                 "tokens", "summaries", "page", "prompt", "tau",
-                                 "window", "band", "hits", "error", "bound");
+  std::string text =
+      fmt::format("{}: largest relative error against float64, "
+                  "matches given\n\n{:>6} {:>9} {:>5} {:>7} "
+                  "{:>6} {:>6} {:>6} {:>7} {:>9} {:>9}\n",
+                  name, "tokens", "summaries", "page", "prompt", "tau",
+                  "window", "band", "hits", "error", "bound");
   for (const AttentionResult &one : cases) {
     const AttentionCase &config = one.config;
     double share = one.hits + one.misses
