@@ -82,6 +82,51 @@ def Ladle_FormAttr : EnumAttr<Ladle_Dialect, Ladle_Form, "form"> {
 }
 
 //===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+def Ladle_AttentionForm : I32EnumAttr<"AttentionForm",
+    "what a step of an attention does", [
+  I32EnumAttrCase<"Decode", 0, "decode">,
+  I32EnumAttrCase<"PrefillAmend", 1, "prefill_amend">,
+]> {
+  let cppNamespace = "::ladle";
+  let genSpecializedAttr = 0;
+}
+
+def Ladle_AttentionFormAttr
+    : EnumAttr<Ladle_Dialect, Ladle_AttentionForm, "attention_form"> {
+  let summary = "the form of a step of an attention";
+  let description = [{
+    `decode` answers a token of a sequence that goes on. `prefill_amend` answers
+    a token of a prompt, without looking for a match; it leaves summaries, so
+    that decoding finds a ring that is full.
+  }];
+  let assemblyFormat = "`<` $value `>`";
+}
+
+def Ladle_Bound : I32EnumAttr<"Bound", "where a piece of a history ends", [
+  I32EnumAttrCase<"Start", 0, "start">,
+  I32EnumAttrCase<"Sinks", 1, "sinks">,
+  I32EnumAttrCase<"Wide", 2, "wide">,
+  I32EnumAttrCase<"Band", 3, "band">,
+  I32EnumAttrCase<"End", 4, "end">,
+]> {
+  let cppNamespace = "::ladle";
+  let genSpecializedAttr = 0;
+}
+
+def Ladle_BoundAttr : EnumAttr<Ladle_Dialect, Ladle_Bound, "bound"> {
+  let summary = "a place between two tokens of a history";
+  let description = [{
+    Of a history of n tokens, the one that is answered among them: `start` is 0,
+    `sinks` comes after the first sinks, `wide` n − wide_band and `band` n − band
+    tokens after the start, but never before `sinks`; `end` is n.
+  }];
+  let assemblyFormat = "`<` $value `>`";
+}
+
+//===----------------------------------------------------------------------===//
 // Arguments and buffer fields
 //===----------------------------------------------------------------------===//
 
@@ -92,6 +137,7 @@ def Ladle_ArgumentKind : I32EnumAttr<"ArgumentKind", "what an argument is", [
   I32EnumAttrCase<"State", 3, "state">,
   I32EnumAttrCase<"Buffer", 4, "buffer">,
   I32EnumAttrCase<"Drafts", 5, "drafts">,
+  I32EnumAttrCase<"Ring", 6, "ring">,
 ]> {
   let cppNamespace = "::ladle";
 }

@@ -28,6 +28,16 @@ struct BufferResource : mlir::SideEffects::Resource::Base<BufferResource> {
   llvm::StringRef getName() final { return "ladle.buffer"; }
 };
 
+/// The rings of summaries, as a side-effect resource.
+struct SummaryResource : mlir::SideEffects::Resource::Base<SummaryResource> {
+  llvm::StringRef getName() final { return "ladle.summary"; }
+};
+
+/// A bound as it stands in an operation: a word.
+mlir::ParseResult parseBound(mlir::OpAsmParser &parser, BoundAttr &bound);
+void printBound(mlir::OpAsmPrinter &printer, mlir::Operation *op,
+                BoundAttr bound);
+
 class YieldOp;
 
 /// The type of a value of all of `most` drafts, of which each has `type`.

@@ -255,6 +255,75 @@ LogicalResult SummaryType::verify(function_ref<InFlightDiagnostic()> emitError,
 }
 
 //===----------------------------------------------------------------------===//
+// RingType
+//===----------------------------------------------------------------------===//
+
+LogicalResult RingType::verify(function_ref<InFlightDiagnostic()> emitError,
+                               int64_t heads, int64_t querySize, Type queryType,
+                               int64_t valueSize, Type valueType,
+                               int64_t capacity, int64_t parts, bool, bool) {
+  if (heads < 1 || querySize < 1 || valueSize < 1 || capacity < 1)
+    return emitError() << "sizes must be positive, got " << heads << "x"
+                       << querySize << ", " << valueSize << ", capacity "
+                       << capacity;
+  if (parts < 1 || parts > 2)
+    return emitError() << "a ring holds 1 or 2 summaries a token, got "
+                       << parts;
+  if (failed(verifyStorageType(emitError, queryType)))
+    return failure();
+  return verifyStorageType(emitError, valueType);
+}
+
+Type RingType::parse(AsmParser &parser) {
+  SmallVector<int64_t> queries, values;
+  Type queryType, valueType;
+  int64_t capacity = 0, parts = 0;
+  bool rotated = false, estimates = false;
+  SMLoc start = parser.getCurrentLocation();
+  auto parseKey = [&](StringRef name) -> ParseResult {
+    return failure(parser.parseComma() || parser.parseKeyword(name) ||
+                   parser.parseEqual());
+  };
+  auto parseBool = [&](StringRef name, bool &value) -> ParseResult {
+    StringRef text;
+    SMLoc loc = parser.getCurrentLocation();
+    if (parseKey(name) || parser.parseKeyword(&text))
+      return failure();
+    value = text == "true";
+    if (!value && text != "false")
+      return parser.emitError(loc, "expected true or false, got '")
+             << text << "'";
+    return success();
+  };
+  if (parser.parseLess() ||
+      parser.parseDimensionList(queries, /*allowDynamic=*/false) ||
+      parser.parseType(queryType) || parseKey("values") ||
+      parser.parseDimensionList(values, /*allowDynamic=*/false) ||
+      parser.parseType(valueType) || parseKey("capacity") ||
+      parser.parseInteger(capacity) || parseKey("parts") ||
+      parser.parseInteger(parts) || parseBool("rotated", rotated) ||
+      parseBool("estimates", estimates) || parser.parseGreater())
+    return {};
+  if (queries.size() != 2 || values.size() != 1) {
+    parser.emitError(start, "expected heads x size x type of queries and size "
+                            "x type of values");
+    return {};
+  }
+  return getChecked([&] { return parser.emitError(start); },
+                    parser.getContext(), queries[0], queries[1], queryType,
+                    values[0], valueType, capacity, parts, rotated, estimates);
+}
+
+void RingType::print(AsmPrinter &printer) const {
+  auto text = [](bool value) { return value ? "true" : "false"; };
+  printer << "<" << getHeads() << "x" << getQuerySize() << "x" << getQueryType()
+          << ", values = " << getValueSize() << "x" << getValueType()
+          << ", capacity = " << getCapacity() << ", parts = " << getParts()
+          << ", rotated = " << text(getRotated())
+          << ", estimates = " << text(getEstimates()) << ">";
+}
+
+//===----------------------------------------------------------------------===//
 // DraftsType
 //===----------------------------------------------------------------------===//
 

@@ -120,4 +120,32 @@ def Ladle_DraftsType : Ladle_Type<"Drafts", "drafts"> {
   let genVerifyDecl = 1;
 }
 
+def Ladle_RingType : Ladle_Type<"Ring", "ring"> {
+  let summary = "a store of queries and the summaries that they left";
+  let description = [{
+    For each head and each of the last `capacity` tokens: the query, `parts`
+    summaries as (A / Z, log-sum-exp) whose A / Z has `valueType`, and how many
+    summaries were made from one another before it. A ring that is `rotated`
+    holds the queries after their rotation, too. Where `estimates`, it holds the
+    mean of ‖q‖² over the tokens so far.
+
+    ```mlir
+    !ladle.ring<32x128xbf16, values = 128xf32, capacity = 1024, parts = 1,
+                rotated = false, estimates = true>
+    ```
+  }];
+  let parameters = (ins "int64_t":$heads, "int64_t":$querySize,
+                        "::mlir::Type":$queryType, "int64_t":$valueSize,
+                        "::mlir::Type":$valueType, "int64_t":$capacity,
+                        "int64_t":$parts, "bool":$rotated, "bool":$estimates);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+}
+
+def Ladle_MatchType : Ladle_Type<"Match", "match"> {
+  let summary = "for each head, an entry of a ring, or none";
+  let parameters = (ins "int64_t":$heads);
+  let assemblyFormat = "`<` $heads `>`";
+}
+
 #endif // LADLE_TYPES

@@ -135,8 +135,11 @@ LogicalResult ladle::verifyTokenInterface(Operation *op, ArrayAttr names,
   };
   for (auto [index, argument] : llvm::enumerate(body.getArguments())) {
     ArgumentKind kind = cast<ArgumentKindAttr>(kinds[index]).getValue();
+    if (kind == ArgumentKind::Ring && !isa<AttentionStepOp>(op))
+      return op->emitOpError("takes no ring: those belong to a "
+                             "ladle.attention_step");
     if (kind == ArgumentKind::State || kind == ArgumentKind::Buffer ||
-        kind == ArgumentKind::Drafts)
+        kind == ArgumentKind::Drafts || kind == ArgumentKind::Ring)
       continue;
     if (failed(checkTensor("argument",
                            cast<StringAttr>(names[index]).getValue(),

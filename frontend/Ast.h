@@ -86,6 +86,8 @@ struct BinaryExpr : ExprOf<Expr::Kind::Binary> {
 struct CallExpr : ExprOf<Expr::Kind::Call> {
   llvm::StringRef callee;
   std::vector<ExprPtr> args;
+  /// `name = value` of an argument; empty where an argument has no name.
+  std::vector<llvm::StringRef> names;
 
   // Filled in by the checker; null for decay, write and read.
   const Function *function = nullptr;
@@ -135,9 +137,16 @@ struct Preset {
   std::vector<PresetEntry> entries;
 };
 
-/// `let`, `option`, an assignment, or the value of an output.
+/// A name, and where it stands.
+struct NamedPlace {
+  llvm::StringRef name;
+  llvm::SMLoc loc;
+};
+
+/// `let`, `option`, an assignment, the value of an output, or
+/// `cache name[fields] paged(value)`.
 struct Statement {
-  enum class Kind { Declare, Option, Let, Assign, Output };
+  enum class Kind { Declare, Option, Let, Assign, Output, Cache };
   /// What `Declare` declares.
   enum class Storage { Param, Token, Carry, State };
 
@@ -149,9 +158,12 @@ struct Statement {
   /// Declare and Output: the type as written.
   llvm::StringRef typeName;
   llvm::SMLoc typeLoc;
-  /// Option, Let, Assign.
+  /// Option, Let, Assign, Cache.
   llvm::StringRef name;
+  /// Of a cache: the tokens of a page.
   ExprPtr value;
+  /// Cache: what it holds of a token.
+  std::vector<NamedPlace> fields;
 
   // Filled in by the checker.
   bool used = false;
@@ -163,13 +175,48 @@ struct SizeParameter {
   llvm::SMLoc loc;
 };
 
+/// What the checker has found an attention to be.
+struct AttentionScheme {
+  /// match(query, window, tau, ...); a count of 0 stands for no limit.
+  struct Match {
+    llvm::SMLoc loc;
+    llvm::StringRef query, moment;
+    int64_t window = 0, maxGap = 0, maxChain = 0, skip = 0;
+    double tau = 0;
+    std::optional<double> drift;
+  };
+  llvm::StringRef cache, key, value;
+  llvm::SMLoc cacheLoc;
+  int64_t pageSize = 1;
+  std::optional<Match> match;
+  /// softmax(query, cache, scale)
+  llvm::StringRef query;
+  double scale = 1;
+  llvm::SMLoc softmaxLoc;
+  /// complete(prefix, all, band, ...), if there is one.
+  llvm::SMLoc completeLoc;
+  bool completes = false;
+  int64_t band = 0, sinks = 0;
+  std::optional<int64_t> wideBand, wideGap;
+};
+
+/// A recurrence, or an attention.
 struct Recurrence {
   llvm::StringRef name;
   llvm::SMLoc loc;
+  bool isAttention = false;
   std::vector<SizeParameter> sizes;
   std::vector<Preset> presets;
   /// In source order.
   std::vector<Statement> statements;
+
+  // Filled in by the checker, of an attention.
+  AttentionScheme attention;
+
+  /// What it is called in a message.
+  llvm::StringRef keyword() const {
+    return isAttention ? "attention" : "recurrence";
+  }
 };
 
 struct SourceFile {

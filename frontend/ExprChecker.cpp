@@ -94,6 +94,15 @@ bool ExprChecker::checkName(NameExpr &expr) {
     diagnostics.note(symbol->loc,
                      "bind the value with let and use that in both places");
     return false;
+  case Symbol::Kind::Cache:
+  case Symbol::Kind::Prefix:
+    diagnostics.error(expr.loc, quote(expr.name) + " is " +
+                                    describe(symbol->kind) +
+                                    " and is used as a value");
+    diagnostics.note(expr.loc,
+                     "a cache is an operand of softmax alone, a match "
+                     "one of complete");
+    return false;
   default:
     expr.shape = symbol->shape;
     expr.constant = symbol->constant;
@@ -157,6 +166,14 @@ bool ExprChecker::checkArgumentCount(const CallExpr &call, unsigned minArgs,
 }
 
 void ExprChecker::reportUnknownFunction(const CallExpr &call) {
+  if (call.callee == "match" || call.callee == "softmax" ||
+      call.callee == "complete") {
+    diagnostics.error(call.loc, quote(call.callee) + " gives no value");
+    diagnostics.note(call.loc, "in an attention, let prefix = match(...), and "
+                               "the output is softmax(...) or complete(prefix, "
+                               "softmax(...), band)");
+    return;
+  }
   diagnostics.error(call.loc, "unknown function " + quote(call.callee));
   Suggestion suggestion(call.callee);
   for (const Function &function : getFunctions())

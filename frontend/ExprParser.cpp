@@ -134,7 +134,14 @@ ExprPtr ExprParser::parseParenthesis() {
   return inner;
 }
 
-/// call = name "(" [ expr { "," expr } [ "," ] ] ")"
+/// The functions of attention, whose numbers have names. Elsewhere `name =` on
+/// a new line is the next statement.
+static bool takesNames(llvm::StringRef callee) {
+  return callee == "match" || callee == "softmax" || callee == "complete";
+}
+
+/// call = name "(" [ argument { "," argument } [ "," ] ] ")"
+/// argument = [ name "=" ] expr
 ExprPtr ExprParser::parseNameOrCall() {
   Token name = tokens.get();
   tokens.advance();
@@ -150,11 +157,19 @@ ExprPtr ExprParser::parseNameOrCall() {
   call->callee = name.text;
   unsigned depth = 0;
   while (!tokens.at(Kind::RightParen)) {
+    llvm::StringRef argName;
+    if (takesNames(name.text) && tokens.at(Kind::Identifier) &&
+        tokens.peek().is(Kind::Equal)) {
+      argName = tokens.get().text;
+      tokens.advance();
+      tokens.advance();
+    }
     ExprPtr arg = parseExpr();
     if (!arg)
       return nullptr;
     depth = std::max(depth, arg->depth);
     call->args.push_back(std::move(arg));
+    call->names.push_back(argName);
     if (!tokens.consumeIf(Kind::Comma))
       break;
   }

@@ -36,7 +36,9 @@ ladle::frontend::compileToSpec(mlir::MLIRContext &context,
       checkRecurrence(*recurrence, *configuration, options, diagnostics);
   if (!scope)
     return {};
-  return generateSpec(context, sourceManager, *recurrence, *scope);
+  return recurrence->isAttention
+             ? generateAttention(context, sourceManager, *recurrence, *scope)
+             : generateSpec(context, sourceManager, *recurrence, *scope);
 }
 
 std::optional<std::vector<RecurrenceInfo>>
@@ -49,6 +51,7 @@ ladle::frontend::listRecurrences(llvm::SourceMgr &sourceManager) {
   for (Recurrence &recurrence : file.recurrences) {
     RecurrenceInfo &info = result.emplace_back();
     info.name = recurrence.name.str();
+    info.isAttention = recurrence.isAttention;
     for (const SizeParameter &size : recurrence.sizes)
       info.sizes.push_back(size.name.str());
     for (Preset &preset : recurrence.presets) {

@@ -22,7 +22,8 @@
 namespace ladle::frontend {
 
 /// Parses the main file of `sourceManager` and elaborates one recurrence into
-/// a module that holds one `ladle.recurrence`. Diagnostics go to the handler of
+/// a module that holds one `ladle.recurrence`, or an attention into one with a
+/// `ladle.attention` if the options take it. Diagnostics go to the handler of
 /// `sourceManager`; returns null if there was an error. The locations name the
 /// buffer, so that an mlir::SourceMgrDiagnosticHandler over the same source
 /// manager shows the source lines of what later passes report.
@@ -39,6 +40,7 @@ struct PresetInfo {
 
 struct RecurrenceInfo {
   std::string name;
+  bool isAttention = false;
   std::vector<std::string> sizes;
   std::vector<PresetInfo> presets;
 };

@@ -172,6 +172,7 @@ void Generator::emitStatement(const Statement &statement) {
     }
     return;
   case Statement::Kind::Option:
+  case Statement::Kind::Cache:
     return;
   case Statement::Kind::Let: {
     if (statement.value->constant)

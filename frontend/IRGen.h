@@ -22,6 +22,12 @@ mlir::OwningOpRef<mlir::ModuleOp>
 generateSpec(mlir::MLIRContext &context, const llvm::SourceMgr &sourceManager,
              const Recurrence &recurrence, const Scope &scope);
 
+/// Likewise an attention, as a module with one `ladle.attention`.
+mlir::OwningOpRef<mlir::ModuleOp>
+generateAttention(mlir::MLIRContext &context,
+                  const llvm::SourceMgr &sourceManager,
+                  const Recurrence &recurrence, const Scope &scope);
+
 } // namespace ladle::frontend
 
 #endif // LADLE_FRONTEND_IRGEN_H

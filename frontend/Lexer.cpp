@@ -32,6 +32,8 @@ llvm::StringRef ladle::frontend::describe(Kind kind) {
     return "a string";
   case Kind::KwRecurrence:
     return "'recurrence'";
+  case Kind::KwAttention:
+    return "'attention'";
   case Kind::KwPreset:
     return "'preset'";
   case Kind::KwOption:
@@ -44,6 +46,8 @@ llvm::StringRef ladle::frontend::describe(Kind kind) {
     return "'carry'";
   case Kind::KwState:
     return "'state'";
+  case Kind::KwCache:
+    return "'cache'";
   case Kind::KwLet:
     return "'let'";
   case Kind::KwOut:
@@ -164,6 +168,8 @@ Token Lexer::lexIdentifier(const char *start) {
   }
   return make(llvm::StringSwitch<Kind>(text)
                   .Case("recurrence", Kind::KwRecurrence)
+                  .Case("attention", Kind::KwAttention)
+                  .Case("cache", Kind::KwCache)
                   .Case("preset", Kind::KwPreset)
                   .Case("option", Kind::KwOption)
                   .Case("param", Kind::KwParam)

@@ -23,12 +23,14 @@ struct Token {
     String, // text is without the quotes
     // Words of the language.
     KwRecurrence,
+    KwAttention,
     KwPreset,
     KwOption,
     KwParam,
     KwToken,
     KwCarry,
     KwState,
+    KwCache,
     KwLet,
     KwOut,
     // Punctuation.

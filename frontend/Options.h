@@ -18,6 +18,9 @@ namespace ladle::frontend {
 struct ElaborationOptions {
   /// Empty: the first recurrence of the file.
   std::string recurrence;
+  /// Whether the caller knows what to do with an attention; one that is chosen
+  /// is an error otherwise.
+  bool takesAttention = false;
   /// Empty: the first preset, if there is one.
   std::string preset;
   /// Override the preset. A name may stand in either map, whether it is a size

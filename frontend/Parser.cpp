@@ -44,6 +44,10 @@ private:
   bool parseType(Statement &statement);
   bool parseNamedValue(Statement &statement, Statement::Kind kind);
   bool parseOutput(Statement &statement);
+  bool parseCache(Statement &statement);
+  bool atDeclaration() const {
+    return tokens.at(Kind::KwRecurrence) || tokens.at(Kind::KwAttention);
+  }
   void reportNoStatement();
 
   Diagnostics &diagnostics;
@@ -61,29 +65,33 @@ SourceFile Parser::parseFile() {
                      "write: recurrence name(H, Dk, Dv) { ... }");
   }
   while (!tokens.at(Kind::EndOfFile) && !diagnostics.isFull()) {
-    if (tokens.at(Kind::KwRecurrence)) {
+    if (atDeclaration()) {
       if (parseRecurrence(file))
         continue;
     } else {
-      diagnostics.error(tokens.get().loc, "expected 'recurrence', got " +
-                                              quote(tokens.get().text));
+      diagnostics.error(tokens.get().loc,
+                        "expected 'recurrence' or 'attention', "
+                        "got " +
+                            quote(tokens.get().text));
       diagnostics.note(tokens.get().loc, "a file is a list of declarations: "
                                          "recurrence name(H, Dk, Dv) { ... }");
     }
-    while (!tokens.at(Kind::EndOfFile) && !tokens.at(Kind::KwRecurrence))
+    while (!tokens.at(Kind::EndOfFile) && !atDeclaration())
       tokens.advance();
   }
   return file;
 }
 
-/// recurrence = "recurrence" name "(" [ name { "," name } ] ")"
-///              "{" { statement } "}"
+/// recurrence = ( "recurrence" | "attention" )
+///              name "(" [ name { "," name } ] ")" "{" { statement } "}"
 bool Parser::parseRecurrence(SourceFile &file) {
+  Recurrence recurrence;
+  recurrence.isAttention = tokens.at(Kind::KwAttention);
   tokens.advance();
-  std::optional<Token> name = tokens.expectName("the name of the recurrence");
+  std::optional<Token> name =
+      tokens.expectName("the name of the " + recurrence.keyword());
   if (!name)
     return false;
-  Recurrence recurrence;
   recurrence.name = name->text;
   recurrence.loc = name->loc;
   if (!tokens.expect(Kind::LeftParen, "before the sizes"))
@@ -103,7 +111,7 @@ bool Parser::parseRecurrence(SourceFile &file) {
     return false;
   parseBody(recurrence);
   if (!tokens.consumeIf(Kind::RightBrace)) {
-    tokens.reportUnexpected("'}' to close recurrence " +
+    tokens.reportUnexpected("'}' to close " + recurrence.keyword() + " " +
                             quote(recurrence.name));
     diagnostics.note(open, "it is opened here");
   }
@@ -113,7 +121,7 @@ bool Parser::parseRecurrence(SourceFile &file) {
 
 void Parser::parseBody(Recurrence &recurrence) {
   while (!tokens.at(Kind::RightBrace) && !tokens.at(Kind::EndOfFile) &&
-         !tokens.at(Kind::KwRecurrence) && !diagnostics.isFull()) {
+         !atDeclaration() && !diagnostics.isFull()) {
     if (!parseStatement(recurrence))
       tokens.skipToStatement();
   }
@@ -147,6 +155,9 @@ bool Parser::parseStatement(Recurrence &recurrence) {
   case Kind::KwOut:
     parsed = parseOutput(statement);
     break;
+  case Kind::KwCache:
+    parsed = parseCache(statement);
+    break;
   case Kind::Identifier:
     if (tokens.peek().is(Kind::Equal)) {
       parsed = parseNamedValue(statement, Statement::Kind::Assign);
@@ -166,8 +177,8 @@ void Parser::reportNoStatement() {
   diagnostics.error(tokens.get().loc,
                     "expected a statement, got " + quote(tokens.get().text));
   Suggestion suggestion(tokens.get().text);
-  for (llvm::StringRef word :
-       {"preset", "option", "param", "token", "carry", "state", "let", "out"})
+  for (llvm::StringRef word : {"preset", "option", "param", "token", "carry",
+                               "state", "cache", "let", "out"})
     suggestion.consider(word);
   if (!suggestion.get().empty())
     diagnostics.note(tokens.get().loc,
@@ -362,6 +373,37 @@ bool Parser::parseOutput(Statement &statement) {
     return false;
   statement.value = exprs.parseExpr();
   return statement.value != nullptr;
+}
+
+/// cache = "cache" name "[" name { "," name } "]" "paged" "(" expr ")"
+bool Parser::parseCache(Statement &statement) {
+  statement.kind = Statement::Kind::Cache;
+  tokens.advance();
+  std::optional<Token> name = tokens.expectName("the name of the cache");
+  if (!name || !tokens.expect(Kind::LeftBracket, "before what is cached"))
+    return false;
+  statement.name = name->text;
+  statement.loc = name->loc;
+  do {
+    std::optional<Token> field = tokens.expectName("the name of a token");
+    if (!field)
+      return false;
+    statement.fields.push_back({field->text, field->loc});
+  } while (tokens.consumeIf(Kind::Comma));
+  if (!tokens.expect(Kind::RightBracket, "after what is cached"))
+    return false;
+  if (!tokens.at(Kind::Identifier) || tokens.get().text != "paged") {
+    tokens.reportUnexpected("'paged'");
+    diagnostics.note(statement.loc, "say how many tokens a page holds: cache " +
+                                        name->text + "[k, v] paged(16)");
+    return false;
+  }
+  tokens.advance();
+  if (!tokens.expect(Kind::LeftParen, "and the tokens of a page"))
+    return false;
+  statement.value = exprs.parseExpr();
+  return statement.value &&
+         tokens.expect(Kind::RightParen, "after the tokens of a page");
 }
 
 SourceFile ladle::frontend::parse(Diagnostics &diagnostics) {

@@ -27,6 +27,10 @@ llvm::StringRef ladle::frontend::describe(Symbol::Kind kind) {
     return "a let";
   case Symbol::Kind::Output:
     return "an output";
+  case Symbol::Kind::Cache:
+    return "a cache";
+  case Symbol::Kind::Prefix:
+    return "a match";
   case Symbol::Kind::Invalid:
     return "a name";
   }

@@ -28,6 +28,9 @@ struct Symbol {
     State,
     Let,
     Output,
+    /// Of an attention: what is cached, and what a match gives.
+    Cache,
+    Prefix,
     /// Its declaration was wrong, which has been reported: uses are not.
     Invalid,
   };

@@ -7,7 +7,7 @@
 
 #include "frontend/Sema.h"
 
-#include "frontend/ExprChecker.h"
+#include "frontend/AttentionSema.h"
 
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -23,7 +23,8 @@ public:
                     const ElaborationOptions &options, Scope &scope,
                     Diagnostics &diagnostics)
       : recurrence(recurrence), configuration(configuration), options(options),
-        diagnostics(diagnostics), scope(scope), exprs(scope, diagnostics) {}
+        diagnostics(diagnostics), scope(scope), exprs(scope, diagnostics),
+        attention(recurrence, scope, exprs, diagnostics) {}
 
   void run();
 
@@ -61,6 +62,7 @@ private:
   Diagnostics &diagnostics;
   Scope &scope;
   ExprChecker exprs;
+  AttentionChecker attention;
   /// Dimensions that stand after the first somewhere: those are not heads.
   llvm::StringSet<> featureNames;
 };
@@ -101,6 +103,7 @@ void RecurrenceChecker::announceNames() {
     for (const ArrayDecl &array : statement.arrays)
       scope.announce(array.name, array.loc);
     if (statement.kind == Statement::Kind::Let ||
+        statement.kind == Statement::Kind::Cache ||
         statement.kind == Statement::Kind::Option)
       scope.announce(statement.name, statement.loc);
   }
@@ -277,9 +280,9 @@ void RecurrenceChecker::checkOverrides(
     if (name == "*" || (symbol && (symbol->kind == Symbol::Kind::Invalid ||
                                    llvm::is_contained(kinds, symbol->kind))))
       continue;
-    diagnostics.error(recurrence.loc, "recurrence " + quote(recurrence.name) +
-                                          " has no " + what + " " +
-                                          quote(name));
+    diagnostics.error(recurrence.loc, recurrence.keyword() + " " +
+                                          quote(recurrence.name) + " has no " +
+                                          what + " " + quote(name));
     std::string known;
     for (auto &[other, candidate] : scope.getSymbols())
       if (llvm::is_contained(kinds, candidate.kind))
@@ -304,11 +307,27 @@ void RecurrenceChecker::checkStatement(Statement &statement) {
     return checkAssign(statement);
   case Statement::Kind::Output:
     return checkOutput(statement);
+  case Statement::Kind::Cache:
+    if (recurrence.isAttention)
+      return attention.checkCache(statement);
+    diagnostics.error(statement.loc, "recurrence " + quote(recurrence.name) +
+                                         " declares a cache");
+    diagnostics.note(recurrence.loc, "caches belong to attentions: attention " +
+                                         recurrence.name + "(...) { ... }");
+    return;
   }
 }
 
 void RecurrenceChecker::checkDeclaration(Statement &statement) {
   using Storage = Statement::Storage;
+  if (recurrence.isAttention && (statement.storage == Storage::State ||
+                                 statement.storage == Storage::Carry)) {
+    diagnostics.error(statement.loc, "attention " + quote(recurrence.name) +
+                                         " declares a state or a carry");
+    diagnostics.note(statement.loc, "it remembers its cache: cache KV[k, v] "
+                                    "paged(16)");
+    return;
+  }
   bool isState = statement.storage == Storage::State;
   Symbol::Kind kind =
       isState                               ? Symbol::Kind::State
@@ -350,6 +369,8 @@ void RecurrenceChecker::checkOption(Statement &statement) {
 }
 
 void RecurrenceChecker::checkLet(Statement &statement) {
+  if (recurrence.isAttention && attention.checkMatch(statement))
+    return;
   Symbol symbol;
   symbol.loc = statement.loc;
   if (exprs.checkValue(*statement.value)) {
@@ -437,12 +458,14 @@ void RecurrenceChecker::checkOutput(Statement &statement) {
   std::optional<Shape> shape = resolveShape(array, /*isState=*/false);
   std::optional<ElementType> type =
       resolveType(statement, array.name, &options.tokenTypes);
-  bool valid = exprs.checkValue(*statement.value);
+  bool valid = recurrence.isAttention || exprs.checkValue(*statement.value);
+  if (recurrence.isAttention && shape)
+    attention.checkOutput(statement, *shape);
   if (shape && type) {
     symbol.kind = Symbol::Kind::Output;
     symbol.shape = array.shape = *shape;
     symbol.type = array.type = *type;
-    if (valid)
+    if (valid && !recurrence.isAttention)
       checkFits(*statement.value, "output", array.name, *shape);
   }
   scope.declare(array.name, symbol);
@@ -493,6 +516,8 @@ void RecurrenceChecker::checkUses() {
       }
     }
   }
+  if (recurrence.isAttention)
+    return attention.checkUses();
   if (!hasState) {
     diagnostics.error(recurrence.loc,
                       "recurrence " + quote(recurrence.name) + " has no state");

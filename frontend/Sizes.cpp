@@ -52,16 +52,25 @@ Recurrence *ladle::frontend::selectRecurrence(SourceFile &file,
     auto [it, inserted] = seen.try_emplace(recurrence.name, recurrence.loc);
     if (inserted)
       continue;
-    diagnostics.error(recurrence.loc, "recurrence " + quote(recurrence.name) +
+    diagnostics.error(recurrence.loc, recurrence.keyword() + " " +
+                                          quote(recurrence.name) +
                                           " is declared twice");
     diagnostics.note(it->second, "the first is here; choose another name");
   }
   if (file.recurrences.empty())
     return nullptr;
-  if (options.recurrence.empty())
-    return &file.recurrences.front();
-  return findByName(file.recurrences, options.recurrence,
-                    file.recurrences.front().loc, "recurrence", diagnostics);
+  Recurrence *chosen = &file.recurrences.front();
+  if (!options.recurrence.empty())
+    chosen = findByName(file.recurrences, options.recurrence, chosen->loc,
+                        "recurrence", diagnostics);
+  if (!chosen || !chosen->isAttention || options.takesAttention)
+    return chosen;
+  diagnostics.error(chosen->loc, quote(chosen->name) +
+                                     " is an attention, which this does not "
+                                     "take");
+  diagnostics.note(chosen->loc, "check, explain and emit take attentions, and "
+                                "programs compile them with compileAttention");
+  return nullptr;
 }
 
 namespace {
@@ -102,7 +111,7 @@ private:
 } // namespace
 
 void Configurator::reportUnknown(llvm::StringRef name, llvm::SMLoc loc) {
-  diagnostics.error(loc, "recurrence " + quote(recurrence.name) +
+  diagnostics.error(loc, recurrence.keyword() + " " + quote(recurrence.name) +
                              " has no size or option " + quote(name));
   Suggestion suggestion(name);
   for (const SizeParameter &size : recurrence.sizes)

@@ -58,6 +58,24 @@ void ladle::buildStepPipeline(OpPassManager &pm,
   step.addPass(createCSEPass());
 }
 
+void ladle::buildAttentionPipeline(OpPassManager &pm,
+                                   const AttentionPipelineOptions &options) {
+  FuseMatchAmendCompleteOptions fuse;
+  fuse.summaryType = options.summaryType;
+  pm.addPass(createFuseMatchAmendComplete(fuse));
+  OpPassManager &step = pm.nest<AttentionStepOp>();
+  step.addPass(createCanonicalizerPass());
+  step.addPass(createCSEPass());
+}
+
+void ladle::buildAttentionKernelPipeline(OpPassManager &pm) {
+  pm.addPass(createConvertAttentionToCPU());
+  OpPassManager &function = pm.nest<func::FuncOp>();
+  function.addPass(createCanonicalizerPass());
+  function.addPass(createCSEPass());
+  function.addPass(createLoopInvariantCodeMotionPass());
+}
+
 void ladle::buildKernelPipeline(OpPassManager &pm,
                                 const DecodePipelineOptions &options) {
   LadleScheduleOptions schedule;

@@ -38,6 +38,18 @@ void buildSpecPipeline(mlir::OpPassManager &pm);
 void buildStepPipeline(mlir::OpPassManager &pm,
                        const DecodePipelineOptions &options);
 
+struct AttentionPipelineOptions {
+  /// "f32", "bf16" or "f16": how A / Z of a summary is stored.
+  std::string summaryType = "f32";
+};
+
+/// Spec to step stage of attentions.
+void buildAttentionPipeline(mlir::OpPassManager &pm,
+                            const AttentionPipelineOptions &options);
+
+/// Step to kernel stage of attentions on the CPU.
+void buildAttentionKernelPipeline(mlir::OpPassManager &pm);
+
 /// Step to kernel stage on the CPU: functions over memrefs.
 void buildKernelPipeline(mlir::OpPassManager &pm,
                          const DecodePipelineOptions &options);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Cuts the first tokens out of a trace of the gated delta rule.
+"""Cuts the first tokens out of a trace of the gated delta rule or of softmax.
 
 usage: slice_trace.py TRACE.safetensors TOKENS OUTPUT.safetensors
 
@@ -11,6 +11,10 @@ beta [T, Hv] in float32, the exact outputs o at `positions`, and the state
 TOKENS tokens, the outputs that fall inside, and the state after its own last
 token. That state is recomputed in float64; before anything is written, the
 recomputation over the whole trace must give the stored o and state to 1e-7.
+
+A trace of softmax attention holds q_pre, q_post [T, Hq, D] and k_post, v
+[T, Hkv, D] in bfloat16, and o and lse at `positions`; the recomputation must
+give both to 1e-7.
 """
 
 import json
@@ -81,6 +85,22 @@ def replay(tensors, count):
     return outputs, state
 
 
+def attend(tensors):
+    """Exact attention; returns outputs and log sums at the positions."""
+    q, k, v = (widen(tensors[name]) for name in ("q_post", "k_post", "v"))
+    group, scale = q.shape[1] // k.shape[1], q.shape[2] ** -0.5
+    outputs, sums = [], []
+    for t in tensors["positions"][1]:
+        keys, values = (np.repeat(x[: t + 1], group, axis=1) for x in (k, v))
+        scores = scale * np.einsum("hd,thd->ht", q[t], keys)
+        most = scores.max(axis=1)
+        weights = np.exp(scores - most[:, None])
+        total = weights.sum(axis=1)
+        outputs.append(np.einsum("ht,thd->hd", weights, values) / total[:, None])
+        sums.append(most + np.log(total))
+    return np.array(outputs), np.array(sums)
+
+
 def error(name, actual, stored):
     """Checks a recomputed tensor against the stored one."""
     value = np.abs(actual - stored).max() / np.abs(stored).max()
@@ -93,24 +113,33 @@ def main():
     if len(sys.argv) != 4:
         sys.exit(__doc__)
     metadata, tensors = load(sys.argv[1])
-    count, total = int(sys.argv[2]), len(tensors["q"][1])
+    is_softmax = "q_post" in tensors
+    count, total = int(sys.argv[2]), len(tensors["v"][1])
     if not 0 < count <= total:
         sys.exit(f"error: the trace has {total} tokens, not {count}")
 
     positions = tensors["positions"][1]
-    outputs, state = replay(tensors, total)
-    error("o", outputs[positions], widen(tensors["o"]))
-    error("state", state, widen(tensors["state"]))
+    if is_softmax:
+        outputs, sums = attend(tensors)
+        error("o", outputs, widen(tensors["o"]))
+        error("lse", sums, widen(tensors["lse"]))
+    else:
+        outputs, state = replay(tensors, total)
+        error("o", outputs[positions], widen(tensors["o"]))
+        error("state", state, widen(tensors["state"]))
 
     inside = positions < count
     cut = {
         name: (dtype, array[:count])
         for name, (dtype, array) in tensors.items()
-        if name not in ("o", "positions", "state")
+        if name not in ("lse", "o", "positions", "state")
     }
     cut["positions"] = ("I32", positions[inside])
     cut["o"] = ("F32", tensors["o"][1][inside])
-    cut["state"] = ("F32", replay(tensors, count)[1].astype(np.float32))
+    if is_softmax:
+        cut["lse"] = ("F32", tensors["lse"][1][inside])
+    else:
+        cut["state"] = ("F32", replay(tensors, count)[1].astype(np.float32))
     save(sys.argv[3], metadata, cut)
 
 

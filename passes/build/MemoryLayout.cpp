@@ -68,6 +68,8 @@ SmallVector<MemRefType> ladle::memoryTypesOf(StepOp step,
                               IntegerType::get(argument.getContext(), 8))};
     return {MemRefType::get({cast<DraftsType>(argument.getType()).getMost()},
                             IntegerType::get(argument.getContext(), 32))};
+  case ArgumentKind::Ring:
+    llvm_unreachable("a step of a recurrence has no rings");
   case ArgumentKind::Buffer:
     break;
   }

@@ -12,6 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "passes/cpu/Dots.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -29,6 +30,10 @@ static int64_t widthOf(Value vector) {
 bool Kernel::sumsInLanes(int64_t keySize) { return keySize % kLanes == 0; }
 
 Value Kernel::partialDot(Value lhs, Value rhs) {
+  return ladle::partialDot(b, lhs, rhs);
+}
+
+Value ladle::partialDot(ImplicitLocOpBuilder &b, Value lhs, Value rhs) {
   int64_t chunks = widthOf(lhs) / kLanes;
   auto chunk = [&](Value vector, int64_t i) -> Value {
     return chunks == 1 ? vector
@@ -59,8 +64,7 @@ Value Kernel::dot(Value lhs, Value rhs) {
                                      arith::FastMathFlags::reassoc);
 }
 
-/// The sums over the lanes of at most kLanes registers, a power of two.
-static Value sumGroup(ImplicitLocOpBuilder &b, ArrayRef<Value> rows) {
+Value ladle::sumLanes(ImplicitLocOpBuilder &b, ArrayRef<Value> rows) {
   SmallVector<Value> group(rows);
   // `group[i]` and `group[i + half]` share a register after a step: the lanes
   // with bit `stride` belong to the second, those without to the first.
@@ -107,7 +111,7 @@ Value Kernel::sumRows(Value scratch, Value first, int64_t total) {
   for (int64_t start = 0; start < total;) {
     int64_t size =
         std::min<int64_t>(kLanes, llvm::bit_floor<uint64_t>(total - start));
-    Value sums = sumGroup(b, ArrayRef(partials).slice(start, size));
+    Value sums = sumLanes(b, ArrayRef(partials).slice(start, size));
     if (size == total)
       return sums;
     result = vector::InsertStridedSliceOp::create(

@@ -39,6 +39,7 @@ static std::vector<GpuArgument> argumentsOf(StepOp step) {
     case ArgumentKind::Carry:
       add(GpuArgument::Kind::Carry);
       break;
+    case ArgumentKind::Ring:   // of attention alone
     case ArgumentKind::Drafts: // what is common to kernels has their numbers
       break;
     case ArgumentKind::State:

@@ -41,7 +41,7 @@ Route jit::toRoute(RouteKind route) {
   llvm_unreachable("every kind is a route");
 }
 
-static DType toDType(mlir::Type type) {
+DType jit::dtypeOf(mlir::Type type) {
   if (type.isBF16())
     return DType::BF16;
   if (type.isF16())
@@ -50,9 +50,9 @@ static DType toDType(mlir::Type type) {
   return DType::F32;
 }
 
-static TensorSpec toSpec(llvm::StringRef name, mlir::Type type) {
+TensorSpec jit::specOf(llvm::StringRef name, mlir::Type type) {
   auto tensor = llvm::cast<mlir::RankedTensorType>(type);
-  return {name.str(), toDType(tensor.getElementType()),
+  return {name.str(), dtypeOf(tensor.getElementType()),
           tensor.getShape().vec()};
 }
 
@@ -68,11 +68,11 @@ Signature jit::signatureOf(RecurrenceOp recurrence, StateLayout layout) {
     if (auto state = llvm::dyn_cast<StateType>(argument.getType())) {
       signature.states.push_back({name, state.getHeads(), state.getKeySize(),
                                   state.getValueSize(),
-                                  toDType(state.getElementType()), layout});
+                                  dtypeOf(state.getElementType()), layout});
       count(state.getHeads());
       continue;
     }
-    TensorSpec spec = toSpec(name, argument.getType());
+    TensorSpec spec = specOf(name, argument.getType());
     count(spec.shape.front());
     switch (recurrence.getArgumentKind(index)) {
     case ArgumentKind::Param:
@@ -88,7 +88,7 @@ Signature jit::signatureOf(RecurrenceOp recurrence, StateLayout layout) {
   for (auto [name, type] : llvm::zip(
            recurrence.getOutputNames().getAsValueRange<mlir::StringAttr>(),
            recurrence.getOutputTypes().getAsValueRange<mlir::TypeAttr>())) {
-    signature.outputs.push_back(toSpec(name, type));
+    signature.outputs.push_back(specOf(name, type));
     count(signature.outputs.back().shape.front());
   }
   return signature;
@@ -105,7 +105,7 @@ std::vector<TensorSpec> jit::fieldsOf(StepOp step) {
         name.append(step.getArgumentName(argument.getArgNumber())).append(".");
       name.append(field.getName());
       fields.push_back(
-          {name, toDType(field.getElementType()), field.getShape().vec()});
+          {name, dtypeOf(field.getElementType()), field.getShape().vec()});
     }
   }
   return fields;

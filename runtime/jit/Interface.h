@@ -17,6 +17,10 @@ namespace ladle::jit {
 RouteKind toRouteKind(Route route);
 Route toRoute(RouteKind route);
 
+/// A storage type, and a tensor of one, as the runtime has them.
+DType dtypeOf(mlir::Type type);
+TensorSpec specOf(llvm::StringRef name, mlir::Type type);
+
 /// Arguments and results of a recurrence whose states lie like this.
 Signature signatureOf(RecurrenceOp recurrence,
                       StateLayout layout = StateLayout::DvDk);

@@ -29,8 +29,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   sourceManager.setDiagHandler([](const llvm::SMDiagnostic &, void *) {});
   sourceManager.AddNewSourceBuffer(
       llvm::MemoryBuffer::getMemBufferCopy(text, "input.ladle"), llvm::SMLoc());
+  ladle::frontend::ElaborationOptions options;
+  options.takesAttention = true;
   mlir::OwningOpRef<mlir::ModuleOp> module =
-      ladle::frontend::compileToSpec(*context, sourceManager, {});
+      ladle::frontend::compileToSpec(*context, sourceManager, options);
   // What the checker accepts is valid IR, or the checker lacks a check.
   if (module && mlir::failed(mlir::verify(*module)))
     abort();

@@ -72,8 +72,8 @@ static bool printList(llvm::SourceMgr &sourceManager) {
   if (!infos)
     return false;
   for (const auto &info : *infos) {
-    llvm::outs() << "// recurrence " << info.name << '('
-                 << llvm::join(info.sizes, ", ") << ")\n";
+    llvm::outs() << (info.isAttention ? "// attention " : "// recurrence ")
+                 << info.name << '(' << llvm::join(info.sizes, ", ") << ")\n";
     for (const auto &presetInfo : info.presets) {
       llvm::outs() << "//   preset \"" << presetInfo.name << '"';
       for (auto &[name, value] : presetInfo.values)
@@ -87,6 +87,7 @@ static bool printList(llvm::SourceMgr &sourceManager) {
 static mlir::OwningOpRef<mlir::Operation *>
 importLadle(llvm::SourceMgr &sourceManager, mlir::MLIRContext *context) {
   ElaborationOptions options;
+  options.takesAttention = true;
   if (!parseOptions(options) || (list && !printList(sourceManager)))
     return {};
   mlir::OwningOpRef<mlir::ModuleOp> module =

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/check/Check.h"
+#include "runtime/check/AttentionCheck.h"
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/Table.h"
 
@@ -91,10 +92,43 @@ static int fail(const Status &status) {
   return 2;
 }
 
+/// An attention; the options that are for recurrences are errors.
+static int checkAttention(const check::CheckRequest &from,
+                          const CheckOptions &options) {
+  for (auto [flag, isGiven] : {std::pair{"--trace", !options.trace.empty()},
+                               {"--case", !options.only.empty()},
+                               {"--drafts", options.drafts != 0},
+                               {"--range", !options.ranges.empty()},
+                               {"--target", options.target != "cpu"}})
+    if (isGiven)
+      return fail(invalid(fmt::format("{} is for recurrences, and the file "
+                                      "declares an attention\nnote: leave it "
+                                      "out",
+                                      flag)));
+  check::AttentionRequest request;
+  request.path = from.path;
+  request.source = from.source;
+  request.elaboration = from.elaboration;
+  request.seed = from.seed;
+  Progress progress;
+  request.progress = [&](size_t done, size_t total) {
+    progress.show(fmt::format("{} of {} cases", done, total), done, total);
+  };
+  Result<check::AttentionReport> report = check::checkAttention(request);
+  progress.clear();
+  if (!report)
+    return fail(report.status());
+  std::fputs((options.json ? report->json() : report->table()).c_str(), stdout);
+  return report->passed() ? 0 : 1;
+}
+
 int tool::check(const CheckOptions &options) {
   Result<check::CheckRequest> request = makeRequest(options);
   if (!request)
     return fail(request.status());
+  if (check::choosesAttention(request->path, request->source,
+                              request->elaboration))
+    return checkAttention(*request, options);
   Progress progress;
   request->progress = [&](size_t done, size_t total) {
     progress.show(fmt::format("{} of {} cases", done, total), done, total);

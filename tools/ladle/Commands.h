@@ -25,6 +25,7 @@ namespace ladle::tool {
 struct SourceOptions {
   std::string file;
   std::string recurrence, preset;
+  bool takesAttention = false; ///< set by the commands that do
   std::map<std::string, int64_t> sizes;
   std::map<std::string, double> options;
   std::string stateType; ///< empty: as declared
@@ -88,6 +89,18 @@ struct CheckOptions {
 };
 /// Compares every route with the float64 interpreter.
 int check(const CheckOptions &options);
+
+struct MacProfileOptions {
+  std::string trace;
+  std::vector<double> taus{0.3, 0.45, 0.6, 0.75};
+  std::vector<int64_t> windows{1024};     ///< K
+  std::vector<int64_t> bands{0, 64, 256}; ///< r
+  int64_t maxChain = 0;                   ///< as of match; 0: no limit
+  int64_t tokens = 0;                     ///< of the trace; 0: all
+  bool json = false;
+};
+/// What match, amend, complete does to a real layer.
+int macProfile(const MacProfileOptions &options);
 
 struct BenchOptions {
   SourceOptions source;        ///< its state type and capacity are not used

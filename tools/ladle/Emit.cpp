@@ -95,6 +95,29 @@ static bool buildForms(mlir::ModuleOp module,
   return hasAny;
 }
 
+/// An attention at the stage that is asked for.
+static int emitAttention(Source &source, const EmitOptions &options) {
+  mlir::PassManager manager(&source.context);
+  AttentionPipelineOptions pipeline;
+  pipeline.summaryType = options.source.entryType;
+  bool isKernel = options.stage == "kernel" && options.target == "cpu";
+  if (options.stage == "step" || isKernel) {
+    buildAttentionPipeline(manager, pipeline);
+    if (isKernel)
+      buildAttentionKernelPipeline(manager);
+  } else if (options.stage != "spec") {
+    llvm::errs() << "error: an attention has no stage '" << options.stage
+                 << "' for the target '" << options.target
+                 << "'\nnote: its stages are spec, step, and kernel for the "
+                    "cpu\n";
+    return 2;
+  }
+  if (failed(manager.run(*source.module)))
+    return 1;
+  source.module->print(llvm::outs());
+  return 0;
+}
+
 int ladle::tool::emit(const EmitOptions &options) {
   DecodePipelineOptions pipeline;
   pipeline.capacity = options.source.capacity;
@@ -139,9 +162,13 @@ int ladle::tool::emit(const EmitOptions &options) {
     }
     layout["forms"] = *held;
   }
-  Source source(options.source, /*showRemarks=*/false);
+  SourceOptions taken = options.source;
+  taken.takesAttention = true;
+  Source source(taken, /*showRemarks=*/false);
   if (!source.module)
     return 1;
+  if (!source.module->getOps<AttentionOp>().empty())
+    return emitAttention(source, options);
   mlir::PassManager manager(&source.context);
   if (options.stage == "history") {
     buildSpecPipeline(manager);

@@ -12,6 +12,7 @@
 #include "runtime/jit/Interface.h"
 #include "runtime/tune/TunedTable.h"
 #include "tools/ladle/Commands.h"
+#include "tools/ladle/ExplainAttention.h"
 #include "tools/ladle/Source.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/Format.h"
@@ -402,9 +403,13 @@ int ladle::tool::explain(const ExplainOptions &options) {
       llvm::errs() << "error: a batch must be positive, got " << batch << "\n";
       return 2;
     }
-  Source source(options.source, /*showRemarks=*/false);
+  SourceOptions taken = options.source;
+  taken.takesAttention = true;
+  Source source(taken, /*showRemarks=*/false);
   if (!source.module)
     return 1;
+  if (!source.module->getOps<AttentionOp>().empty())
+    return explainAttention(source, options);
   DecodePipelineOptions pipeline;
   pipeline.capacity = options.source.capacity;
   pipeline.entryType = options.source.entryType;

@@ -39,6 +39,7 @@ Source::Source(const SourceOptions &options, bool showRemarks)
     });
   ladle::frontend::ElaborationOptions elaboration;
   elaboration.recurrence = options.recurrence;
+  elaboration.takesAttention = options.takesAttention;
   elaboration.preset = options.preset;
   elaboration.sizes = options.sizes;
   elaboration.options = options.options;

@@ -191,6 +191,35 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
                      "last-level cache)");
 }
 
+void addMacProfileOptions(CLI::App &command, MacProfileOptions &profile) {
+  command
+      .add_option("trace", profile.trace,
+                  "safetensors with q_pre, q_post, k_post and v [tokens, "
+                  "heads, D] in bf16")
+      ->required();
+  auto addList = [&](const char *name, auto &list, const char *text) {
+    return command.add_option(name, list, text)
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->capture_default_str();
+  };
+  addList("--tau", profile.taus, "how near queries have to be")
+      ->check(CLI::Range(0.0, 1.0));
+  addList("--window", profile.windows, "queries to look among (K)")
+      ->check(CLI::PositiveNumber);
+  addList("--band", profile.bands, "tokens attended to before a match (r)")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--max-chain", profile.maxChain,
+                  "summaries made one from another before one is exact; 0 is "
+                  "no limit")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--tokens", profile.tokens, "of the trace (default: all)")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--json", profile.json, "for a program");
+}
+
 /// name=number, into a map.
 CLI::Option *addParameters(CLI::App &command, const char *name,
                            std::map<std::string, int64_t> &parameters,
@@ -381,6 +410,12 @@ int main(int argc, char **argv) {
   addFileOptions(*tuneCommand, tuneRequest.source, settings);
   addTuneOptions(*tuneCommand, tuneRequest);
 
+  MacProfileOptions profileOptions;
+  CLI::App *profileCommand = app.add_subcommand(
+      "mac-profile", "hits, skipped tokens and errors of reused summaries on a "
+                     "trace of softmax attention");
+  addMacProfileOptions(*profileCommand, profileOptions);
+
   std::string action;
   CLI::App *cacheCommand =
       app.add_subcommand("cache", "list, trim or clear compiled kernels");
@@ -410,6 +445,8 @@ int main(int argc, char **argv) {
       return bench(benchOptions);
     if (tuneCommand->parsed())
       return tune(tuneRequest);
+    if (profileCommand->parsed())
+      return macProfile(profileOptions);
     if (cacheCommand->parsed())
       return cache(action);
     if (doctorCommand->parsed())

@@ -1,0 +1,61 @@
+//===- AttentionSema.h - what an attention means ------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_FRONTEND_ATTENTIONSEMA_H
+#define LADLE_FRONTEND_ATTENTIONSEMA_H
+
+#include "frontend/ExprChecker.h"
+
+namespace ladle::frontend {
+
+/// Checks what only attentions have (cache, match, softmax, complete) and fills
+/// in the scheme. A check that fails has reported why.
+class AttentionChecker {
+public:
+  AttentionChecker(Recurrence &recurrence, Scope &scope, ExprChecker &exprs,
+                   Diagnostics &diagnostics)
+      : recurrence(recurrence), scheme(recurrence.attention), scope(scope),
+        exprs(exprs), diagnostics(diagnostics) {}
+
+  /// `cache KV[k, v] paged(16)`
+  void checkCache(Statement &statement);
+  /// Whether a let is that of a match, which has then been checked.
+  bool checkMatch(Statement &statement);
+  /// The value of an output that has been declared, of shape `target`.
+  void checkOutput(Statement &statement, const Shape &target);
+  /// What the whole has to have.
+  void checkUses();
+
+private:
+  using Arguments = llvm::StringMap<Expr *>;
+  /// The arguments by name; nothing after an error.
+  std::optional<Arguments> bind(CallExpr &call,
+                                llvm::ArrayRef<llvm::StringRef> required,
+                                llvm::ArrayRef<llvm::StringRef> optional,
+                                llvm::StringRef signature);
+  /// A token of two dimensions, heads and features; null after an error.
+  Symbol *checkToken(const Expr *expr, llvm::StringRef what);
+  bool checkCount(Expr *expr, llvm::StringRef what, int64_t least,
+                  int64_t &result);
+  bool checkShare(Expr *expr, llvm::StringRef what, double &result);
+  bool checkMoment(const Expr *expr, const Symbol &query);
+  bool checkSoftmax(Expr &expr);
+  bool checkComplete(CallExpr &call);
+  bool checkWide(const Arguments &arguments, const CallExpr &call);
+  void reportValue(const Expr &expr);
+
+  Recurrence &recurrence;
+  AttentionScheme &scheme;
+  Scope &scope;
+  ExprChecker &exprs;
+  Diagnostics &diagnostics;
+  bool usesPrefix = false, hasOutput = false;
+};
+
+} // namespace ladle::frontend
+
+#endif // LADLE_FRONTEND_ATTENTIONSEMA_H

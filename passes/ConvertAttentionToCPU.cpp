@@ -1,0 +1,43 @@
+//===- ConvertAttentionToCPU.cpp - steps of attentions to functions -------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/Passes.h"
+#include "passes/cpu/AttentionKernel.h"
+
+namespace ladle {
+#define GEN_PASS_DEF_CONVERTATTENTIONTOCPU
+#include "passes/Passes.h.inc"
+} // namespace ladle
+
+using namespace mlir;
+using namespace ladle;
+
+namespace {
+struct ConvertAttentionToCPU
+    : ladle::impl::ConvertAttentionToCPUBase<ConvertAttentionToCPU> {
+  using ConvertAttentionToCPUBase::ConvertAttentionToCPUBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    OpBuilder builder(&getContext());
+    for (AttentionStepOp step :
+         llvm::make_early_inc_range(module.getOps<AttentionStepOp>())) {
+      if (failed(AttentionKernel(step, builder).build()))
+        return signalPassFailure();
+      step.erase();
+    }
+    for (AttentionOp attention :
+         llvm::make_early_inc_range(module.getOps<AttentionOp>()))
+      attention.erase();
+  }
+};
+} // namespace

@@ -1,0 +1,502 @@
+//===- AttentionKernel.cpp - matches and pieces of an attention -----------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/cpu/AttentionKernel.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/build/MemoryLayout.h"
+#include "passes/cpu/Dots.h"
+
+using namespace mlir;
+using namespace ladle;
+
+//===----------------------------------------------------------------------===//
+// Small things
+//===----------------------------------------------------------------------===//
+
+Value AttentionKernel::index(int64_t value) {
+  return arith::ConstantIndexOp::create(b, value);
+}
+
+Value AttentionKernel::number(double value) {
+  return arith::ConstantOp::create(
+      b, b.getF32FloatAttr(static_cast<float>(value)));
+}
+
+Value AttentionKernel::splat(Value scalar, int64_t width) {
+  return vector::BroadcastOp::create(
+      b, VectorType::get({width}, scalar.getType()), scalar);
+}
+
+Value AttentionKernel::load(Value memory, ValueRange indices, int64_t width) {
+  Type element = cast<MemRefType>(memory.getType()).getElementType();
+  Value vector = vector::LoadOp::create(b, VectorType::get({width}, element),
+                                        memory, indices);
+  if (element.isF32())
+    return vector;
+  return arith::ExtFOp::create(b, VectorType::get({width}, b.getF32Type()),
+                               vector);
+}
+
+void AttentionKernel::store(Value vector, Value memory, ValueRange indices) {
+  Type element = cast<MemRefType>(memory.getType()).getElementType();
+  if (!element.isF32())
+    vector = arith::TruncFOp::create(
+        b, cast<VectorType>(vector.getType()).clone(element), vector);
+  vector::StoreOp::create(b, vector, memory, indices);
+}
+
+Value AttentionKernel::loadIndex(Value memory, ValueRange indices) {
+  return arith::IndexCastOp::create(b, b.getIndexType(),
+                                    memref::LoadOp::create(b, memory, indices));
+}
+
+Value AttentionKernel::dot(Value lhs, Value rhs) {
+  int64_t width = cast<VectorType>(lhs.getType()).getDimSize(0);
+  Value products = width % kBlock == 0
+                       ? partialDot(b, lhs, rhs)
+                       : Value(arith::MulFOp::create(b, lhs, rhs));
+  return vector::ReductionOp::create(b, vector::CombiningKind::ADD, products,
+                                     arith::FastMathFlags::reassoc);
+}
+
+Value AttentionKernel::exp(Value value) {
+  return math::ExpOp::create(b, value);
+}
+
+Value AttentionKernel::finite(Value most) {
+  Value isEmpty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, most,
+                                        number(-INFINITY));
+  return arith::SelectOp::create(b, isEmpty, number(0), most);
+}
+
+Value AttentionKernel::maximum(Value lhs, Value rhs) {
+  return arith::MaxSIOp::create(b, lhs, rhs);
+}
+
+Value AttentionKernel::minimum(Value lhs, Value rhs) {
+  return arith::MinSIOp::create(b, lhs, rhs);
+}
+
+Value AttentionKernel::isLess(Value lhs, Value rhs) {
+  return arith::CmpIOp::create(b, arith::CmpIPredicate::slt, lhs, rhs);
+}
+
+/// The entry so many tokens before the newest.
+Value AttentionKernel::ringEntry(Value offset) {
+  Value place = arith::SubIOp::create(b, newest, offset);
+  Value capacity = memref::DimOp::create(b, ringQueries, 2);
+  Value wrapped = arith::AddIOp::create(b, place, capacity);
+  return arith::SelectOp::create(b, isLess(place, index(0)), wrapped, place);
+}
+
+/// The argument behind a value that is widened at most.
+static Value argumentOf(Value value) {
+  if (auto extended = value.getDefiningOp<arith::ExtFOp>())
+    return extended.getIn();
+  return value;
+}
+
+Value AttentionKernel::memoryOf(Value value) const {
+  return memory.lookup(argumentOf(value));
+}
+
+//===----------------------------------------------------------------------===//
+// The step and its functions
+//===----------------------------------------------------------------------===//
+
+LogicalResult AttentionKernel::checkArgument(Operation *op, Value value) {
+  if (!value || isa<BlockArgument>(argumentOf(value)))
+    return success();
+  return op->emitError("an operand of '")
+         << op->getName() << "' is computed, which is not lowered; it has to "
+         << "be an argument of the step";
+}
+
+LogicalResult AttentionKernel::checkBody() {
+  bool hasCache = false;
+  int64_t finds = 0, stores = 0;
+  for (Operation &op : step.getBody().front().without_terminator()) {
+    if (isa<arith::ExtFOp, arith::TruncFOp, MergeOp, NormalizeOp, ReuseOp,
+            AppendOp>(op))
+      continue;
+    if (auto attend = dyn_cast<AttendOp>(op)) {
+      hasCache = true;
+      attends.push_back(attend);
+      if (failed(checkArgument(attend, attend.getQuery())))
+        return failure();
+      if (attend.getQuery() != attends.front().getQuery() ||
+          attend.getScale() != attends.front().getScale())
+        return attend.emitError("attends with another query or scale than the "
+                                "piece before it, which is not lowered");
+      continue;
+    }
+    if (auto find = dyn_cast<FindOp>(op)) {
+      ++finds;
+      for (Value value : {find.getQuery(), find.getRotated(), find.getMoment()})
+        if (failed(checkArgument(find, value)))
+          return failure();
+      continue;
+    }
+    if (auto store = dyn_cast<StoreSummaryOp>(op)) {
+      ++stores;
+      for (Value value : {store.getQuery(), store.getRotated()})
+        if (failed(checkArgument(store, value)))
+          return failure();
+      continue;
+    }
+    return op.emitError("'")
+           << op.getName() << "' is not lowered in a step of an attention";
+  }
+  constexpr size_t mostAttends = 4;
+  if (!hasCache || attends.size() > mostAttends || finds > 1 || stores > 1)
+    return step.emitError("has ")
+           << attends.size() << " attends, " << finds << " finds and " << stores
+           << " stores of summaries; lowered are 1 to " << mostAttends
+           << ", and one of the others at most";
+  Value answer = step.getYield().getValues().front();
+  if (auto rounded = answer.getDefiningOp<arith::TruncFOp>())
+    answer = rounded.getIn();
+  if (step.getOutputNames().size() != 1 || !answer.getDefiningOp<NormalizeOp>())
+    return step.emitError("does not yield one ladle.normalize");
+  return success();
+}
+
+void AttentionKernel::createFunction(StringRef suffix) {
+  Type indexType = b.getIndexType(), f32 = b.getF32Type();
+  constexpr int64_t dynamic = ShapedType::kDynamic;
+  auto dense = [&](ArrayRef<int64_t> shape, Type element) {
+    return MemRefType::get(shape, element);
+  };
+  auto cache = cast<BufferType>(step.getCache().getType());
+  auto page = static_cast<int64_t>(step.getPageSize());
+  SmallVector<Type> types;
+  SmallVector<Value *> places;
+  auto add = [&](Value &place, Type type) {
+    types.push_back(type);
+    places.push_back(&place);
+  };
+  for (Value *integer :
+       {&row, &slot, &headBegin, &headEnd, &position, &count, &newest, &begin,
+        &end, &piece, &usesStarts, &storesEntry, &entry, &amended, &band,
+        &sinks, &wide, &wideGap, &maxChain})
+    add(*integer, indexType);
+  bounds.assign(5, {});
+  for (Value &bound : bounds)
+    add(bound, indexType);
+  add(limit, f32);
+  add(driftLimit, f32);
+  SmallVector<std::pair<Value, Value>> arguments;
+  for (BlockArgument argument : step.getBody().getArguments())
+    if (isa<RankedTensorType>(argument.getType()))
+      arguments.emplace_back(argument, Value());
+  for (auto &[argument, place] : arguments) {
+    auto type = cast<RankedTensorType>(argument.getType());
+    bool isToken =
+        step.getArgumentKind(cast<BlockArgument>(argument).getArgNumber()) ==
+        ArgumentKind::Token;
+    add(place, memoryType(type.getShape(), type.getElementType(),
+                          /*denseWithinOuter=*/false, /*hasOuter=*/isToken));
+  }
+  auto outputType = cast<RankedTensorType>(
+      cast<TypeAttr>(step.getOutputTypes()[0]).getValue());
+  add(output, memoryTypeOfOutput(outputType));
+  add(keyPages, dense({dynamic, cacheHeads, page, keySize},
+                      cache.getFields()[0].getElementType()));
+  add(valuePages, dense({dynamic, cacheHeads, page, valueSize},
+                        cache.getFields()[1].getElementType()));
+  add(table, dense({dynamic, dynamic}, b.getI32Type()));
+  int64_t group = heads / cacheHeads;
+  add(pieceValues, dense({dynamic, group, valueSize}, f32));
+  add(pieceSums, dense({dynamic, group, 2}, f32));
+  if (ring) {
+    int64_t parts = ring.getParts();
+    add(hits, dense({dynamic, heads}, b.getI32Type()));
+    add(starts, dense({dynamic, heads}, b.getI64Type()));
+    add(ringQueries,
+        dense({dynamic, heads, dynamic, keySize}, ring.getQueryType()));
+    if (ring.getRotated())
+      add(ringRotated,
+          dense({dynamic, heads, dynamic, keySize}, ring.getQueryType()));
+    add(ringValues, dense({dynamic, heads, parts, dynamic, valueSize},
+                          ring.getValueType()));
+    add(ringSums, dense({dynamic, heads, parts, dynamic}, f32));
+    add(ringDepths, dense({dynamic, heads, dynamic}, b.getI32Type()));
+    if (parts == 2)
+      add(ringEnds, dense({dynamic, heads, dynamic}, b.getI64Type()));
+    if (ring.getEstimates())
+      add(ringMoments, dense({dynamic, heads}, f32));
+  }
+  b.setInsertionPoint(step);
+  function = func::FuncOp::create(b, (step.getSymName() + suffix).str(),
+                                  b.getFunctionType(types, {}));
+  function->setAttr("llvm.emit_c_interface", b.getUnitAttr());
+  Block *block = function.addEntryBlock();
+  for (auto [place, argument] : llvm::zip_equal(places, block->getArguments()))
+    *place = argument;
+  memory.clear();
+  for (auto [argument, place] : arguments)
+    memory[argument] = place;
+  b.setInsertionPointToStart(block);
+  func::ReturnOp::create(b);
+  b.setInsertionPointToStart(block);
+}
+
+LogicalResult AttentionKernel::build() {
+  if (failed(checkBody()))
+    return failure();
+  auto cache = cast<BufferType>(step.getCache().getType());
+  cacheHeads = cache.getFields()[0].getShape()[0];
+  keySize = cache.getFields()[0].getShape()[1];
+  valueSize = cache.getFields()[1].getShape()[1];
+  heads = attends.front().getQuery().getType().getDimSize(0);
+  if (Value store = step.getRing())
+    ring = cast<RingType>(store.getType());
+  for (Operation &op : step.getBody().front())
+    if (auto find = dyn_cast<FindOp>(op)) {
+      createFunction("_find");
+      buildFind(find);
+    }
+  createFunction("_attend");
+  buildAttend(attends.front());
+  createFunction("_finish");
+  buildFinish();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Matches
+//===----------------------------------------------------------------------===//
+
+void AttentionKernel::buildFind(FindOp find) {
+  auto loop = scf::ForOp::create(b, headBegin, headEnd, index(1));
+  b.setInsertionPointToStart(loop.getBody());
+  Value h = loop.getInductionVar();
+  Value query = load(memoryOf(find.getQuery()), {row, h, index(0)}, keySize);
+  Value moment = find.getMoment() ? load(memoryOf(find.getMoment()), {h}, 1)
+                                  : load(ringMoments, {slot, h}, 1);
+  moment = vector::ExtractOp::create(b, moment, 0);
+  auto distance = [&](Value from, Value memory, Value at) {
+    Value other = load(memory, {slot, h, at, index(0)}, keySize);
+    Value difference = arith::SubFOp::create(b, from, other);
+    return dot(difference, difference);
+  };
+
+  // From the newest on, so that it stays where others are as near. What is not
+  // less, NaN among it, is no match.
+  Value most = arith::MulFOp::create(b, limit, moment);
+  auto scan = scf::ForOp::create(b, index(0), count, index(1),
+                                 ValueRange{most, index(-1)});
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(scan.getBody());
+    Value offset = scan.getInductionVar();
+    Value squared = distance(query, ringQueries, ringEntry(offset));
+    Value isNearer = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT,
+                                           squared, scan.getRegionIterArg(0));
+    auto choose = [&](Value yes, Value no) {
+      return arith::SelectOp::create(b, isNearer, yes, no);
+    };
+    scf::YieldOp::create(b,
+                         ValueRange{choose(squared, scan.getRegionIterArg(0)),
+                                    choose(offset, scan.getRegionIterArg(1))});
+  }
+  Value nearest = scan.getResult(1);
+  Value isFound =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::sge, nearest, index(0));
+  auto accept = scf::IfOp::create(
+      b, TypeRange{b.getIndexType(), b.getIndexType()}, isFound,
+      /*withElseRegion=*/true);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(accept.elseBlock());
+    scf::YieldOp::create(b, ValueRange{index(-1), index(0)});
+    b.setInsertionPointToStart(accept.thenBlock());
+    Value at = ringEntry(nearest);
+    // A chain that is as long as it may be is refreshed by exact attention.
+    Value depth = loadIndex(ringDepths, {slot, h, at});
+    Value isLimited = isLess(index(0), maxChain);
+    Value isLong =
+        arith::XOrIOp::create(b, isLess(depth, maxChain),
+                              arith::ConstantIntOp::create(b, 1, /*width=*/1));
+    Value refused = arith::AndIOp::create(b, isLimited, isLong);
+    if (find.getRotated()) {
+      Value rotated =
+          load(memoryOf(find.getRotated()), {row, h, index(0)}, keySize);
+      Value allowed = arith::MulFOp::create(b, driftLimit, moment);
+      Value drifted =
+          arith::CmpFOp::create(b, arith::CmpFPredicate::UGE,
+                                distance(rotated, ringRotated, at), allowed);
+      refused = arith::OrIOp::create(b, refused, drifted);
+    }
+    Value after = arith::SubIOp::create(b, position, nearest);
+    Value start = maximum(arith::SubIOp::create(b, after, band), sinks);
+    if (ringEnds) {
+      Value gap = arith::AddIOp::create(b, nearest, index(1));
+      start = arith::SelectOp::create(
+          b, isLess(wideGap, gap), loadIndex(ringEnds, {slot, h, at}), start);
+    }
+    scf::YieldOp::create(
+        b, ValueRange{arith::SelectOp::create(b, refused, index(-1), nearest),
+                      arith::SelectOp::create(b, refused, index(0), start)});
+  }
+  auto keep = [&](Value value, Type type, Value memory) {
+    memref::StoreOp::create(b, arith::IndexCastOp::create(b, type, value),
+                            memory, ValueRange{row, h});
+  };
+  keep(accept.getResult(0), b.getI32Type(), hits);
+  keep(accept.getResult(1), b.getI64Type(), starts);
+}
+
+//===----------------------------------------------------------------------===//
+// Pieces
+//===----------------------------------------------------------------------===//
+
+void AttentionKernel::initializePiece(AttendOp attend, Value queries,
+                                      Value lower) {
+  int64_t group = heads / cacheHeads;
+  auto loop = scf::ForOp::create(b, index(0), index(group), index(1));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value g = loop.getInductionVar();
+  Value h = arith::AddIOp::create(
+      b, arith::MulIOp::create(b, headBegin, index(group)), g);
+  Value query = load(memoryOf(attend.getQuery()), {row, h, index(0)}, keySize);
+  Value scale = number(attend.getScale().convertToDouble());
+  store(arith::MulFOp::create(b, query, splat(scale, keySize)), queries,
+        {g, index(0)});
+  store(splat(number(0), valueSize), pieceValues, {piece, g, index(0)});
+  memref::StoreOp::create(b, number(-INFINITY), pieceSums,
+                          ValueRange{piece, g, index(0)});
+  memref::StoreOp::create(b, number(0), pieceSums,
+                          ValueRange{piece, g, index(1)});
+  Value from = begin;
+  if (starts) {
+    // A prompt has no matches, and no memory for them.
+    auto choice = scf::IfOp::create(b, TypeRange{b.getIndexType()},
+                                    isLess(index(0), usesStarts),
+                                    /*withElseRegion=*/true);
+    OpBuilder::InsertionGuard inner(b);
+    b.setInsertionPointToStart(choice.thenBlock());
+    scf::YieldOp::create(b, maximum(loadIndex(starts, {row, h}), begin));
+    b.setInsertionPointToStart(choice.elseBlock());
+    scf::YieldOp::create(b, begin);
+    from = choice.getResult(0);
+  }
+  memref::StoreOp::create(b, from, lower, ValueRange{g});
+}
+
+/// Brings the keys and values of a block together, in f32.
+void AttentionKernel::widenBlock(Value block, Value keys, Value values) {
+  auto loop = scf::ForOp::create(b, index(0), index(kBlock), index(1));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value j = loop.getInductionVar();
+  // Behind the last token it is the last again, with a weight of 0.
+  Value last = arith::SubIOp::create(b, end, index(1));
+  Value at = minimum(arith::AddIOp::create(b, block, j), last);
+  Value size = index(static_cast<int64_t>(step.getPageSize()));
+  Value page = loadIndex(table, {slot, arith::DivUIOp::create(b, at, size)});
+  Value place = arith::RemUIOp::create(b, at, size);
+  store(load(keyPages, {page, headBegin, place, index(0)}, keySize), keys,
+        {j, index(0)});
+  store(load(valuePages, {page, headBegin, place, index(0)}, valueSize), values,
+        {j, index(0)});
+}
+
+void AttentionKernel::addBlock(Value block, Value g, Value queries, Value from,
+                               Value keys, Value values) {
+  Value query = load(queries, {g, index(0)}, keySize);
+  SmallVector<Value> products;
+  for (int64_t j = 0; j < kBlock; ++j) {
+    Value key = load(keys, {index(j), index(0)}, keySize);
+    products.push_back(keySize % kBlock ? dot(query, key)
+                                        : partialDot(b, query, key));
+  }
+  auto lanes = VectorType::get({kBlock}, b.getF32Type());
+  Value scores = keySize % kBlock
+                     ? Value(vector::FromElementsOp::create(b, lanes, products))
+                     : sumLanes(b, products);
+
+  SmallVector<int32_t> numbers(kBlock);
+  for (int32_t j = 0; j < kBlock; ++j)
+    numbers[j] = j;
+  Value lane = arith::ConstantOp::create(b, b.getI32VectorAttr(numbers));
+  auto relative = [&](Value at) {
+    Value offset = arith::SubIOp::create(b, at, block);
+    return splat(arith::IndexCastOp::create(b, b.getI32Type(),
+                                            minimum(offset, index(kBlock))),
+                 kBlock);
+  };
+  auto compare = [&](arith::CmpIPredicate predicate, Value at) {
+    return arith::CmpIOp::create(b, predicate, lane, relative(at));
+  };
+  Value isValid = arith::AndIOp::create(
+      b, compare(arith::CmpIPredicate::sge, maximum(from, block)),
+      compare(arith::CmpIPredicate::slt, end));
+  scores = arith::SelectOp::create(b, isValid, scores,
+                                   splat(number(-INFINITY), kBlock));
+
+  Value before =
+      memref::LoadOp::create(b, pieceSums, ValueRange{piece, g, index(0)});
+  Value most =
+      vector::ReductionOp::create(b, vector::CombiningKind::MAXIMUMF, scores);
+  most = arith::MaximumFOp::create(b, before, most);
+  Value base = finite(most);
+  Value weights = exp(arith::SubFOp::create(b, scores, splat(base, kBlock)));
+  weights =
+      arith::SelectOp::create(b, isValid, weights, splat(number(0), kBlock));
+  Value kept = exp(arith::SubFOp::create(b, before, base));
+  Value sum =
+      memref::LoadOp::create(b, pieceSums, ValueRange{piece, g, index(1)});
+  sum = arith::AddFOp::create(
+      b, arith::MulFOp::create(b, sum, kept),
+      vector::ReductionOp::create(b, vector::CombiningKind::ADD, weights,
+                                  arith::FastMathFlags::reassoc));
+  Value total = arith::MulFOp::create(
+      b, load(pieceValues, {piece, g, index(0)}, valueSize),
+      splat(kept, valueSize));
+  for (int64_t j = 0; j < kBlock; ++j) {
+    Value weight = vector::ExtractOp::create(b, weights, j);
+    total = vector::FMAOp::create(b, splat(weight, valueSize),
+                                  load(values, {index(j), index(0)}, valueSize),
+                                  total);
+  }
+  store(total, pieceValues, {piece, g, index(0)});
+  memref::StoreOp::create(b, most, pieceSums, ValueRange{piece, g, index(0)});
+  memref::StoreOp::create(b, sum, pieceSums, ValueRange{piece, g, index(1)});
+}
+
+void AttentionKernel::buildAttend(AttendOp attend) {
+  int64_t group = heads / cacheHeads;
+  auto scratch = [&](ArrayRef<int64_t> shape, Type element) -> Value {
+    return memref::AllocaOp::create(b, MemRefType::get(shape, element),
+                                    b.getI64IntegerAttr(64));
+  };
+  Value queries = scratch({group, keySize}, b.getF32Type());
+  Value lower = scratch({group}, b.getIndexType());
+  Value keys = scratch({kBlock, keySize}, b.getF32Type());
+  Value values = scratch({kBlock, valueSize}, b.getF32Type());
+  initializePiece(attend, queries, lower);
+
+  auto blocks = scf::ForOp::create(b, begin, end, index(kBlock));
+  b.setInsertionPointToStart(blocks.getBody());
+  Value block = blocks.getInductionVar();
+  widenBlock(block, keys, values);
+  auto loop = scf::ForOp::create(b, index(0), index(group), index(1));
+  b.setInsertionPointToStart(loop.getBody());
+  Value g = loop.getInductionVar();
+  Value from = memref::LoadOp::create(b, lower, ValueRange{g});
+  Value isReached =
+      isLess(from, arith::AddIOp::create(b, block, index(kBlock)));
+  auto reached = scf::IfOp::create(b, isReached);
+  b.setInsertionPointToStart(reached.thenBlock());
+  addBlock(block, g, queries, from, keys, values);
+}

@@ -1,0 +1,218 @@
+//===- AttentionPool.cpp - pages and rings of slots -----------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/AttentionPool.h"
+#include "runtime/Text.h"
+
+#include <algorithm>
+#include <numeric>
+
+using namespace ladle;
+
+static Status invalid(std::string message) {
+  return Status(ErrorCode::InvalidArgument, std::move(message));
+}
+
+//===----------------------------------------------------------------------===//
+// AttentionProgram
+//===----------------------------------------------------------------------===//
+
+AttentionProgram::AttentionProgram(AttentionProgramImpl made)
+    : impl(std::make_shared<const AttentionProgramImpl>(std::move(made))) {}
+
+const Signature &AttentionProgram::signature() const { return impl->signature; }
+const AttentionSettings &AttentionProgram::settings() const {
+  return impl->settings;
+}
+int64_t AttentionProgram::cacheHeads() const { return impl->cacheHeads; }
+int64_t AttentionProgram::pageSize() const { return impl->pageSize; }
+bool AttentionProgram::reuses() const { return impl->hasRing; }
+bool AttentionProgram::hasDrift() const { return impl->isRotated; }
+bool AttentionProgram::hasWideBand() const { return impl->parts == 2; }
+const std::string &AttentionProgram::warnings() const { return impl->warnings; }
+
+static int64_t countOf(const std::vector<int64_t> &shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t(1),
+                         std::multiplies<>());
+}
+
+std::vector<RingArray> ladle::ringArrays(const AttentionProgramImpl &program,
+                                         int64_t window) {
+  if (!program.hasRing)
+    return {};
+  int64_t heads = program.signature.heads;
+  std::vector<int64_t> queries{heads, window, program.keySize};
+  int64_t queryBytes = sizeInBytes(program.queryType);
+  std::vector<RingArray> arrays{{queryBytes, queries}};
+  if (program.isRotated)
+    arrays.push_back({queryBytes, queries});
+  arrays.push_back({sizeInBytes(program.summaryType),
+                    {heads, program.parts, window, program.valueSize}});
+  arrays.push_back({sizeof(float), {heads, program.parts, window}});
+  arrays.push_back({sizeof(int32_t), {heads, window}});
+  if (program.parts == 2)
+    arrays.push_back({sizeof(int64_t), {heads, window}});
+  if (program.estimates)
+    arrays.push_back({sizeof(float), {heads}});
+  return arrays;
+}
+
+int64_t AttentionProgram::ringBytes(int64_t window) const {
+  int64_t bytes = 0;
+  for (const RingArray &array : ringArrays(*impl, window))
+    bytes += array.elementBytes * countOf(array.shape);
+  return bytes;
+}
+
+//===----------------------------------------------------------------------===//
+// AttentionPool
+//===----------------------------------------------------------------------===//
+
+static void describe(AttentionPoolImpl::Array &array, int64_t outer,
+                     const std::vector<int64_t> &shape) {
+  std::vector<int64_t> sizes{outer};
+  sizes.insert(sizes.end(), shape.begin(), shape.end());
+  array.descriptor.allocated = array.descriptor.aligned = array.memory.data();
+  std::vector<int64_t> strides = denseStrides(sizes);
+  std::copy(sizes.begin(), sizes.end(), array.descriptor.sizesAndStrides);
+  std::copy(strides.begin(), strides.end(),
+            array.descriptor.sizesAndStrides + sizes.size());
+}
+
+static Status allocate(AttentionPoolImpl::Array &array, int64_t outer,
+                       const std::vector<int64_t> &shape,
+                       int64_t elementBytes) {
+  int64_t bytes = outer;
+  for (int64_t factor : shape)
+    if (__builtin_mul_overflow(bytes, factor, &bytes))
+      bytes = INT64_MAX;
+  if (__builtin_mul_overflow(bytes, elementBytes, &bytes) ||
+      !array.memory.allocate(bytes))
+    return Status(ErrorCode::ResourceExhausted,
+                  fmt::format("no memory for {} times {} of {} bytes", outer,
+                              shapeText(shape), elementBytes));
+  array.elementBytes = elementBytes;
+  describe(array, outer, shape);
+  return Status();
+}
+
+Result<AttentionPool>
+AttentionPool::create(const AttentionProgram &program,
+                      const AttentionPoolOptions &options) {
+  const AttentionProgramImpl &made = program.getImpl();
+  if (options.slots < 1 || options.slots > INT32_MAX)
+    return invalid(
+        fmt::format("slots is {}, wanted 1 at least", options.slots));
+  if (options.pages < 1 || options.pages > INT32_MAX)
+    return invalid(
+        fmt::format("pages is {}, wanted 1 at least", options.pages));
+  if (options.maxTokens < 0 || options.window < 0)
+    return invalid(fmt::format("maxTokens is {} and window {}, wanted 0 at "
+                               "least",
+                               options.maxTokens, options.window));
+  auto impl = std::make_unique<AttentionPoolImpl>();
+  impl->program = made;
+  impl->slots = options.slots;
+  impl->pages = options.pages;
+  impl->window = options.window ? options.window : made.settings.window;
+  impl->pagesOfSlot =
+      options.maxTokens
+          ? std::min(impl->pagesFor(options.maxTokens), options.pages)
+          : options.pages;
+  impl->cursors.resize(static_cast<size_t>(options.slots));
+  impl->table.assign(static_cast<size_t>(options.slots * impl->pagesOfSlot), 0);
+  MemoryDescriptor &table = impl->tableDescriptor;
+  table.allocated = table.aligned = impl->table.data();
+  const int64_t sizes[] = {options.slots, impl->pagesOfSlot, impl->pagesOfSlot,
+                           1};
+  std::copy(std::begin(sizes), std::end(sizes), table.sizesAndStrides);
+  // The first pages are taken first.
+  for (int64_t page = options.pages; page-- > 0;)
+    impl->freePages.push_back(static_cast<int32_t>(page));
+  if (Status status = allocate(impl->keys, options.pages,
+                               {made.cacheHeads, made.pageSize, made.keySize},
+                               sizeInBytes(made.keyType));
+      !status)
+    return status;
+  if (Status status = allocate(impl->values, options.pages,
+                               {made.cacheHeads, made.pageSize, made.valueSize},
+                               sizeInBytes(made.valueType));
+      !status)
+    return status;
+  for (const RingArray &ring : ringArrays(made, impl->window))
+    if (Status status = allocate(impl->rings.emplace_back(), options.slots,
+                                 ring.shape, ring.elementBytes);
+        !status)
+      return status;
+  return AttentionPool(std::move(impl));
+}
+
+AttentionPool::AttentionPool(std::unique_ptr<AttentionPoolImpl> impl)
+    : impl(std::move(impl)) {}
+AttentionPool::AttentionPool(AttentionPool &&) noexcept = default;
+AttentionPool &AttentionPool::operator=(AttentionPool &&) noexcept = default;
+AttentionPool::~AttentionPool() = default;
+
+int64_t AttentionPool::slots() const { return impl->slots; }
+int64_t AttentionPool::freePages() const {
+  return static_cast<int64_t>(impl->freePages.size());
+}
+int64_t AttentionPool::length(int32_t slot) const {
+  return impl->checkSlot(slot) ? impl->cursors[slot].length : 0;
+}
+int64_t AttentionPool::ringEntries(int32_t slot) const {
+  return impl->checkSlot(slot) ? impl->cursors[slot].entries : 0;
+}
+
+Status AttentionPoolImpl::checkSlot(int32_t slot) const {
+  if (slot >= 0 && slot < slots)
+    return Status();
+  return invalid(
+      fmt::format("slot {} is out of range, wanted 0 to {}", slot, slots - 1));
+}
+
+void AttentionPoolImpl::release(int32_t slot, int64_t length) {
+  Cursor &cursor = cursors[slot];
+  for (int64_t page = pagesFor(cursor.length); page-- > pagesFor(length);)
+    freePages.push_back(table[slot * pagesOfSlot + page]);
+  // What the ring holds of tokens that stay, stays.
+  cursor.entries =
+      std::max<int64_t>(0, cursor.entries - (cursor.length - length));
+  cursor.length = length;
+}
+
+Status AttentionPool::reset(std::span<const int32_t> slots) {
+  for (int32_t slot : slots)
+    if (Status status = impl->checkSlot(slot); !status)
+      return status;
+  for (int32_t slot : slots) {
+    impl->release(slot, 0);
+    impl->cursors[slot] = {};
+  }
+  return Status();
+}
+
+Status AttentionPool::truncate(int32_t slot, int64_t length) {
+  if (Status status = impl->checkSlot(slot); !status)
+    return status;
+  int64_t most = impl->cursors[slot].length;
+  if (length < 0 || length > most)
+    return invalid(fmt::format("length is {}, wanted 0 to the {} tokens of "
+                               "slot {}",
+                               length, most, slot));
+  impl->release(slot, length);
+  return Status();
+}
+
+Status AttentionPool::invalidateRings(std::span<const int32_t> slots) {
+  for (int32_t slot : slots)
+    if (Status status = impl->checkSlot(slot); !status)
+      return status;
+  for (int32_t slot : slots)
+    impl->cursors[slot].entries = impl->cursors[slot].amended = 0;
+  return Status();
+}

@@ -1,0 +1,62 @@
+//===- AttentionPool.h - pages and rings of slots ---------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_ATTENTIONPOOL_H
+#define LADLE_RUNTIME_ATTENTIONPOOL_H
+
+#include "runtime/AttentionKernels.h"
+#include "runtime/Memory.h"
+
+namespace ladle {
+
+struct AttentionPoolImpl {
+  /// Where a slot stands. The ring holds the tokens before `length`, without a
+  /// gap, the token at position p in entry p mod window.
+  struct Cursor {
+    int64_t length = 0, entries = 0, amended = 0;
+    int64_t band = 0, sinks = 0,
+            wideBand = 0; ///< that the ring was filled with
+  };
+  /// Memory of [first, ...] with its descriptor.
+  struct Array {
+    Memory memory;
+    MemoryDescriptor descriptor;
+    int64_t elementBytes = 0;
+  };
+
+  AttentionProgramImpl program; ///< what it was made for
+  int64_t slots = 0, pages = 0, pagesOfSlot = 0, window = 0;
+  std::vector<Cursor> cursors;
+  std::vector<int32_t> table; ///< [slots, pagesOfSlot]
+  std::vector<int32_t> freePages;
+  MemoryDescriptor tableDescriptor;
+  Array keys, values;
+  /// Queries, rotated ones, summaries, log sums, depths, ends, moments; those
+  /// that the program has not are empty.
+  std::vector<Array> rings;
+
+  int64_t maxTokens() const { return pagesOfSlot * program.pageSize; }
+  int64_t pagesFor(int64_t tokens) const {
+    return (tokens + program.pageSize - 1) / program.pageSize;
+  }
+  Status checkSlot(int32_t slot) const;
+  /// Gives back the pages from token `length` on.
+  void release(int32_t slot, int64_t length);
+};
+
+/// Bytes of each array of the rings of a slot, in the order of the kernels'
+/// arguments, with the shape of one slot.
+struct RingArray {
+  int64_t elementBytes = 0;
+  std::vector<int64_t> shape;
+};
+std::vector<RingArray> ringArrays(const AttentionProgramImpl &program,
+                                  int64_t window);
+
+} // namespace ladle
+
+#endif // LADLE_RUNTIME_ATTENTIONPOOL_H

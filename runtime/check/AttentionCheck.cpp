@@ -1,0 +1,489 @@
+//===- AttentionCheck.cpp - an attention against the oracle ---------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/check/AttentionCheck.h"
+
+#include "runtime/Convert.h"
+#include "runtime/check/Comparison.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <random>
+
+using namespace ladle;
+using namespace ladle::check;
+using interpreter::AttentionInterpreter;
+using interpreter::Precision;
+using interpreter::ValueInfo;
+
+std::string AttentionCase::str() const {
+  std::string text =
+      fmt::format("type={},summaries={},page={},tokens={},prompt={}", type,
+                  summaryType, pageSize, tokens, prompt);
+  if (settings.window)
+    text += fmt::format(",tau={},window={},band={},sinks={}", settings.tau,
+                        settings.window, settings.band, settings.sinks);
+  for (auto [name, value] : {std::pair{"max_gap", settings.maxGap},
+                             {"max_chain", settings.maxChain},
+                             {"skip", settings.skip},
+                             {"wide_band", settings.wideBand},
+                             {"wide_gap", settings.wideGap}})
+    if (value)
+      text += fmt::format(",{}={}", name, value);
+  if (settings.drift > 0)
+    text += fmt::format(",drift={}", settings.drift);
+  for (const auto &[name, size] : sizes)
+    text += fmt::format(",size.{}={}", name, size);
+  return text + fmt::format(",seed={}", seed);
+}
+
+static Precision precisionOf(std::string_view type) {
+  return type == "bf16"  ? Precision::Bfloat16
+         : type == "f16" ? Precision::Float16
+                         : Precision::Float32;
+}
+
+static DType dtypeOf(Precision precision) {
+  return precision == Precision::Bfloat16  ? DType::BF16
+         : precision == Precision::Float16 ? DType::F16
+                                           : DType::F32;
+}
+
+namespace {
+
+/// Two programs of one case, side by side.
+class Run {
+public:
+  Run(const AttentionCase &config, AttentionInterpreter oracle,
+      AttentionProgram program)
+      : config(config), oracle(std::move(oracle)), program(std::move(program)),
+        random(config.seed) {
+    result.config = config;
+    // A stored value that is nearly a tie may be rounded the other way, and so
+    // may one that is made from it.
+    double step = config.summaryType == "bf16"  ? 0x1p-8
+                  : config.summaryType == "f16" ? 0x1p-11
+                                                : 0.0;
+    result.bound = Bound::exact + 2 * step;
+  }
+
+  Result<AttentionResult> run();
+
+private:
+  static constexpr int64_t slotCount = 4;
+  using Arrays = AttentionInterpreter::Arrays;
+
+  Arrays draw(llvm::ArrayRef<ValueInfo> infos);
+  TensorView pack(const ValueInfo &info, const std::vector<Arrays> &rows,
+                  size_t which);
+  std::map<std::string, TensorView, std::less<>>
+  pack(const std::vector<Arrays> &rows);
+  Status prompt(AttentionDecoder &decoder, int32_t slot);
+  Status step(AttentionDecoder &decoder, const std::vector<int32_t> &slots);
+  void compare(int64_t row, const std::vector<double> &expected);
+  void judge(int64_t head, int64_t position, int64_t matched,
+             const AttentionInterpreter::Found &found);
+  void fail(std::string why) {
+    if (result.failure.empty())
+      result.failure = std::move(why);
+  }
+
+  AttentionCase config;
+  AttentionInterpreter oracle;
+  AttentionProgram program;
+  std::mt19937_64 random;
+  AttentionResult result;
+  Arrays params;
+  std::vector<AttentionInterpreter::Row> rows;
+  /// Queries that come again, by the place of the token.
+  std::map<std::string, std::vector<std::vector<double>>> favourites;
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<float> outputs;
+};
+
+} // namespace
+
+/// Normal numbers. Half of the vectors are near others of their name, or the
+/// same to the bit.
+Run::Arrays Run::draw(llvm::ArrayRef<ValueInfo> infos) {
+  std::normal_distribution<double> normal;
+  Arrays arrays;
+  for (const ValueInfo &info : infos) {
+    std::vector<double> &values = arrays.emplace_back(info.size());
+    size_t width = info.shape.back();
+    for (size_t first = 0; first < values.size(); first += width) {
+      auto &known = favourites[info.name];
+      std::vector<double> base(width, 0);
+      double spread = 1;
+      if (known.size() > 2 && random() % 4) {
+        base = known[random() % known.size()];
+        spread = random() % 3 ? 0.3 : 0;
+      }
+      for (size_t c = 0; c < width; ++c)
+        values[first + c] =
+            roundTo(base[c] + spread * normal(random), info.precision);
+      if (known.size() < 4)
+        known.emplace_back(values.begin() + first,
+                           values.begin() + first + width);
+    }
+  }
+  return arrays;
+}
+
+TensorView Run::pack(const ValueInfo &info, const std::vector<Arrays> &all,
+                     size_t which) {
+  DType dtype = dtypeOf(info.precision);
+  auto bytes = static_cast<size_t>(sizeInBytes(dtype));
+  std::vector<std::byte> &into = memory.emplace_back();
+  for (const Arrays &arrays : all)
+    for (double value : arrays[which]) {
+      into.resize(into.size() + bytes);
+      storeFloat(dtype, static_cast<float>(value),
+                 into.data() + into.size() - bytes);
+    }
+  std::vector<int64_t> shape{static_cast<int64_t>(all.size())};
+  shape.insert(shape.end(), info.shape.begin(), info.shape.end());
+  return TensorView::dense(into.data(), dtype, shape);
+}
+
+std::map<std::string, TensorView, std::less<>>
+Run::pack(const std::vector<Arrays> &all) {
+  memory.clear();
+  memory.reserve(oracle.getTokens().size() + oracle.getParams().size());
+  std::map<std::string, TensorView, std::less<>> tensors;
+  for (size_t i = 0; i < oracle.getTokens().size(); ++i)
+    tensors.emplace(oracle.getTokens()[i].name,
+                    pack(oracle.getTokens()[i], all, i));
+  for (size_t i = 0; i < oracle.getParams().size(); ++i) {
+    TensorView view = pack(oracle.getParams()[i], {params}, i);
+    tensors.emplace(oracle.getParams()[i].name, view[0]);
+  }
+  const ValueInfo &output = oracle.getOutput();
+  outputs.assign(all.size() * output.size(), NAN);
+  std::vector<int64_t> shape{static_cast<int64_t>(all.size())};
+  shape.insert(shape.end(), output.shape.begin(), output.shape.end());
+  tensors.emplace(output.name, TensorView::dense(outputs, DType::F32, shape));
+  return tensors;
+}
+
+void Run::compare(int64_t row, const std::vector<double> &expected) {
+  auto first = outputs.begin() + row * static_cast<int64_t>(expected.size());
+  std::vector<double> actual(first, first + expected.size());
+  // Each head by itself: one may be a tenth of another.
+  auto width = static_cast<size_t>(oracle.getOutput().shape.back());
+  for (size_t at = 0; at < expected.size(); at += width) {
+    double error = relativeError(std::span(actual).subspan(at, width),
+                                 std::span(expected).subspan(at, width));
+    result.error = std::max(result.error, error);
+    if (!(error <= result.bound))
+      fail(fmt::format("head {} is off by {:.2e} (bound {:.2e})", at / width,
+                       error, result.bound));
+  }
+}
+
+/// Whether a match is what the oracle found, or as good to rounding.
+void Run::judge(int64_t head, int64_t position, int64_t matched,
+                const AttentionInterpreter::Found &found) {
+  ++(matched >= 0 ? result.hits : result.misses);
+  if (matched == found.position)
+    return;
+  double slack = 1e-5 * (found.limit + 1);
+  double nearest = found.limit;
+  for (double square : found.squares)
+    nearest = std::min(nearest, square);
+  bool isNearLimit = std::abs(nearest - found.limit) <= slack;
+  bool isNearDrift = std::abs(found.drift - found.driftLimit) <= slack;
+  if (isNearLimit || (oracle.numbers.drift && isNearDrift))
+    return;
+  if (matched >= 0 && found.position >= 0) {
+    // As near, but for rounding; equal ones are told apart by their order.
+    auto offset = static_cast<size_t>(position - 1 - matched);
+    double chosen =
+        offset < found.squares.size() ? found.squares[offset] : INFINITY;
+    if (chosen != nearest && chosen - nearest <= slack)
+      return;
+  }
+  fail(fmt::format("head {} matches token {}, the oracle {}", head, matched,
+                   found.position));
+}
+
+Status Run::prompt(AttentionDecoder &decoder, int32_t slot) {
+  std::vector<Arrays> tokens;
+  for (int64_t i = 0; i < config.prompt; ++i)
+    tokens.push_back(draw(oracle.getTokens()));
+  PrefillArguments arguments;
+  arguments.rows = 1;
+  const int32_t slots[] = {slot};
+  const int32_t starts[] = {0, static_cast<int32_t>(config.prompt)};
+  arguments.slots = slots;
+  arguments.cuSeqlens = starts;
+  arguments.tensors = pack(tokens);
+  if (Status status = decoder.prefill(arguments); !status)
+    return status;
+  AttentionInterpreter::Row &row = rows[slot];
+  if (config.prompt >= config.settings.window)
+    row.restart();
+  for (int64_t i = 0; i < config.prompt; ++i) {
+    std::vector<double> expected;
+    bool leaves = config.prompt - i <= config.settings.window;
+    oracle.step(row, params, tokens[i], expected, std::nullopt,
+                /*isPrompt=*/true, leaves);
+    compare(i, expected);
+  }
+  return Status();
+}
+
+Status Run::step(AttentionDecoder &decoder, const std::vector<int32_t> &slots) {
+  std::vector<Arrays> tokens;
+  for (size_t i = 0; i < slots.size(); ++i)
+    tokens.push_back(draw(oracle.getTokens()));
+  AttentionArguments arguments;
+  arguments.rows = static_cast<int64_t>(slots.size());
+  arguments.slots = slots;
+  arguments.tensors = pack(tokens);
+  if (Status status = decoder.step(arguments); !status)
+    return status;
+  int64_t heads = oracle.getHeads();
+  for (size_t i = 0; i < slots.size(); ++i) {
+    std::vector<double> expected(oracle.getOutput().size(), 0.0);
+    auto row = static_cast<int64_t>(i);
+    if (slots[i] >= 0) {
+      auto matches = decoder.matches().subspan(i * heads, heads);
+      auto found = oracle.step(rows[slots[i]], params, tokens[i], expected,
+                               llvm::ArrayRef(matches.data(), matches.size()));
+      for (int64_t head = 0; head < heads && oracle.reuses(); ++head)
+        judge(head, static_cast<int64_t>(rows[slots[i]].keys.size()) - 1,
+              matches[head], found[head]);
+    }
+    compare(row, expected);
+  }
+  return Status();
+}
+
+Result<AttentionResult> Run::run() {
+  rows.assign(slotCount, oracle.makeRow());
+  params = draw(oracle.getParams());
+  for (std::vector<double> &values : params)
+    for (double &value : values) // moments, of queries of about that length
+      value = static_cast<float>(
+          std::abs(value) +
+          static_cast<double>(oracle.getTokens()[0].shape[1]));
+  AttentionPoolOptions memoryOptions;
+  memoryOptions.slots = slotCount;
+  int64_t most = config.tokens + config.prompt;
+  memoryOptions.pages =
+      slotCount * ((most + config.pageSize - 1) / config.pageSize);
+  memoryOptions.maxTokens = most;
+  memoryOptions.window = config.settings.window;
+  Result<AttentionPool> pool = AttentionPool::create(program, memoryOptions);
+  if (!pool)
+    return pool.status();
+  AttentionDecoderOptions decoderOptions;
+  decoderOptions.threads = config.threads;
+  if (oracle.reuses())
+    decoderOptions.settings = config.settings;
+  Result<AttentionDecoder> decoder =
+      AttentionDecoder::create(program, *pool, decoderOptions);
+  if (!decoder)
+    return decoder.status();
+  for (int32_t slot = 0; config.prompt && slot < 2; ++slot)
+    if (Status status = prompt(*decoder, slot); !status)
+      return status;
+  for (int64_t i = 0; i < config.tokens && result.passed(); ++i) {
+    // Slots come and go; row 1 is padding now and then.
+    std::vector<int32_t> slots{0, static_cast<int32_t>(i % 3 ? 2 : -1)};
+    if (i % 2)
+      slots.push_back(1);
+    if (i > config.tokens / 2)
+      slots.push_back(3);
+    if (i == config.tokens * 2 / 3) {
+      const int32_t ended[] = {2};
+      if (Status status = pool->reset(ended); !status)
+        return status;
+      rows[2] = oracle.makeRow();
+    }
+    if (Status status = step(*decoder, slots); !status)
+      return status;
+    if (!result.passed())
+      result.failure += fmt::format(" in step {}", i);
+  }
+  return std::move(result);
+}
+
+//===----------------------------------------------------------------------===//
+// Cases
+//===----------------------------------------------------------------------===//
+
+std::vector<AttentionCase> check::planAttention(bool reuses, bool hasWideBand,
+                                                uint64_t seed) {
+  struct Line {
+    const char *type, *summaries;
+    int64_t page, prompt;
+    double tau;
+    int64_t window, band, sinks, maxGap, maxChain, skip;
+  };
+  // Each column's values once at least; windows that wrap around.
+  static constexpr Line lines[] = {
+      {"bf16", "f32", 16, 0, 0.3, 16, 4, 0, 0, 0, 0},
+      {"f16", "bf16", 1, 20, 0.3, 8, 0, 0, 0, 2, 0},
+      {"f32", "f32", 64, 7, 0.5, 24, 3, 2, 0, 0, 6},
+      {"bf16", "f16", 16, 33, 0.2, 64, 8, 5, 9, 3, 0},
+      {"f32", "f32", 1, 0, 1.0, 16, 4, 0, 0, 0, 0},
+      {"f16", "f32", 64, 70, 0.0, 7, 1, 1, 0, 0, 0},
+  };
+  std::vector<AttentionCase> cases;
+  for (const Line &line : lines) {
+    AttentionCase one;
+    one.type = line.type;
+    one.summaryType = reuses ? line.summaries : "f32";
+    one.pageSize = line.page;
+    one.prompt = line.prompt;
+    one.seed = seed++;
+    one.threads = 1 + static_cast<int>(cases.size() % 2);
+    if (reuses) {
+      one.settings.tau = line.tau;
+      one.settings.window = line.window;
+      one.settings.band = line.band;
+      one.settings.sinks = line.sinks;
+      one.settings.maxGap = line.maxGap;
+      one.settings.maxChain = line.maxChain;
+      one.settings.skip = line.skip;
+      if (hasWideBand) {
+        one.settings.wideBand = 2 * line.band + 2;
+        one.settings.wideGap = 3;
+      }
+    }
+    cases.push_back(one);
+  }
+  return cases;
+}
+
+Result<AttentionResult> check::checkAttention(const AttentionRequest &request,
+                                              const AttentionCase &config) {
+  frontend::ElaborationOptions elaboration = request.elaboration;
+  for (const auto &[name, size] : config.sizes)
+    elaboration.sizes[name] = size;
+  elaboration.tokenTypes["*"] = config.type;
+  std::string messages;
+  auto oracle =
+      compileAttentionOracle(request.path, request.source, elaboration,
+                             messages, precisionOf(config.summaryType));
+  if (!oracle)
+    return Status(ErrorCode::InvalidArgument, messages);
+  interpreter::AttentionNumbers &numbers = oracle->numbers;
+  const AttentionSettings &settings = config.settings;
+  if (oracle->reuses()) {
+    numbers.tau = settings.tau;
+    numbers.window = settings.window;
+    numbers.band = settings.band;
+    numbers.sinks = settings.sinks;
+    numbers.maxGap = settings.maxGap;
+    numbers.maxChain = settings.maxChain;
+    numbers.skip = settings.skip;
+    if (numbers.wideBand) {
+      numbers.wideBand = settings.wideBand;
+      numbers.wideGap = settings.wideGap;
+    }
+    if (numbers.drift)
+      numbers.drift = settings.drift;
+  }
+  AttentionCompileOptions options;
+  options.attention = elaboration.recurrence;
+  options.preset = elaboration.preset;
+  options.sizes = elaboration.sizes;
+  options.options = elaboration.options;
+  // Outputs of f32 hide nothing by their rounding.
+  options.tokenTypes = {{"*", config.type}, {oracle->getOutput().name, "f32"}};
+  options.summaryType = config.summaryType;
+  options.pageSize = config.pageSize;
+  // A match that never matches has no ring: ones at tau = 1 are compiled with
+  // the file's.
+  Result<AttentionProgram> program =
+      compileAttention(request.source, request.path, options);
+  if (!program)
+    return program.status();
+  return Run(config, std::move(*oracle), std::move(*program)).run();
+}
+
+Result<AttentionReport> check::checkAttention(const AttentionRequest &request) {
+  std::string messages;
+  auto oracle = compileAttentionOracle(request.path, request.source,
+                                       request.elaboration, messages);
+  if (!oracle)
+    return Status(ErrorCode::InvalidArgument, messages);
+  // One that can never match is exact attention, whatever settings say.
+  bool reuses = oracle->reuses() && oracle->numbers.tau < 1;
+  AttentionReport report;
+  report.name = oracle->name;
+  std::vector<AttentionCase> cases =
+      planAttention(reuses, oracle->numbers.wideBand.has_value(), request.seed);
+  for (AttentionCase &one : cases) {
+    // A plan without sinks has no piece for them.
+    if (!oracle->numbers.sinks)
+      one.settings.sinks = 0;
+    if (oracle->numbers.drift && reuses)
+      one.settings.drift = *oracle->numbers.drift;
+    Result<AttentionResult> result = checkAttention(request, one);
+    if (!result)
+      return result.status();
+    report.cases.push_back(std::move(*result));
+    if (request.progress)
+      request.progress(report.cases.size(), cases.size());
+  }
+  return report;
+}
+
+//===----------------------------------------------------------------------===//
+// Reports
+//===----------------------------------------------------------------------===//
+
+bool AttentionReport::passed() const {
+  return std::all_of(cases.begin(), cases.end(),
+                     [](const AttentionResult &one) { return one.passed(); });
+}
+
+std::string AttentionReport::table() const {
+  std::string text =
+      fmt::format("{}: largest relative error against float64, "
+                  "matches given\n\n{:>6} {:>9} {:>5} {:>7} "
+                  "{:>6} {:>6} {:>6} {:>7} {:>9} {:>9}\n",
+                  name, "tokens", "summaries", "page", "prompt", "tau",
+                  "window", "band", "hits", "error", "bound");
+  for (const AttentionResult &one : cases) {
+    const AttentionCase &config = one.config;
+    double share = one.hits + one.misses
+                       ? 100.0 * static_cast<double>(one.hits) /
+                             static_cast<double>(one.hits + one.misses)
+                       : 0.0;
+    text +=
+        fmt::format("{:>6} {:>9} {:>5} {:>7} {:>6} {:>6} {:>6} {:>5.0f} % "
+                    "{:>9.1e} {:>9.1e}  {}\n",
+                    config.type, config.summaryType, config.pageSize,
+                    config.prompt, config.settings.tau, config.settings.window,
+                    config.settings.band, share, one.error, one.bound,
+                    one.passed() ? "ok" : "FAILED " + one.failure);
+  }
+  return text;
+}
+
+std::string AttentionReport::json() const {
+  nlohmann::ordered_json all = {{"attention", name},
+                                {"passed", passed()},
+                                {"cases", nlohmann::ordered_json::array()}};
+  for (const AttentionResult &one : cases)
+    all["cases"].push_back({{"case", one.config.str()},
+                            {"hits", one.hits},
+                            {"misses", one.misses},
+                            {"error", one.error},
+                            {"bound", one.bound},
+                            {"passed", one.passed()},
+                            {"failure", one.failure}});
+  return all.dump(2, ' ', false,
+                  nlohmann::ordered_json::error_handler_t::replace) +
+         "\n";
+}

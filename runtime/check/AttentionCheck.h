@@ -1,0 +1,89 @@
+//===- AttentionCheck.h - an attention against the oracle -------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What `ladle check` runs for an attention, and the tests of its shapes.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_CHECK_ATTENTIONCHECK_H
+#define LADLE_RUNTIME_CHECK_ATTENTIONCHECK_H
+
+#include "codegen/interpreter/AttentionInterpreter.h"
+#include "frontend/Options.h"
+#include "ladle/attention.h"
+
+#include <functional>
+
+namespace ladle::check {
+
+/// The oracle of an attention; nothing, and diagnostics in `messages`, if the
+/// file does not compile.
+std::optional<interpreter::AttentionInterpreter> compileAttentionOracle(
+    std::string_view path, std::string_view source,
+    frontend::ElaborationOptions options, std::string &messages,
+    interpreter::Precision precision = interpreter::Precision::Float64);
+
+/// Whether the declaration that the options choose is an attention.
+bool choosesAttention(std::string_view path, std::string_view source,
+                      const frontend::ElaborationOptions &options);
+
+/// One run of a batch whose slots begin, end and stand differently.
+struct AttentionCase {
+  std::string type = "bf16";       ///< of the tokens
+  std::string summaryType = "f32"; ///< of stored summaries
+  int64_t pageSize = 16;
+  int64_t tokens = 60; ///< steps
+  int64_t prompt = 0;  ///< tokens of the prompt that two slots begin with
+  /// Instead of the file's, where it matches.
+  AttentionSettings settings;
+  std::map<std::string, int64_t> sizes; ///< overrides
+  int threads = 1;
+  uint64_t seed = 1;
+
+  std::string str() const;
+};
+
+struct AttentionResult {
+  AttentionCase config;
+  int64_t hits = 0, misses = 0; ///< heads of tokens, prompts left out
+  double error = 0;             ///< the largest relative to the oracle's output
+  double bound = 0;
+  std::string failure; ///< empty if it passed
+
+  bool passed() const { return failure.empty(); }
+};
+
+struct AttentionReport {
+  std::string name;
+  std::vector<AttentionResult> cases;
+
+  bool passed() const;
+  std::string table() const;
+  std::string json() const;
+};
+
+struct AttentionRequest {
+  std::string path, source;
+  /// Attention, preset, sizes and options; types are up to the cases.
+  frontend::ElaborationOptions elaboration;
+  uint64_t seed = 1;
+  std::function<void(size_t done, size_t total)> progress;
+};
+
+/// The cases of a file: every page size, storage type and kind of number once
+/// at least.
+std::vector<AttentionCase> planAttention(bool reuses, bool hasWideBand,
+                                         uint64_t seed);
+
+/// Runs one case. Matches that the oracle would not have chosen are failures
+/// unless they are within rounding; outputs are compared given the matches.
+/// Fails if the file does not compile.
+Result<AttentionResult> checkAttention(const AttentionRequest &request,
+                                       const AttentionCase &config);
+Result<AttentionReport> checkAttention(const AttentionRequest &request);
+
+} // namespace ladle::check
+
+#endif // LADLE_RUNTIME_CHECK_ATTENTIONCHECK_H

@@ -1,0 +1,61 @@
+//===- AttentionOracle.cpp - the oracle of an attention -------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/check/AttentionCheck.h"
+
+#include "dialect/LadleOps.h"
+#include "frontend/Frontend.h"
+#include "mlir/IR/Diagnostics.h"
+#include "llvm/Support/MemoryBuffer.h"
+
+using namespace ladle;
+
+std::optional<interpreter::AttentionInterpreter>
+check::compileAttentionOracle(std::string_view path, std::string_view source,
+                              frontend::ElaborationOptions options,
+                              std::string &messages,
+                              interpreter::Precision precision) {
+  mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
+  llvm::SourceMgr sourceManager;
+  llvm::raw_string_ostream stream(messages);
+  sourceManager.AddNewSourceBuffer(
+      llvm::MemoryBuffer::getMemBufferCopy(source, path), llvm::SMLoc());
+  sourceManager.setDiagHandler(
+      [](const llvm::SMDiagnostic &diagnostic, void *into) {
+        diagnostic.print(nullptr, *static_cast<llvm::raw_ostream *>(into),
+                         /*ShowColors=*/false);
+      },
+      static_cast<llvm::raw_ostream *>(&stream));
+  mlir::SourceMgrDiagnosticHandler handler(sourceManager, &context, stream);
+  options.takesAttention = true;
+  mlir::OwningOpRef<mlir::ModuleOp> module =
+      frontend::compileToSpec(context, sourceManager, options);
+  if (!module || module->getOps<AttentionOp>().empty())
+    return std::nullopt;
+  auto made = interpreter::AttentionInterpreter::create(
+      *module->getOps<AttentionOp>().begin(), precision);
+  if (failed(made))
+    return std::nullopt;
+  return std::optional<interpreter::AttentionInterpreter>(std::in_place,
+                                                          std::move(*made));
+}
+
+bool check::choosesAttention(std::string_view path, std::string_view source,
+                             const frontend::ElaborationOptions &options) {
+  llvm::SourceMgr sourceManager;
+  sourceManager.AddNewSourceBuffer(
+      llvm::MemoryBuffer::getMemBufferCopy(source, path), llvm::SMLoc());
+  // Whoever compiles the file reports what is wrong with it.
+  sourceManager.setDiagHandler([](const llvm::SMDiagnostic &, void *) {});
+  auto all = frontend::listRecurrences(sourceManager);
+  if (!all || all->empty())
+    return false;
+  for (const frontend::RecurrenceInfo &info : *all)
+    if (info.name == options.recurrence)
+      return info.isAttention;
+  return options.recurrence.empty() && all->front().isAttention;
+}

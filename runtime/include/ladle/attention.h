@@ -1,0 +1,175 @@
+//===- attention.h - decoding with a cache of keys and values ---*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What `attention` declarations become: a program, a pool of pages with a block
+// table for each slot and rings of summaries beside it, and a decoder. All of
+// it is for the CPU.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_ATTENTION_H
+#define LADLE_ATTENTION_H
+
+#include "ladle/decode.h"
+
+namespace ladle {
+
+struct AttentionProgramImpl;
+struct AttentionPoolImpl;
+
+/// The numbers of match and complete, as docs/language.md describes them. They
+/// are data when a step runs: each layer may have its own.
+struct AttentionSettings {
+  double tau = 1; ///< 1 never matches
+  int64_t window = 0, band = 0, sinks = 0;
+  int64_t maxGap = 0, maxChain = 0, skip = 0; ///< 0 is no limit
+  double drift = 0;                           ///< of programs that have a gate
+  int64_t wideBand = 0, wideGap = 0;          ///< of programs with two bands
+
+  bool operator==(const AttentionSettings &) const = default;
+};
+
+/// The kernels of an attention at fixed sizes. Immutable; copies share the
+/// code.
+class AttentionProgram {
+public:
+  explicit AttentionProgram(AttentionProgramImpl impl);
+
+  /// Its states and carries are empty; heads are those of the query.
+  const Signature &signature() const;
+  /// As the file has them.
+  const AttentionSettings &settings() const;
+  int64_t cacheHeads() const;
+  int64_t pageSize() const; ///< tokens of a page
+  /// Whether it reuses summaries. Otherwise there are no rings.
+  bool reuses() const;
+  bool hasDrift() const;
+  bool hasWideBand() const;
+  /// Bytes of the rings of a slot, with windows of `window` tokens.
+  int64_t ringBytes(int64_t window) const;
+  /// What the compiler had to say.
+  const std::string &warnings() const;
+
+  const AttentionProgramImpl &getImpl() const { return *impl; }
+
+private:
+  std::shared_ptr<const AttentionProgramImpl> impl;
+};
+
+struct AttentionCompileOptions {
+  std::string attention; ///< empty: the first of the file
+  std::string preset;    ///< empty: the first
+  std::map<std::string, int64_t> sizes;
+  std::map<std::string, double> options;
+  /// Storage types by the name of a token or output, or "*".
+  std::map<std::string, std::string> tokenTypes;
+  /// How A / Z of a summary is stored: "f32", "bf16" or "f16".
+  std::string summaryType = "f32";
+  int64_t pageSize = 0; ///< 0: as the file says
+};
+
+/// Compiles an attention of a text, which diagnostics call `name`.
+/// InvalidArgument if it does not compile: the message holds all diagnostics.
+/// Of the compiler's library, as compileSource is.
+Result<AttentionProgram>
+compileAttention(std::string_view text, std::string_view name,
+                 const AttentionCompileOptions &options = {});
+
+struct AttentionPoolOptions {
+  int64_t slots = 0;
+  int64_t pages = 0;     ///< of all slots together
+  int64_t maxTokens = 0; ///< of one slot; 0: all pages
+  int64_t window = 0;    ///< entries of a ring; 0: the program's window
+};
+
+/// The tokens of each slot in pages of one pool, and its ring of summaries.
+/// Pages are taken as sequences grow and given back by `reset`. Whether a ring
+/// may be used is data: a slot without valid entries takes the exact path.
+class AttentionPool {
+public:
+  /// ResourceExhausted if there is not so much memory, of which pages are only
+  /// taken when they are first touched.
+  static Result<AttentionPool> create(const AttentionProgram &program,
+                                      const AttentionPoolOptions &options);
+  AttentionPool(AttentionPool &&) noexcept;
+  AttentionPool &operator=(AttentionPool &&) noexcept;
+  ~AttentionPool();
+
+  int64_t slots() const;
+  int64_t freePages() const;
+  /// Tokens of a slot, and how many of them its ring holds.
+  int64_t length(int32_t slot) const;
+  int64_t ringEntries(int32_t slot) const;
+
+  /// Makes slots empty. InvalidArgument names a slot that is out of range.
+  Status reset(std::span<const int32_t> slots);
+  /// Drops the tokens of a slot from `length` on, and what they left.
+  Status truncate(int32_t slot, int64_t length);
+  /// Drops what earlier tokens left: the next tokens take the exact path.
+  Status invalidateRings(std::span<const int32_t> slots);
+
+  AttentionPoolImpl &getImpl() { return *impl; }
+
+private:
+  explicit AttentionPool(std::unique_ptr<AttentionPoolImpl> impl);
+  std::unique_ptr<AttentionPoolImpl> impl;
+};
+
+struct AttentionArguments {
+  int64_t rows = 0;
+  /// [rows], no two alike; a negative one makes a padded row, whose outputs
+  /// become zero and which touches nothing else.
+  std::span<const int32_t> slots;
+  /// A view for every parameter [heads, ...], token [rows, heads, ...] and
+  /// output [rows, heads, ...]; strides as in a Decoder's step.
+  std::map<std::string, TensorView, std::less<>> tensors;
+};
+
+struct AttentionDecoderOptions {
+  int threads = 0; ///< 0: one for each processor
+  /// Instead of the program's. What the kernels are compiled for stays: whether
+  /// there are sinks, a drift gate, two bands, or a ring at all.
+  std::optional<AttentionSettings> settings;
+};
+
+/// A program bound to a pool, which must outlive it. A ring that was filled
+/// with another band, other sinks or another wide band is dropped when a slot
+/// of it is decoded.
+class AttentionDecoder {
+public:
+  /// InvalidArgument if the pool was made for other sizes than the program's,
+  /// or the settings do not fit the program or the rings.
+  static Result<AttentionDecoder>
+  create(const AttentionProgram &program, AttentionPool &pool,
+         const AttentionDecoderOptions &options = {});
+  AttentionDecoder(AttentionDecoder &&) noexcept;
+  AttentionDecoder &operator=(AttentionDecoder &&) noexcept;
+  ~AttentionDecoder();
+
+  /// Answers one token for each row, which becomes part of its sequence. If it
+  /// fails, nothing has changed: on wrong arguments, a slot out of range or
+  /// twice, a sequence of more than maxTokens, or no free page
+  /// (ResourceExhausted).
+  Status step(const AttentionArguments &arguments);
+
+  /// Answers all tokens of each row by exact attention, tokens of row r being
+  /// cuSeqlens[r] to cuSeqlens[r + 1] − 1, and leaves the summaries of the last
+  /// `window` of them. A slot may hold a sequence already.
+  Status prefill(const PrefillArguments &arguments);
+
+  /// Of the last step: for each row and head the position of the token that was
+  /// matched, or −1. [rows, heads]
+  std::span<const int64_t> matches() const;
+
+  struct Impl;
+
+private:
+  explicit AttentionDecoder(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl;
+};
+
+} // namespace ladle
+
+#endif // LADLE_ATTENTION_H

@@ -1,0 +1,248 @@
+//===- AttentionCompiler.cpp - attentions into programs -------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "codegen/cpu/CpuTarget.h"
+#include "codegen/cpu/LowerToLLVM.h"
+#include "codegen/cpu/ObjectEmitter.h"
+#include "codegen/cpu/ObjectLoader.h"
+#include "dialect/LadleOps.h"
+#include "frontend/Frontend.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Diagnostics.h"
+#include "passes/Pipelines.h"
+#include "runtime/AttentionKernels.h"
+#include "runtime/jit/Interface.h"
+#include "llvm/Support/MemoryBuffer.h"
+
+using namespace ladle;
+
+namespace {
+
+class AttentionCompiler {
+public:
+  AttentionCompiler(std::string_view text, std::string_view name,
+                    const AttentionCompileOptions &options);
+  Result<AttentionProgram> run();
+
+private:
+  Status runPasses(llvm::function_ref<void(mlir::OpPassManager &)> build);
+  Status failure() const {
+    if (diagnostics.empty())
+      return Status(ErrorCode::Internal,
+                    "the compiler failed without a reason");
+    return Status(ErrorCode::InvalidArgument, diagnostics);
+  }
+  void describe(AttentionOp attention);
+  void describe(AttentionStepOp step);
+
+  const AttentionCompileOptions &options;
+  mlir::MLIRContext context;
+  llvm::SourceMgr sourceManager;
+  std::string diagnostics;
+  llvm::raw_string_ostream stream;
+  std::unique_ptr<mlir::SourceMgrDiagnosticHandler> handler;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  AttentionProgramImpl made;
+  /// Symbols of kernels, and where their addresses go.
+  std::vector<std::string> symbols;
+  std::vector<KernelFunction *> places;
+};
+
+} // namespace
+
+AttentionCompiler::AttentionCompiler(std::string_view text,
+                                     std::string_view name,
+                                     const AttentionCompileOptions &options)
+    : options(options), context(mlir::MLIRContext::Threading::DISABLED),
+      stream(diagnostics) {
+  mlir::DialectRegistry registry;
+  registerCpuCodegenDialects(registry);
+  registry.insert<LadleDialect>();
+  context.appendDialectRegistry(registry);
+  context.printOpOnDiagnostic(false);
+  sourceManager.AddNewSourceBuffer(
+      llvm::MemoryBuffer::getMemBufferCopy(text, name), llvm::SMLoc());
+  sourceManager.setDiagHandler(
+      [](const llvm::SMDiagnostic &diagnostic, void *self) {
+        diagnostic.print(nullptr,
+                         static_cast<AttentionCompiler *>(self)->stream,
+                         /*ShowColors=*/false);
+      },
+      this);
+  handler = std::make_unique<mlir::SourceMgrDiagnosticHandler>(
+      sourceManager, &context, stream, [](mlir::Location) { return true; });
+  context.getDiagEngine().registerHandler([](mlir::Diagnostic &diagnostic) {
+    return mlir::success(diagnostic.getSeverity() ==
+                         mlir::DiagnosticSeverity::Remark);
+  });
+}
+
+Status AttentionCompiler::runPasses(
+    llvm::function_ref<void(mlir::OpPassManager &)> build) {
+  mlir::PassManager manager(&context);
+  manager.enableVerifier(false);
+  build(manager);
+  return succeeded(manager.run(*module)) ? Status() : failure();
+}
+
+/// What the file says of a match, if there is one.
+static AttentionSettings settingsOf(AttentionOp attention) {
+  AttentionSettings settings;
+  attention.walk([&](MatchOp match) {
+    settings.tau = match.getTau().convertToDouble();
+    settings.window = static_cast<int64_t>(match.getWindow());
+    settings.maxGap = static_cast<int64_t>(match.getMaxGap());
+    settings.maxChain = static_cast<int64_t>(match.getMaxChain());
+    settings.skip = static_cast<int64_t>(match.getSkip());
+    if (match.getDrift())
+      settings.drift = match.getDrift()->convertToDouble();
+  });
+  attention.walk([&](CompleteOp complete) {
+    settings.band = static_cast<int64_t>(complete.getBand());
+    settings.sinks = static_cast<int64_t>(complete.getSinks());
+    settings.wideBand =
+        static_cast<int64_t>(complete.getWideBand().value_or(0));
+    settings.wideGap = static_cast<int64_t>(complete.getWideGap().value_or(0));
+  });
+  return settings;
+}
+
+/// The token behind a value that is widened at most.
+static std::string tokenName(AttentionOp attention, mlir::Value value) {
+  if (auto extended = value.getDefiningOp<mlir::arith::ExtFOp>())
+    value = extended.getIn();
+  auto argument = llvm::cast<mlir::BlockArgument>(value);
+  return attention.getArgumentName(argument.getArgNumber()).str();
+}
+
+void AttentionCompiler::describe(AttentionOp attention) {
+  made.settings = settingsOf(attention);
+  made.pageSize = static_cast<int64_t>(attention.getPageSize());
+  Signature &signature = made.signature;
+  signature.name = attention.getSymName().str();
+  for (mlir::BlockArgument argument : attention.getBody().getArguments()) {
+    unsigned index = argument.getArgNumber();
+    if (!llvm::isa<mlir::RankedTensorType>(argument.getType()))
+      continue;
+    TensorSpec spec =
+        jit::specOf(attention.getArgumentName(index), argument.getType());
+    (attention.getArgumentKind(index) == ArgumentKind::Param ? signature.params
+                                                             : signature.tokens)
+        .push_back(spec);
+  }
+  for (auto [name, type] :
+       llvm::zip(attention.getOutputNames().getAsValueRange<mlir::StringAttr>(),
+                 attention.getOutputTypes().getAsValueRange<mlir::TypeAttr>()))
+    signature.outputs.push_back(jit::specOf(name, type));
+  signature.heads = signature.outputs.front().shape.front();
+  auto cache = llvm::cast<BufferType>(attention.getCache().getType());
+  made.cacheHeads = cache.getFields()[0].getShape()[0];
+  made.keySize = cache.getFields()[0].getShape()[1];
+  made.valueSize = cache.getFields()[1].getShape()[1];
+  made.keyType = jit::dtypeOf(cache.getFields()[0].getElementType());
+  made.valueType = jit::dtypeOf(cache.getFields()[1].getElementType());
+  attention.walk([&](CacheTokenOp append) {
+    made.keyName = tokenName(attention, append.getValues()[0]);
+    made.valueName = tokenName(attention, append.getValues()[1]);
+  });
+}
+
+void AttentionCompiler::describe(AttentionStepOp step) {
+  bool decodes = step.getForm() == ladle::AttentionForm::Decode;
+  AttentionFormKernels &form = decodes ? made.decode : made.prefill;
+  bool finds = false;
+  step.walk([&](FindOp) { finds = true; });
+  step.walk([&](AttendOp attend) {
+    form.pieces.push_back({static_cast<BoundKind>(attend.getBegin()),
+                           static_cast<BoundKind>(attend.getEnd()),
+                           attend.getAfter() != nullptr});
+  });
+  auto add = [&](llvm::StringRef suffix, KernelFunction &place) {
+    symbols.push_back((step.getSymName() + suffix + kPackedSuffix).str());
+    places.push_back(&place);
+  };
+  if (finds)
+    add("_find", form.find);
+  add("_attend", form.attend);
+  add("_finish", form.finish);
+  if (!step.getRing())
+    return;
+  auto ring = llvm::cast<RingType>(step.getRing().getType());
+  made.hasRing = true;
+  made.isRotated = ring.getRotated();
+  made.estimates = ring.getEstimates();
+  made.parts = ring.getParts();
+  made.queryType = jit::dtypeOf(ring.getQueryType());
+  made.summaryType = jit::dtypeOf(ring.getValueType());
+}
+
+Result<AttentionProgram> AttentionCompiler::run() {
+  if (options.pageSize < 0)
+    return Status(ErrorCode::InvalidArgument,
+                  "pageSize is " + std::to_string(options.pageSize) +
+                      ", wanted 0 at least");
+  frontend::ElaborationOptions elaboration;
+  elaboration.recurrence = options.attention;
+  elaboration.preset = options.preset;
+  elaboration.sizes = options.sizes;
+  elaboration.options = options.options;
+  elaboration.tokenTypes = options.tokenTypes;
+  elaboration.takesAttention = true;
+  module = frontend::compileToSpec(context, sourceManager, elaboration);
+  if (!module)
+    return failure();
+  if (module->getOps<AttentionOp>().empty())
+    return Status(ErrorCode::InvalidArgument,
+                  "the file declares a recurrence, wanted an attention: "
+                  "recurrences are compiled by compileSource");
+  AttentionOp attention = *module->getOps<AttentionOp>().begin();
+  if (options.pageSize)
+    attention.setPageSize(static_cast<uint64_t>(options.pageSize));
+  describe(attention);
+
+  AttentionPipelineOptions pipeline;
+  pipeline.summaryType = options.summaryType;
+  if (Status status = runPasses([&](mlir::OpPassManager &manager) {
+        buildAttentionPipeline(manager, pipeline);
+      });
+      !status)
+    return status;
+  for (AttentionStepOp step : module->getOps<AttentionStepOp>())
+    describe(step);
+  // Without summaries a prompt's token is like any other.
+  if (!made.hasRing)
+    made.settings = {};
+
+  LowerToLLVMOptions lowering;
+  lowering.expandBF16 = !CpuTarget::host().has("avx512bf16");
+  if (Status status = runPasses([&](mlir::OpPassManager &manager) {
+        buildAttentionKernelPipeline(manager);
+        buildLowerToLLVMPipeline(manager, lowering);
+      });
+      !status)
+    return status;
+  auto object = emitObject(*module);
+  if (failed(object))
+    return failure();
+  llvm::Expected<LoadedObject> code =
+      loadObject(llvm::StringRef(object->data(), object->size()), symbols);
+  if (!code)
+    return Status(ErrorCode::Internal, llvm::toString(code.takeError()));
+  for (auto [place, address] : llvm::zip_equal(places, code->addresses))
+    *place = reinterpret_cast<KernelFunction>(address);
+  if (!made.hasRing)
+    made.prefill = made.decode;
+  made.code = std::move(code->owner);
+  made.warnings = diagnostics;
+  return AttentionProgram(std::move(made));
+}
+
+Result<AttentionProgram>
+ladle::compileAttention(std::string_view text, std::string_view name,
+                        const AttentionCompileOptions &options) {
+  return AttentionCompiler(text, name, options).run();
+}

@@ -1,0 +1,255 @@
+//===- AttentionTest.cpp - attentions of every shape ----------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/check/AttentionCheck.h"
+#include "tests/numerics/Requests.h"
+
+using namespace ladle;
+using namespace ladle::check;
+
+/// An attention with everything that a match may have.
+static const char *const everything = R"(
+attention everything(Hq, Hkv, D, Dv) {
+  preset "p" { Hq = 4, Hkv = 2, D = 64, Dv = 64 }
+  param moment[Hq] : f32
+  token q_pre[Hq, D], q[Hq, D], k[Hkv, D], v[Hkv, Dv] : bf16
+  cache KV[k, v] paged(16)
+  let prefix = match(q_pre, 16, 0.4, moment = moment, drift = 0.1)
+  out o[Hq, Dv] : bf16 =
+    complete(prefix, softmax(q, KV, scale = rsqrt(D)), 4, sinks = 2,
+             wide_band = 10, wide_gap = 3)
+}
+)";
+
+static AttentionRequest requestOf(const std::string &text) {
+  AttentionRequest request;
+  request.path = "attention.ladle";
+  request.source = text;
+  return request;
+}
+
+static void passes(const AttentionRequest &request, const AttentionCase &config,
+                   bool hits = true) {
+  CAPTURE(config.str());
+  Result<AttentionResult> result = checkAttention(request, config);
+  REQUIRE(result.ok());
+  CHECK(result->failure == "");
+  CHECK((result->hits > 0) == hits);
+  CHECK(result->misses > 0);
+}
+
+TEST_CASE("heads and head sizes of every kind") {
+  struct Shape {
+    int64_t heads, cacheHeads, size, page;
+    const char *type, *summaries;
+  };
+  // GQA 1 to 8 and MHA, pages of 1, 16 and 64; 20 is no multiple of a vector.
+  for (Shape shape :
+       {Shape{8, 1, 64, 1, "bf16", "f32"}, Shape{4, 4, 96, 16, "f16", "f32"},
+        Shape{4, 2, 128, 64, "f32", "bf16"},
+        Shape{2, 1, 256, 16, "bf16", "f16"},
+        Shape{6, 2, 20, 16, "f32", "f32"}}) {
+    AttentionCase config;
+    config.type = shape.type;
+    config.summaryType = shape.summaries;
+    config.pageSize = shape.page;
+    config.tokens = 30;
+    config.prompt = 21;
+    config.settings.tau = 0.3;
+    config.settings.window = 12;
+    config.settings.band = 3;
+    config.sizes = {
+        {"Hq", shape.heads}, {"Hkv", shape.cacheHeads}, {"D", shape.size}};
+    config.threads = 2;
+    passes(requestOf(test::readExample("mac")), config);
+  }
+}
+
+TEST_CASE("sinks, two bands, a gate and a moment that is given") {
+  AttentionRequest request = requestOf(everything);
+  for (int64_t gap : {0, 3, 100})
+    for (int64_t prompt : {0, 19}) {
+      AttentionCase config;
+      config.tokens = 60;
+      config.prompt = prompt;
+      config.settings = {.tau = 0.4,
+                         .window = 16,
+                         .band = 4,
+                         .sinks = 2,
+                         .drift = 0.1,
+                         .wideBand = 10,
+                         .wideGap = gap};
+      config.sizes = {{"Dv", 48}};
+      passes(request, config);
+    }
+}
+
+TEST_CASE("tau = 1 never matches, and is exact") {
+  AttentionCase config;
+  config.settings = {.tau = 1, .window = 16, .band = 4};
+  passes(requestOf(test::readExample("mac")), config, /*hits=*/false);
+}
+
+TEST_CASE("long sequences are spread over pieces") {
+  // 2100 tokens are two pieces of the cache, and wrap the ring.
+  AttentionCase config;
+  config.tokens = 12;
+  config.prompt = 2100;
+  config.settings = {.tau = 0.3, .window = 32, .band = 8};
+  config.sizes = {{"Hq", 1}, {"Hkv", 1}, {"D", 16}};
+  config.threads = 2;
+  passes(requestOf(test::readExample("mac")), config);
+}
+
+TEST_CASE("an attention without a match is exact") {
+  AttentionRequest request = requestOf(test::readExample("exact_attention"));
+  request.elaboration.preset = "small";
+  Result<AttentionReport> report = checkAttention(request);
+  REQUIRE(report.ok());
+  CHECK(report->passed());
+  for (const AttentionResult &one : report->cases)
+    CHECK(one.hits == 0);
+}
+
+//===----------------------------------------------------------------------===//
+// Single tokens, by hand
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// One head of size 16, a token at a time.
+struct OneHead {
+  OneHead(AttentionSettings settings, int64_t tokens = 64) {
+    AttentionCompileOptions options;
+    options.sizes = {{"Hq", 1}, {"Hkv", 1}, {"D", 16}};
+    options.tokenTypes = {{"*", "f32"}};
+    program = std::make_unique<AttentionProgram>(
+        *compileAttention(test::readExample("mac"), "mac", options));
+    pool = std::make_unique<AttentionPool>(std::move(*AttentionPool::create(
+        *program, {.slots = 2, .pages = tokens / 16, .window = 4})));
+    decoder = std::make_unique<AttentionDecoder>(decoderOf(settings));
+  }
+  AttentionDecoder decoderOf(AttentionSettings settings) {
+    return std::move(*AttentionDecoder::create(
+        *program, *pool, {.threads = 1, .settings = settings}));
+  }
+  Status tryStep(AttentionDecoder &by, float query, int32_t slot = 0) {
+    std::vector<float> q(16, query), kv(16, 1);
+    o.assign(16, 0);
+    const int32_t slots[] = {slot};
+    AttentionArguments arguments{.rows = 1, .slots = slots, .tensors = {}};
+    for (auto [name, values] :
+         {std::pair{"q_pre", &q}, {"q", &q}, {"k", &kv}, {"v", &kv}, {"o", &o}})
+      arguments.tensors.emplace(
+          name, TensorView::dense(*values, DType::F32, {1, 1, 16}));
+    return by.step(arguments);
+  }
+  /// The token that is matched, or −1.
+  int64_t step(float query, int32_t slot = 0) {
+    REQUIRE(tryStep(*decoder, query, slot).ok());
+    return decoder->matches()[0];
+  }
+  std::unique_ptr<AttentionProgram> program;
+  std::unique_ptr<AttentionPool> pool;
+  std::unique_ptr<AttentionDecoder> decoder;
+  std::vector<float> o;
+};
+constexpr AttentionSettings near{.tau = 0.5, .window = 4, .band = 1};
+} // namespace
+
+TEST_CASE("the nearest matches, ties go to the newest, NaN never matches") {
+  OneHead head(near);
+  CHECK(head.step(1) == -1);
+  CHECK(head.step(1) == 0);
+  CHECK(head.step(1) == 1); // 0 and 1 are as near
+  CHECK(head.step(1.25F) == 2);
+  CHECK(head.step(1.2F) == 3); // nearer than the three before
+  CHECK(head.step(NAN) == -1);
+  // The mean of the squares is NaN from here on: nothing matches any more.
+  CHECK(head.step(1) == -1);
+  CHECK(head.step(1, /*slot=*/1) == -1); // but others are untouched
+  CHECK(head.step(1, /*slot=*/1) == 0);
+}
+
+TEST_CASE("rings wrap around, and are dropped where they do not hold") {
+  OneHead head(near);
+  head.step(5);
+  for (int i = 0; i < 4; ++i)
+    head.step(0.25F);
+  // The 5 has left the ring of four.
+  CHECK(head.step(5) == -1);
+  CHECK(head.pool->ringEntries(0) == 4);
+  CHECK(head.step(5) == 5);
+
+  SECTION("another band means something else") {
+    AttentionSettings other = near;
+    other.band = 2;
+    AttentionDecoder decoder = head.decoderOf(other);
+    REQUIRE(head.tryStep(decoder, 5).ok());
+    CHECK(decoder.matches()[0] == -1);
+    CHECK(head.pool->ringEntries(0) == 1);
+  }
+  SECTION("tokens that are dropped are not matched") {
+    REQUIRE(head.pool->truncate(0, 5).ok());
+    CHECK(head.pool->ringEntries(0) == 2);
+    CHECK(head.step(5) == -1);
+  }
+  SECTION("rings that are not valid") {
+    const int32_t slots[] = {0};
+    REQUIRE(head.pool->invalidateRings(slots).ok());
+    CHECK(head.step(5) == -1);
+  }
+  SECTION("slots that are reset") {
+    const int32_t slots[] = {0};
+    REQUIRE(head.pool->reset(slots).ok());
+    CHECK(head.pool->freePages() == 4);
+    CHECK(head.step(5) == -1);
+    CHECK(head.pool->length(0) == 1);
+  }
+}
+
+TEST_CASE("a chain that is as long as it may be is refreshed") {
+  AttentionSettings settings = near;
+  settings.maxChain = 2;
+  OneHead head(settings);
+  std::vector<int64_t> matches;
+  for (int i = 0; i < 7; ++i)
+    matches.push_back(head.step(1));
+  CHECK(matches == std::vector<int64_t>{-1, 0, 1, -1, 3, 4, -1});
+}
+
+TEST_CASE("a call that is wrong says why, and changes nothing") {
+  OneHead head(near);
+  auto says = [](const Status &status, const char *text) {
+    CAPTURE(status.message());
+    CHECK(!status.ok());
+    CHECK(status.message().find(text) != std::string::npos);
+  };
+  says(head.tryStep(*head.decoder, 1, 2), "slot 2 is out of range");
+  const int32_t slots[] = {0, 0};
+  AttentionArguments twice{.rows = 2, .slots = slots, .tensors = {}};
+  says(head.decoder->step(twice), "slot 0 is named twice");
+  AttentionArguments missing{
+      .rows = 1, .slots = std::span(slots).first(1), .tensors = {}};
+  says(head.decoder->step(missing), "argument 'q_pre' is missing");
+  says(head.pool->truncate(0, 3), "length is 3, wanted 0 to the 0 tokens");
+  AttentionSettings wrong = near;
+  wrong.window = 5;
+  says(AttentionDecoder::create(*head.program, *head.pool, {.settings = wrong})
+           .status(),
+       "window is 5, wanted 1 to the 4 entries");
+  wrong = near;
+  wrong.sinks = 1;
+  says(AttentionDecoder::create(*head.program, *head.pool, {.settings = wrong})
+           .status(),
+       "sinks is 1, wanted 0: 'mac' is compiled without");
+  CHECK(head.pool->length(0) == 0);
+
+  OneHead small(near, /*tokens=*/16); // one page
+  for (int i = 0; i < 16; ++i)
+    small.step(1);
+  says(small.tryStep(*small.decoder, 1, 1), "needs 1 pages, 0 are free");
+}
