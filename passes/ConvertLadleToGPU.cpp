@@ -101,6 +101,17 @@ struct ConvertLadleToGPU
             << "build the steps without a chunk";
         return signalPassFailure();
       }
+      if (llvm::any_of(step.getBody().getArgumentTypes(), [](Type type) {
+            auto buffer = dyn_cast<BufferType>(type);
+            return buffer && buffer.isPaged();
+          })) {
+        step.emitError(
+                "cannot be lowered for GPUs: entries do not lie in pages "
+                "on a GPU yet")
+                .attachNote()
+            << "build the steps without a page";
+        return signalPassFailure();
+      }
       if (step.verifies() &&
           llvm::any_of(step.getBody().getArgumentTypes(), [](Type type) {
             auto pool = dyn_cast<PoolType>(type);

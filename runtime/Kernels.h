@@ -22,6 +22,11 @@
 // a slot. Kernels write carries, states and entries to the write slot; cursors
 // are the runtime's, and move when all heads of the row are done.
 //
+// If entries lie in pages of P, fields are [pages, heads, P, dims...], and
+// before them (after the order, if there is one) kernels get the page table of
+// the slot [L / P] of int32: what the slot of the ring has at place i is entry
+// i mod P of page table[i / P].
+//
 // Programs that verify drafts have, before the fields, the order of the slot's
 // entries [L] of int32: entry j of the history lies at order[(base + j) mod L].
 // Their verify kernels have, after the fields, the parents [most drafts] of
@@ -88,6 +93,7 @@ struct ProgramImpl {
   Signature signature;
   RouteKind route = RouteKind::Recurrent; ///< the one that decodes
   int64_t capacity = 0;                   ///< L, 0 without a buffer
+  int64_t page = 0;   ///< entries of a page, 0 if there are none
   int64_t drafts = 0; ///< the most of a row; 0 if none are verified
   int64_t chunk = 0;  ///< tokens of a chunk; 0 if no prompts are taken
   /// Whether entries are folded where a chunk ends, and nowhere else.

@@ -59,6 +59,9 @@ static Status checkKernels(const ProgramImpl &impl) {
       (impl.capacity && impl.capacity < 2 * impl.drafts))
     return invalid(impl, fmt::format("a buffer of {} entries for {} drafts",
                                      impl.capacity, impl.drafts));
+  if (impl.page < 0 || (impl.page > 0 && impl.capacity % impl.page != 0))
+    return invalid(impl, fmt::format("a buffer of {} entries in pages of {}",
+                                     impl.capacity, impl.page));
   if (impl.foldsByChunk && (impl.capacity != impl.chunk || impl.drafts > 0))
     return invalid(impl, fmt::format("a buffer of {} entries for chunks of {}",
                                      impl.capacity, impl.chunk));
@@ -123,6 +126,7 @@ Result<Program> Program::withRoute(RouteKind route) const {
 }
 
 int64_t Program::capacity() const { return impl->capacity; }
+int64_t Program::page() const { return impl->page; }
 int64_t Program::drafts() const { return impl->drafts; }
 bool Program::verifiesAtOnce() const {
   const RouteKernels *kernels = impl->find(chosen);

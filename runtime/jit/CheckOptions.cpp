@@ -32,6 +32,12 @@ Status jit::checkOptions(const CompileOptions &options) {
   if (options.capacity < 1)
     return invalid("capacity", std::to_string(options.capacity),
                    "at least 1 entry");
+  if (options.page != 0 && options.page != 8 && options.page != 16)
+    return invalid("page", std::to_string(options.page),
+                   "8 or 16 entries, or 0 for none");
+  if (options.page && options.capacity % options.page != 0)
+    return invalid("capacity", std::to_string(options.capacity),
+                   "a multiple of the entries of a page");
   if (options.drafts < 0 || options.drafts > maxDrafts)
     return invalid("drafts", std::to_string(options.drafts),
                    "0 to 16 drafts a row");
@@ -72,6 +78,11 @@ Status jit::checkTarget(const CompileOptions &options, bool isGpu) {
     return Status(ErrorCode::Unsupported,
                   "prefill is set, expected none: prompts are not prefilled on "
                   "a GPU yet; compile for the target cpu");
+  if (options.page > 0 && isGpu)
+    return Status(ErrorCode::Unsupported,
+                  "page is " + std::to_string(options.page) +
+                      ", expected 0: entries do not lie in pages on a GPU yet; "
+                      "compile for the target cpu");
   if (options.drafts > 0 && isGpu && options.stateLayout == "dk_dv")
     return Status(ErrorCode::Unsupported,
                   "stateLayout is 'dk_dv', expected 'dv_dk': drafts of states "

@@ -118,6 +118,7 @@ std::string Compilation::makeKey(llvm::ArrayRef<llvm::StringRef> more) const {
                                  options.entryType,
                                  options.stateLayout,
                                  std::to_string(options.capacity),
+                                 std::to_string(options.page),
                                  std::to_string(options.drafts),
                                  std::to_string(options.prefill),
                                  std::to_string(options.chunk),
@@ -325,6 +326,7 @@ std::string Compilation::makeManifest(RouteKind route,
   json::Object manifest{
       {"version", version()},
       {"capacity", options.capacity},
+      {"page", options.page},
       {"drafts", options.drafts},
       {"chunk", options.prefill ? options.chunk : 0},
       {"numerics", options.numerics},
@@ -407,6 +409,7 @@ Result<Program> Compilation::link(RouteKind route,
                           "compile it into a program of its own");
       impl.fields = object.fields;
       impl.capacity = options.capacity;
+      impl.page = options.page;
     }
     impl.headGroup = std::lcm(impl.headGroup, object.headGroup);
     RouteKernels kernels;

@@ -108,6 +108,7 @@ jit::Compiler::Impl::pipelineOptions(llvm::ArrayRef<Route> routes) const {
   DecodePipelineOptions pipeline;
   pipeline.routes.assign(routes.begin(), routes.end());
   pipeline.capacity = options.capacity;
+  pipeline.page = options.page;
   pipeline.entryType = options.entryType;
   pipeline.stateLayout = options.stateLayout;
   pipeline.drafts = options.drafts;

@@ -83,6 +83,7 @@ struct CheckOptions {
   std::string only;           ///< a case as text: run it alone
   std::string target = "cpu"; ///< or cuda
   int64_t drafts = 0; ///< cases with so many a row alone; 0 for all cases
+  int64_t page = 0;   ///< entries of a page in all cases; 0: in some
   bool full = false;
   bool json = false;
 };

@@ -37,6 +37,10 @@ struct CompileOptions {
   std::string entryType = "f32";
   /// L: entries that a slot of the buffer holds.
   int64_t capacity = 16;
+  /// Entries of a page, 8 or 16, a part of the capacity: then slots take pages
+  /// as their entries need them, from all that the cursors have
+  /// (CursorOptions::pages). 0: a slot has room for all its entries. Of the CPU.
+  int64_t page = 0;
   /// The most drafts of a row that Decoder::verify takes, 0 to 16; the capacity
   /// is twice as much at least. 0: the program only decodes. Of the CPU.
   int64_t drafts = 0;
@@ -72,8 +76,8 @@ struct CompileOptions {
 /// with source lines and carets.
 ///
 /// The manifest of the program is a JSON object with
-/// - "version", "target" (a processor, or "sm_90a"), "capacity", "drafts",
-///   "chunk" (0 without prompts), "numerics", "entry_type", "state_layout"
+/// - "version", "target" (a processor, or "sm_90a"), "capacity", "page",
+///   "drafts", "chunk" (0 without prompts), "numerics", "entry_type", "state_layout"
 /// - "route" and "fold_threshold", the choice of the cost model if the route
 ///   was "auto"; and then also
 /// - "routes": an array of what each legal route costs: "route",

@@ -43,6 +43,8 @@ public:
   Result<Program> withRoute(RouteKind route) const;
   /// L: entries that a slot of the buffer holds. 0 without a buffer.
   int64_t capacity() const;
+  /// Entries of a page; 0 if those of a slot lie side by side.
+  int64_t page() const;
   /// The most drafts of a row that Decoder::verify takes; 0: it takes none.
   int64_t drafts() const;
   /// Whether the route answers all drafts of a row at once. Otherwise they are
