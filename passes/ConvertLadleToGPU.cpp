@@ -103,13 +103,13 @@ struct ConvertLadleToGPU
       }
       if (llvm::any_of(step.getBody().getArgumentTypes(), [](Type type) {
             auto buffer = dyn_cast<BufferType>(type);
-            return buffer && buffer.isPaged();
+            return buffer && buffer.isPaged() &&
+                   buffer.getOrder() == BufferOrder::Indexed;
           })) {
-        step.emitError(
-                "cannot be lowered for GPUs: entries do not lie in pages "
-                "on a GPU yet")
+        step.emitError("cannot be lowered for GPUs: drafts do not lie in pages "
+                       "on a GPU yet")
                 .attachNote()
-            << "build the steps without a page";
+            << "build the steps without a page, or without drafts";
         return signalPassFailure();
       }
       if (step.verifies() &&

@@ -75,6 +75,9 @@ Cursors::Impl::make(const Program &program, const CursorOptions &options) {
                       ? options.pages
                       : options.slots * (program.capacity() / program.page());
   impl->states = options.states;
+  const RouteKernels *next =
+      program.getImpl().find(program.getImpl().longRoute);
+  impl->rewritesLong = next && !next->usesBuffer;
   impl->padSlot = options.padSlot;
   impl->capacity = program.capacity();
   impl->drafts = program.drafts();
@@ -138,6 +141,16 @@ Status Cursors::Impl::setThreshold(int64_t m, void *stream) {
                                m, fixedThreshold));
   threshold = m;
   return moveThreshold(stream);
+}
+
+Status Cursors::Impl::noPages(int64_t wanted) const {
+  BlockCount count = pageCount();
+  return Status(
+      ErrorCode::ResourceExhausted,
+      fmt::format("the pages of '{}' are used up: {} of {} entries, {} of them "
+                  "free, wanted {}; reset or flush slots, or make more "
+                  "(CursorOptions::pages)",
+                  name, count.all, page, count.free, wanted));
 }
 
 Status Cursors::Impl::setCrossover(int64_t entries) {
@@ -388,6 +401,18 @@ Status Cursors::reserve(std::span<const int32_t> slots,
                                  entries[i], impl->capacity));
     claims.push_back({slots[i], entries[i]});
   }
+  // Rows may read one slot.
+  std::sort(claims.begin(), claims.end(),
+            [](const Impl::Claim &one, const Impl::Claim &other) {
+              return std::pair(one.slot, -one.entries) <
+                     std::pair(other.slot, -other.entries);
+            });
+  claims.erase(
+      std::unique(claims.begin(), claims.end(),
+                  [](const Impl::Claim &one, const Impl::Claim &other) {
+                    return one.slot == other.slot;
+                  }),
+      claims.end());
   return impl->claim(claims);
 }
 

@@ -48,6 +48,8 @@ struct Cursors::Impl {
   int64_t drafts = 0;         ///< the most of a row
   int64_t fixedThreshold = 0; ///< of a program that folds by chunks; or 0
   int32_t padSlot = -1;
+  /// Whether rows of kv_only go on by a route that keeps no entries.
+  bool rewritesLong = false;
   /// Whether Cursors::advance moves them, and not the steps of the one pool.
   bool isShared = false;
   std::vector<Pool::Impl *> pools;
@@ -157,6 +159,8 @@ struct Cursors::Impl {
   int64_t mostEntries() const {
     return std::max<int64_t>(capacity - drafts, 0);
   }
+  /// ResourceExhausted: so many more pages were wanted.
+  Status noPages(int64_t wanted) const;
   Status setThreshold(int64_t m, void *stream);
   Status setCrossover(int64_t entries);
 

@@ -85,13 +85,7 @@ Status HostCursors::claim(std::span<const Claim> claims) {
   int64_t pagesWanted = pageDemand.count();
   int64_t statesWanted = stateDemand.count();
   if (pagesWanted > freePages.free())
-    return Status(
-        ErrorCode::ResourceExhausted,
-        fmt::format("the pages of '{}' are used up: {} of {} entries, {} of "
-                    "them free, wanted {}; reset or flush slots, or make more "
-                    "(CursorOptions::pages)",
-                    name, freePages.count(), page, freePages.free(),
-                    pagesWanted));
+    return noPages(pagesWanted);
   if (statesWanted > 0 && freeStates.count() == 0)
     return Status(
         ErrorCode::ResourceExhausted,

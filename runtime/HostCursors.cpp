@@ -67,7 +67,9 @@ void HostCursors::moveRow(CursorMove::Kind kind, int32_t readSlot,
     branches[readSlot].folds = from.committed > 0;
     return land(readSlot);
   }
-  bool appends = kind == CursorMove::Append || kind == CursorMove::Ignore;
+  bool appends =
+      kind == CursorMove::Append ||
+      (kind == CursorMove::Ignore && !(rewritesLong && from.epoch > 0));
   if (appends && readSlot == writeSlot && !foldsWithToken(from)) {
     to.committed = ++to.length;
     return;

@@ -90,15 +90,6 @@ Status HostDecoder::checkConflicts(const StepArguments &arguments) {
 // What each row does
 //===----------------------------------------------------------------------===//
 
-const RouteKernels &HostDecoder::kernelsOf(const Cursor &cursor) const {
-  const RouteKernels &chosen = *program.getImpl().find(program.route());
-  // Once there is a state, kv_only would ignore it.
-  if (chosen.route == RouteKind::KvOnly && chosen.usesBuffer &&
-      cursor.epoch > 0)
-    return *program.getImpl().find(RouteKind::Inner);
-  return chosen;
-}
-
 Status HostDecoder::planRow(StepRow plan) {
   const HostCursors &cursors = pool.positions();
   const Cursor &cursor = cursors[plan.read];

@@ -34,8 +34,9 @@ public:
 private:
   Status checkSlots(const StepArguments &arguments) const;
   Status checkConflicts(const StepArguments &arguments);
-  /// Those that decode a row: after it has folded, not those of kv_only.
-  const RouteKernels &kernelsOf(const Cursor &cursor) const;
+  const RouteKernels &kernelsOf(const Cursor &cursor) const {
+    return program.getImpl().kernelsOf(program.route(), cursor.epoch);
+  }
   /// A row that is no padding.
   struct StepRow {
     int64_t row = 0;

@@ -207,7 +207,7 @@ Status HostDecoder::planPrompts(const PrefillArguments &arguments) {
     claims.push_back(claimOf(row));
   }
   for (const PromptRow &row : promptRows)
-    for (RouteKind route : {row.kernels->route, RouteKind::Inner})
+    for (RouteKind route : {row.kernels->route, impl.longRoute})
       if (const RouteKernels *kernels = impl.find(route))
         if (Status status = caller.reserveWorkspace(*kernels); !status)
           return status;
@@ -247,14 +247,14 @@ void HostDecoder::foldEntries(PromptRow &row) {
   cursor = {(cursor.base + cursor.length) % pool.capacity, 0, 0,
             cursor.epoch + 1};
   if (row.kernels->route == RouteKind::KvOnly)
-    row.kernels = program.getImpl().find(RouteKind::Inner);
+    row.kernels = program.getImpl().find(program.getImpl().longRoute);
 }
 
 void HostDecoder::foldTokens(PromptRow &row, int64_t tokens) {
   if (tokens == 0)
     return;
   if (row.kernels->route == RouteKind::KvOnly)
-    row.kernels = program.getImpl().find(RouteKind::Inner);
+    row.kernels = program.getImpl().find(program.getImpl().longRoute);
   RowTask task = promptTask(row, row.kernels->prefillFold,
                             /*usesBuffer=*/false, tokens);
   task.prefills = true;
@@ -322,7 +322,7 @@ void HostDecoder::prefillSerially() {
       cursor.committed = cursor.length = 0;
       ++cursor.epoch;
       if (kernels.route == RouteKind::KvOnly && kernels.usesBuffer)
-        row->kernels = program.getImpl().find(RouteKind::Inner);
+        row->kernels = program.getImpl().find(program.getImpl().longRoute);
     }
     runTasks();
   }

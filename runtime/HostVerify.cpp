@@ -176,7 +176,7 @@ void HostDecoder::verifySerially() {
         continue;
       const RouteKernels *kernels = row.kernels;
       if (row.drafts.folds && kernels->route == RouteKind::KvOnly)
-        kernels = program.getImpl().find(RouteKind::Inner);
+        kernels = program.getImpl().find(program.getImpl().longRoute);
       RowTask task =
           taskOf(pool, kernels->decode, kernels->usesBuffer, row.slot);
       const HostCursors::Branches &branch = cursors.branch(row.slot);

@@ -82,7 +82,7 @@ struct RouteKernels {
   /// Null if drafts are decoded one after another.
   KernelFunction verify = nullptr, verifyFold = nullptr;
   /// Null if prompts are decoded one token after another; of kv_only, whose
-  /// prompts are folded by inner, the first is null.
+  /// prompts are folded by the other, the first is null.
   KernelFunction prefillFold = nullptr, prefillEntries = nullptr;
   /// Bytes that a prefill kernel works in, and of those besides for each head
   /// of its task.
@@ -103,8 +103,10 @@ struct ProgramImpl {
   /// Of the buffers of all states: [heads], [heads, D] or [heads, R, D],
   /// without L. Shared by all routes that use a buffer.
   std::vector<TensorSpec> fields;
-  /// kv_only hands rows over to inner once they have folded, so needs both.
+  /// kv_only hands rows over to another once they have folded, so needs both.
   std::vector<RouteKernels> routes;
+  RouteKind longRoute = RouteKind::Inner;
+  int64_t crossover = 0;      ///< by the cost model
   std::shared_ptr<void> code; ///< keeps the kernels in memory
   /// The device and what its routes share; null for the CPU.
   std::shared_ptr<const GpuCode> gpu;
@@ -113,6 +115,14 @@ struct ProgramImpl {
   /// Empty if there is none.
   std::string reproducer;
 
+  /// Those that decode a row: of kv_only, which would ignore a state, those of
+  /// the other route once there is one.
+  const RouteKernels &kernelsOf(RouteKind chosen, int64_t epoch) const {
+    const RouteKernels &kernels = *find(chosen);
+    return chosen == RouteKind::KvOnly && kernels.usesBuffer && epoch > 0
+               ? *find(longRoute)
+               : kernels;
+  }
   const RouteKernels *find(RouteKind route) const {
     for (const RouteKernels &kernels : routes)
       if (kernels.route == route)

@@ -231,12 +231,14 @@ Result<Pool> Pool::create(const Program &program, const PoolOptions &options) {
             addArray(impl, impl.carries, spec, impl.slots, versions);
         !status)
       return status;
+  // On a GPU, where nobody looks, a slot without pages has one that none reads.
+  int64_t sparePages = device.kind == DeviceKind::Cpu ? 0 : 1;
   for (TensorSpec spec : impl.fieldSpecs) {
     spec.shape.insert(spec.shape.begin() + 1,
                       impl.page ? impl.page : impl.capacity);
-    if (Status status =
-            addArray(impl, impl.fields, spec,
-                     impl.page ? cursors->getImpl().pages : impl.slots);
+    if (Status status = addArray(
+            impl, impl.fields, spec,
+            impl.page ? cursors->getImpl().pages + sparePages : impl.slots);
         !status)
       return status;
   }

@@ -136,7 +136,7 @@ Status Simulation::resetOne(int64_t token) {
 }
 
 Status Simulation::forkOne() {
-  if (!config.forks || slotCount < 2 || !chance(3))
+  if (!config.forks || slotCount < 2 || !chance(4))
     return Status();
   auto from = static_cast<int32_t>(random() % slotCount);
   auto to = static_cast<int32_t>(random() % slotCount);

@@ -250,15 +250,17 @@ std::vector<CheckCase> Checker::plan() {
             (config.drafts > 0 && (config.route == RouteKind::Recurrent ||
                                    config.layout == StateLayout::DkDv)));
   });
-  // Nor do entries lie in pages there, or slots take states.
+  // Nor do drafts lie in pages there, or slots take states.
   for (CheckCase &config : cases)
     if (!isOnCpu) {
-      config.page = config.crossover = 0;
+      config.page = config.drafts ? 0 : config.page;
+      config.crossover = 0;
       config.forks = config.takesStates = false;
     }
   if (request.page > 0) {
-    std::erase_if(cases, [](const CheckCase &config) {
-      return config.route == RouteKind::Recurrent;
+    std::erase_if(cases, [&](const CheckCase &config) {
+      return config.route == RouteKind::Recurrent ||
+             (!isOnCpu && config.drafts > 0);
     });
     for (CheckCase &config : cases) {
       config.page = request.page;

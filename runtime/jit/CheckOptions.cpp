@@ -58,6 +58,14 @@ Status jit::checkOptions(const CompileOptions &options) {
     return invalid("route", "'recurrent'",
                    "one with a buffer with numerics = chunk: this one folds "
                    "every token");
+  if (options.longRoute != "inner" && options.longRoute != "outer" &&
+      options.longRoute != "recurrent")
+    return invalid("longRoute", "'" + options.longRoute + "'",
+                   "inner, outer or recurrent");
+  if (options.longRoute == "recurrent" &&
+      (options.drafts > 0 || foldsByChunk(options)))
+    return invalid("longRoute", "'recurrent'",
+                   "inner or outer: drafts and chunks need a buffer");
   if (options.batch < 1)
     return invalid("batch", std::to_string(options.batch), "at least 1 row");
   if (options.context < 0)
@@ -78,11 +86,11 @@ Status jit::checkTarget(const CompileOptions &options, bool isGpu) {
     return Status(ErrorCode::Unsupported,
                   "prefill is set, expected none: prompts are not prefilled on "
                   "a GPU yet; compile for the target cpu");
-  if (options.page > 0 && isGpu)
+  if (options.page > 0 && options.drafts > 0 && isGpu)
     return Status(ErrorCode::Unsupported,
                   "page is " + std::to_string(options.page) +
-                      ", expected 0: entries do not lie in pages on a GPU yet; "
-                      "compile for the target cpu");
+                      ", expected 0: drafts do not lie in pages on a GPU yet; "
+                      "compile without drafts, or for the target cpu");
   if (options.drafts > 0 && isGpu && options.stateLayout == "dk_dv")
     return Status(ErrorCode::Unsupported,
                   "stateLayout is 'dk_dv', expected 'dv_dk': drafts of states "

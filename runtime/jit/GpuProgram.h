@@ -27,6 +27,7 @@ struct GpuRequest {
   int64_t capacity = 4;
   int64_t drafts = 0; ///< the most of a row
   GpuLayout layout;
+  int64_t page = 0; ///< entries of a page; 0 for none
 };
 
 using GpuArgument = cuda::Argument;

@@ -127,3 +127,58 @@ TEST_CASE("slots that take states leave and come back") {
   prompts.compareSlots();
   REQUIRE(prompts.worst < 1e-4);
 }
+
+TEST_CASE("long rows go on by the route that was chosen for them") {
+  std::string route = GENERATE("outer", "recurrent");
+  INFO(route);
+  CompileOptions options = kvOptions(16, 8);
+  options.longRoute = route;
+  PoolOptions memory;
+  memory.foldThreshold = 4;
+  memory.crossover = 12;
+  memory.states = 3;
+  Prompts prompts(readExample("gated_delta_net"), options, {}, memory);
+  REQUIRE(prompts.program->routes().size() == 2);
+  prompts.prefill({0, 1, 2}, {3, 10, 30});
+  for (int token = 0; token < 15; ++token)
+    prompts.decode({0, 1, 2});
+  REQUIRE(prompts.cursor(0).epoch > 0);
+  REQUIRE(prompts.cursor(2).length == (route == "outer" ? 3 : 0));
+  REQUIRE(prompts.cursors().pages().all - prompts.cursors().pages().free ==
+          (route == "outer" ? 3 : 0));
+  prompts.compareSlots();
+  REQUIRE(prompts.worst < 1e-4);
+}
+
+TEST_CASE("what long rows cannot go on by is an error") {
+  CompileOptions options = kvOptions(16, 8);
+  auto message = [&] {
+    return compileSource(readExample("gated_delta_net"), "g", options)
+        .message();
+  };
+  options.longRoute = "adjoint";
+  REQUIRE(message() ==
+          "longRoute is 'adjoint', expected inner, outer or recurrent");
+  options.longRoute = "recurrent";
+  options.drafts = 2;
+  REQUIRE(message() == "longRoute is 'recurrent', expected inner or outer: "
+                       "drafts and chunks need a buffer");
+}
+
+TEST_CASE("the cost model says where short contexts end") {
+  CompileOptions options = kvOptions(512, 16);
+  options.preset = "qwen3-next";
+  options.batch = 64;
+  options.readBandwidth = options.updateBandwidth = 100;
+  Program program =
+      *compileSource(readExample("gated_delta_net"), "g", options);
+  // About d, where entries have a key and a value for each of the heads.
+  REQUIRE(program.crossover() > 64);
+  REQUIRE(program.crossover() < 192);
+  options.capacity = 32;
+  REQUIRE(compileSource(readExample("gated_delta_net"), "g", options)
+              ->crossover() == 32);
+  options.route = "inner";
+  REQUIRE(compileSource(readExample("gated_delta_net"), "g", options)
+              ->crossover() == 0);
+}

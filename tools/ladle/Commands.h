@@ -55,6 +55,7 @@ struct EmitOptions {
   std::vector<std::string> forms; ///< of the CPU; empty: all
   std::optional<int64_t> drafts;  ///< the most of a row; none: 8 if verified
   std::optional<int64_t> chunk;   ///< of a prompt; none: 64 if prefilled
+  int64_t page = 0;               ///< entries of a page; 0: there are none
 };
 /// Prints the IR of a stage, or the text and code that follow it.
 int emit(const EmitOptions &options);

@@ -98,6 +98,7 @@ static bool buildForms(mlir::ModuleOp module,
 int ladle::tool::emit(const EmitOptions &options) {
   DecodePipelineOptions pipeline;
   pipeline.capacity = options.source.capacity;
+  pipeline.page = options.page;
   pipeline.entryType = options.source.entryType;
   pipeline.stateLayout = options.source.stateLayout;
   for (const std::string &name : options.routes) {

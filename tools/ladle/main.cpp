@@ -302,6 +302,11 @@ int main(int argc, char **argv) {
                    "tokens of a prompt that are answered at once (default: 64 "
                    "with --form prefill_fold, else none)")
       ->check(CLI::Range(1, 256));
+  emitCommand
+      ->add_option("--pages", emitOptions.page,
+                   "entries lie in pages of so many: 8 or 16 (default: side by "
+                   "side)")
+      ->check(CLI::IsMember({8, 16}));
 
   RunOptions runOptions;
   CLI::App *runCommand = app.add_subcommand(

@@ -67,8 +67,9 @@ struct CursorOptions {
   /// would make it more than m; 0 is the capacity of the program without its
   /// drafts, 1 folds with every token.
   int64_t foldThreshold = 0;
-  /// What m is for a row that has no state yet, so that short sequences can stay
-  /// entries for longer than entries pay beside a state; 0 is `foldThreshold`.
+  /// What m is for a row that has no state yet, so that short sequences can
+  /// stay entries for longer than entries pay beside a state; 0 is
+  /// `foldThreshold`.
   int64_t crossover = 0;
 };
 
@@ -93,9 +94,14 @@ public:
   BlockCount pages() const;
   BlockCount states() const;
   /// Takes the pages that the next `entries[i]` entries of slots[i] need, so
-  /// that nothing that appends so many can fail for want of pages. On the CPU
-  /// who appends takes pages, too, so that nobody has to call it.
+  /// that nothing that appends so many can fail for want of pages.
   /// ResourceExhausted, and nothing has changed, if there are not so many.
+  ///
+  /// On the CPU who appends takes pages, too, and who folds gives them back, so
+  /// that nobody has to call it. On a GPU it is a call between steps, for which
+  /// the host waits: it also takes back what the entries of these slots have
+  /// left. Who appends without a page loses the entry, and is told by the next
+  /// call that comes after the step has run.
   Status reserve(std::span<const int32_t> slots,
                  std::span<const int32_t> entries);
 

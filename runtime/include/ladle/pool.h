@@ -47,8 +47,8 @@ struct PoolOptions {
   std::optional<int64_t> states = std::nullopt;
   /// Cursors that the pools of a model's layers share: Cursors::advance and
   /// Cursors::commit move them, and not the steps. Slots, padding and
-  /// thresholds other than 0 have to be theirs, pages and states are. Without them the pool has its
-  /// own, which its steps move.
+  /// thresholds other than 0 have to be theirs, pages and states are. Without
+  /// them the pool has its own, which its steps move.
   std::optional<Cursors> cursors;
 };
 
