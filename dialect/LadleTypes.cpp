@@ -156,7 +156,7 @@ static ParseResult parseChoice(AsmParser &parser, StringRef keyword,
 
 Type BufferType::parse(AsmParser &parser) {
   SmallVector<FieldAttr> fields;
-  int64_t capacity = 0;
+  int64_t capacity = 0, page = 0;
   BufferOrder order = BufferOrder::Ring;
   BufferWeight weight = BufferWeight::Linear;
   SMLoc start = parser.getCurrentLocation();
@@ -174,14 +174,18 @@ Type BufferType::parse(AsmParser &parser) {
       parser.parseEqual() || parser.parseInteger(capacity) ||
       parser.parseComma() ||
       parseChoice<BufferOrder>(parser, "order", symbolizeBufferOrder, order) ||
-      parser.parseComma() ||
-      parseChoice<BufferWeight>(parser, "weight", symbolizeBufferWeight,
+      parser.parseComma())
+    return {};
+  if (succeeded(parser.parseOptionalKeyword("page")) &&
+      (parser.parseEqual() || parser.parseInteger(page) || parser.parseComma()))
+    return {};
+  if (parseChoice<BufferWeight>(parser, "weight", symbolizeBufferWeight,
                                 weight) ||
       parser.parseGreater())
     return {};
   return BufferType::getChecked([&] { return parser.emitError(start); },
                                 parser.getContext(), fields, capacity, order,
-                                weight);
+                                weight, page);
 }
 
 void BufferType::print(AsmPrinter &printer) const {
@@ -189,17 +193,22 @@ void BufferType::print(AsmPrinter &printer) const {
   llvm::interleaveComma(getFields(), printer.getStream(),
                         [&](FieldAttr field) { field.printBody(printer); });
   printer << "], capacity = " << getCapacity()
-          << ", order = " << stringifyBufferOrder(getOrder())
-          << ", weight = " << stringifyBufferWeight(getWeight()) << ">";
+          << ", order = " << stringifyBufferOrder(getOrder());
+  if (isPaged())
+    printer << ", page = " << getPage();
+  printer << ", weight = " << stringifyBufferWeight(getWeight()) << ">";
 }
 
 LogicalResult BufferType::verify(function_ref<InFlightDiagnostic()> emitError,
                                  ArrayRef<FieldAttr> fields, int64_t capacity,
-                                 BufferOrder, BufferWeight) {
+                                 BufferOrder, BufferWeight, int64_t page) {
   if (fields.empty())
     return emitError() << "a buffer needs at least one field";
   if (capacity < 0)
     return emitError() << "capacity must not be negative, got " << capacity;
+  if (page < 0 || (page > 0 && capacity % page != 0))
+    return emitError() << "a page must hold a part of the " << capacity
+                       << " entries of a slot, got " << page;
   llvm::SmallDenseSet<StringRef> names;
   llvm::SmallDenseMap<Side, FieldAttr> firstOfSide;
   for (FieldAttr field : fields) {

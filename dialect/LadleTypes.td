@@ -58,20 +58,36 @@ def Ladle_BufferType : Ladle_Type<"Buffer", "buffer"> {
     attention (`weight = exp`) are both buffers. `capacity` is the number of
     entries that a slot holds; 0 stands for a buffer that grows.
 
+    The entries of a slot lie side by side, [slots, heads, capacity, ...]. With
+    a `page`, which divides the capacity, they lie in pages of so many entries,
+    [pages, heads, page, ...], and a table of the slot says in which: place i is
+    entry i mod page of page table[i / page]. Slots then hold as much memory as
+    their entries fill, and may hold pages together.
+
     ```mlir
     !ladle.buffer<[k : 16x128xbf16 @dk, u : 32x128xf32 @dv], capacity = 16,
                   order = ring, weight = linear>
+    !ladle.buffer<[k : 16x128xbf16 @dk, u : 32x128xf32 @dv], capacity = 512,
+                  order = ring, page = 16, weight = linear>
     ```
   }];
   let parameters = (ins ArrayRefParameter<"::ladle::FieldAttr">:$fields,
                         "int64_t":$capacity,
                         "::ladle::BufferOrder":$order,
-                        "::ladle::BufferWeight":$weight);
+                        "::ladle::BufferWeight":$weight,
+                        "int64_t":$page);
+  let builders = [TypeBuilder<(ins "::llvm::ArrayRef<::ladle::FieldAttr>":$fields,
+                                   "int64_t":$capacity,
+                                   "::ladle::BufferOrder":$order,
+                                   "::ladle::BufferWeight":$weight), [{
+    return $_get($_ctxt, fields, capacity, order, weight, /*page=*/0);
+  }]>];
   let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     /// The field called `name`, or null.
     ::ladle::FieldAttr getField(::llvm::StringRef name) const;
+    bool isPaged() const { return getPage() != 0; }
   }];
 }
 

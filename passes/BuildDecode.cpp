@@ -50,6 +50,7 @@ struct BuildDecode : ladle::impl::BuildDecodeBase<BuildDecode> {
     OpBuilder b(&getContext());
     StepOptions options;
     options.capacity = capacity;
+    options.page = page;
     options.drafts = drafts;
     Type type = checkStepOptions(module, options, entryType, stateLayout);
     if (!type)

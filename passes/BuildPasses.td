@@ -57,6 +57,9 @@ def BuildDecode : Pass<"ladle-build-decode", "::mlir::ModuleOp"> {
            "type in which a value that depends on the state is cached">,
     Option<"stateLayout", "state-layout", "std::string", "\"dv_dk\"",
            "how a head of a state lies in memory: dv_dk or dk_dv">,
+    Option<"page", "page", "int64_t", "0",
+           "entries of a page, a part of the capacity; 0: those of a slot lie "
+           "side by side">,
     Option<"drafts", "drafts", "int64_t", "0",
            "the most drafts of a row that the program also verifies; buffers "
            "are indexed then">,
@@ -120,6 +123,9 @@ def BuildPrefill : Pass<"ladle-build-prefill", "::mlir::ModuleOp"> {
            "type in which a value that depends on the state is cached">,
     Option<"stateLayout", "state-layout", "std::string", "\"dv_dk\"",
            "how a head of a state lies in memory: dv_dk or dk_dv">,
+    Option<"page", "page", "int64_t", "0",
+           "entries of a page, a part of the capacity; 0: those of a slot lie "
+           "side by side">,
     Option<"drafts", "drafts", "int64_t", "0",
            "the most drafts of a row that the program also verifies; buffers "
            "are indexed then">,
@@ -186,6 +192,9 @@ def BuildVerify : Pass<"ladle-build-verify", "::mlir::ModuleOp"> {
            "type in which a value that depends on the state is cached">,
     Option<"stateLayout", "state-layout", "std::string", "\"dv_dk\"",
            "how a head of a state lies in memory: dv_dk or dk_dv">,
+    Option<"page", "page", "int64_t", "0",
+           "entries of a page, a part of the capacity; 0: those of a slot lie "
+           "side by side">,
     Option<"drafts", "drafts", "int64_t", "8", "the most drafts of a row">,
   ];
 }

@@ -75,6 +75,7 @@ struct BuildPrefill : ladle::impl::BuildPrefillBase<BuildPrefill> {
     OpBuilder b(&getContext());
     StepOptions options;
     options.capacity = capacity;
+    options.page = page;
     options.drafts = drafts;
     options.chunk = chunk;
     Type type = checkStepOptions(module, options, entryType, stateLayout);

@@ -55,6 +55,7 @@ struct BuildVerify : ladle::impl::BuildVerifyBase<BuildVerify> {
     OpBuilder b(&getContext());
     StepOptions options;
     options.capacity = capacity;
+    options.page = page;
     options.drafts = drafts;
     Type type = checkStepOptions(module, options, entryType, stateLayout);
     if (!type)

@@ -100,6 +100,17 @@ struct ConvertLadleToGPU
       return StepOp();
     };
     for (StepOp step : module.getOps<StepOp>()) {
+      if (llvm::any_of(step.getBody().getArgumentTypes(), [](Type type) {
+            auto buffer = dyn_cast<BufferType>(type);
+            return buffer && buffer.isPaged() &&
+                   buffer.getOrder() == BufferOrder::Indexed;
+          })) {
+        step.emitError("cannot be lowered for GPUs: drafts do not lie in pages "
+                       "on a GPU yet")
+                .attachNote()
+            << "build the steps without a page, or without drafts";
+        return signalPassFailure();
+      }
       if (step.verifies() &&
           llvm::any_of(step.getBody().getArgumentTypes(), [](Type type) {
             auto pool = dyn_cast<PoolType>(type);

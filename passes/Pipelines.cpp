@@ -29,6 +29,7 @@ void ladle::buildStepPipeline(OpPassManager &pm,
   for (Route route : options.routes)
     build.routes.push_back(stringifyRoute(route).str());
   build.capacity = options.capacity;
+  build.page = options.page;
   build.entryType = options.entryType;
   build.stateLayout = options.stateLayout;
   build.drafts = options.drafts;
@@ -37,6 +38,7 @@ void ladle::buildStepPipeline(OpPassManager &pm,
     BuildVerifyOptions verify;
     verify.routes = build.routes;
     verify.capacity = options.capacity;
+    verify.page = options.page;
     verify.entryType = options.entryType;
     verify.stateLayout = options.stateLayout;
     verify.drafts = options.drafts;
@@ -46,6 +48,7 @@ void ladle::buildStepPipeline(OpPassManager &pm,
     BuildPrefillOptions prefill;
     prefill.routes = build.routes;
     prefill.capacity = options.capacity;
+    prefill.page = options.page;
     prefill.entryType = options.entryType;
     prefill.stateLayout = options.stateLayout;
     prefill.drafts = options.drafts;
@@ -113,6 +116,9 @@ struct CommandLineOptions : PassPipelineOptions<CommandLineOptions> {
   Option<int64_t> capacity{*this, "capacity",
                            llvm::cl::desc("entries that a ring holds"),
                            llvm::cl::init(16)};
+  Option<int64_t> page{*this, "page",
+                       llvm::cl::desc("entries of a page; 0 for none"),
+                       llvm::cl::init(0)};
   Option<std::string> entryType{*this, "entry-type",
                                 llvm::cl::desc("f32, bf16 or f16"),
                                 llvm::cl::init("f32")};
@@ -138,6 +144,7 @@ struct CommandLineOptions : PassPipelineOptions<CommandLineOptions> {
       else
         llvm::errs() << "ignoring unknown route '" << name << "'\n";
     options.capacity = capacity;
+    options.page = page;
     options.entryType = entryType;
     options.stateLayout = stateLayout;
     options.drafts = drafts;

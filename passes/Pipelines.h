@@ -19,6 +19,8 @@ struct DecodePipelineOptions {
   llvm::SmallVector<Route> routes;
   /// Entries that the ring of a slot holds (L).
   int64_t capacity = 16;
+  /// Entries of a page; 0: those of a slot lie side by side.
+  int64_t page = 0;
   /// "f32", "bf16" or "f16": the type of cached values that depend on a state.
   std::string entryType = "f32";
   /// "dv_dk" or "dk_dv": how a head of a state lies in memory.

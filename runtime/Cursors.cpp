@@ -23,6 +23,34 @@ static Status invalid(std::string message) {
 // Creation
 //===----------------------------------------------------------------------===//
 
+/// What slots take of pools.
+static Status checkBlocks(const Program &program,
+                          const CursorOptions &options) {
+  const std::string &name = program.signature().name;
+  if (options.pages < 0 || options.pages > INT32_MAX)
+    return invalid(
+        fmt::format("pages is {}, wanted 0 to {}", options.pages, INT32_MAX));
+  if (options.pages && !program.page())
+    return invalid(fmt::format("pages is {}, wanted 0: '{}' was compiled "
+                               "without; set CompileOptions::page",
+                               options.pages, name));
+  if (!options.states)
+    return Status();
+  if (program.device().kind != DeviceKind::Cpu)
+    return Status(ErrorCode::Unsupported,
+                  fmt::format("states is {}, wanted none: on a GPU each slot "
+                              "has its own",
+                              *options.states));
+  if (*options.states < 0 || *options.states > INT32_MAX)
+    return invalid(fmt::format("states is {}, wanted 0 to {}", *options.states,
+                               INT32_MAX));
+  if (*options.states == 0 && program.route() != RouteKind::KvOnly)
+    return invalid(fmt::format("states is 0, wanted 1 at least: route '{}' of "
+                               "'{}' reads states, kv_only does not",
+                               toString(program.route()), name));
+  return Status();
+}
+
 Result<std::shared_ptr<Cursors::Impl>>
 Cursors::Impl::make(const Program &program, const CursorOptions &options) {
   if (options.slots < 1 || options.slots > INT32_MAX)
@@ -37,7 +65,19 @@ Cursors::Impl::make(const Program &program, const CursorOptions &options) {
   else
     impl = std::make_shared<DeviceCursors>(program.getImpl().gpu);
   impl->device = program.device();
+  if (Status status = checkBlocks(program, options); !status)
+    return status;
+  impl->name = program.signature().name;
   impl->slots = options.slots;
+  impl->page = program.page();
+  if (impl->page)
+    impl->pages = options.pages
+                      ? options.pages
+                      : options.slots * (program.capacity() / program.page());
+  impl->states = options.states;
+  const RouteKernels *next =
+      program.getImpl().find(program.getImpl().longRoute);
+  impl->rewritesLong = next && !next->usesBuffer;
   impl->padSlot = options.padSlot;
   impl->capacity = program.capacity();
   impl->drafts = program.drafts();
@@ -45,11 +85,15 @@ Cursors::Impl::make(const Program &program, const CursorOptions &options) {
   return impl;
 }
 
-Status Cursors::Impl::start(int64_t foldThreshold) {
+Status Cursors::Impl::start(int64_t foldThreshold, int64_t entries) {
   if (Status status = begin(); !status)
     return Status(status.code(), fmt::format("no cursors for {} slots: {}",
                                              slots, status.message()));
-  return setThreshold(foldThreshold ? foldThreshold : mostEntries(), nullptr);
+  if (Status status =
+          setThreshold(foldThreshold ? foldThreshold : mostEntries(), nullptr);
+      !status)
+    return status;
+  return entries ? setCrossover(entries) : Status();
 }
 
 Result<Cursors> Cursors::create(const Program &program,
@@ -57,7 +101,8 @@ Result<Cursors> Cursors::create(const Program &program,
   Result<std::shared_ptr<Impl>> impl = Impl::make(program, options);
   if (!impl)
     return impl.status();
-  if (Status status = (*impl)->start(options.foldThreshold); !status)
+  if (Status status = (*impl)->start(options.foldThreshold, options.crossover);
+      !status)
     return status;
   (*impl)->isShared = true;
   return Cursors(std::move(*impl));
@@ -98,10 +143,50 @@ Status Cursors::Impl::setThreshold(int64_t m, void *stream) {
   return moveThreshold(stream);
 }
 
+Status Cursors::Impl::noPages(int64_t wanted) const {
+  BlockCount count = pageCount();
+  return Status(
+      ErrorCode::ResourceExhausted,
+      fmt::format("the pages of '{}' are used up: {} of {} entries, {} of them "
+                  "free, wanted {}; reset or flush slots, or make more "
+                  "(CursorOptions::pages)",
+                  name, count.all, page, count.free, wanted));
+}
+
+Status Cursors::Impl::setCrossover(int64_t entries) {
+  if (device.kind != DeviceKind::Cpu)
+    return Status(ErrorCode::Unsupported,
+                  fmt::format("crossover is {}, wanted 0: on a GPU all rows "
+                              "fold at the threshold",
+                              entries));
+  int64_t least = std::min<int64_t>(1, capacity);
+  if (entries < least || entries > mostEntries())
+    return invalid(fmt::format("crossover is {}, wanted {} to {}", entries,
+                               least, mostEntries()));
+  if (fixedThreshold && entries != fixedThreshold)
+    return invalid(fmt::format("crossover is {}, wanted {}, where the chunks "
+                               "of the program end (numerics = chunk)",
+                               entries, fixedThreshold));
+  crossover = entries;
+  return Status();
+}
+
 int64_t Cursors::slots() const { return impl->slots; }
 int64_t Cursors::capacity() const { return impl->capacity; }
 DeviceId Cursors::device() const { return impl->device; }
 int64_t Cursors::foldThreshold() const { return impl->threshold; }
+
+int64_t Cursors::crossover() const { return impl->limitOf(Cursor()); }
+
+Status Cursors::setCrossover(int64_t entries) {
+  return impl->setCrossover(entries);
+}
+
+int32_t Cursors::stateOf(int32_t slot) const {
+  return impl->isUsable(slot) ? impl->stateOf(slot) : -1;
+}
+BlockCount Cursors::pages() const { return impl->pageCount(); }
+BlockCount Cursors::states() const { return impl->stateCount(); }
 
 Status Cursors::setFoldThreshold(int64_t m, void *stream) {
   return impl->setThreshold(m, stream);
@@ -117,21 +202,26 @@ Result<Cursor> Cursors::cursor(int32_t slot) const {
 // Steps
 //===----------------------------------------------------------------------===//
 
+Status Cursors::Impl::checkStep(const RouteKernels &route,
+                                bool prefills) const {
+  CursorMove::Kind mine = CursorMove::kindOf(route, prefills);
+  if (!decodedBy ||
+      (kind == CursorMove::Rewrite) == (mine == CursorMove::Rewrite))
+    return Status();
+  return invalid(fmt::format(
+      "a layer decodes by route '{}', which {}, and another has decoded by "
+      "'{}' since the cursors that they share moved: advance them between",
+      toString(route.route),
+      mine == CursorMove::Rewrite ? "appends no entries" : "appends entries",
+      toString(*decodedBy)));
+}
+
 Status Cursors::Impl::takeStep(const RouteKernels &route, bool prefills) {
-  CursorMove::Kind mine =
-      prefills ? CursorMove::Rewrite : CursorMove::kindOf(route);
-  if (!decodedBy) {
+  if (Status status = checkStep(route, prefills); !status)
+    return status;
+  CursorMove::Kind mine = CursorMove::kindOf(route, prefills);
+  if (!decodedBy || mine == CursorMove::Ignore)
     kind = mine;
-  } else if ((kind == CursorMove::Rewrite) != (mine == CursorMove::Rewrite)) {
-    return invalid(fmt::format(
-        "a layer decodes by route '{}', which {}, and another has decoded by "
-        "'{}' since the cursors that they share moved: advance them between",
-        toString(route.route),
-        mine == CursorMove::Rewrite ? "appends no entries" : "appends entries",
-        toString(*decodedBy)));
-  } else if (mine == CursorMove::Ignore) {
-    kind = mine;
-  }
   decodedBy = route.route;
   return Status();
 }
@@ -196,9 +286,13 @@ Status Cursors::Impl::reset(std::span<const int32_t> list, void *stream) {
       continue;
     for (Pool::Impl *pool : pools)
       for (const auto *arrays : {&pool->states, &pool->carries})
+        // A state that a slot has taken is given back.
         for (const Pool::Impl::Array &array : *arrays)
-          if (Status status = pool->clear(array, slot, stream); !status)
-            return status;
+          if (arrays == &pool->carries || !states)
+            if (Status status = pool->clear(array, slot, stream); !status)
+              return status;
+    if (Status status = release(slot, stream); !status)
+      return status;
     if (Status status = write(slot, Cursor(), stream); !status)
       return status;
   }
@@ -231,6 +325,8 @@ Status Cursors::Impl::flush(std::span<const int32_t> wanted,
     if (!*folds)
       return Status(); // there are no entries
   }
+  if (Status status = claimFolds(list); !status)
+    return status;
   Result<const int32_t *> staged = stage(list, stream);
   if (!staged)
     return staged.status();
@@ -248,6 +344,78 @@ Status Cursors::Impl::flushRows(std::span<const int32_t> slots,
   return move({CursorMove::FoldOnly, static_cast<int64_t>(slots.size()),
                slots.data(), slots.data()},
               stream);
+}
+
+//===----------------------------------------------------------------------===//
+// Branches
+//===----------------------------------------------------------------------===//
+
+static Status needsHost() {
+  return Status(ErrorCode::Unsupported,
+                "branches of a sequence are not made on a GPU yet: export and "
+                "import its slot");
+}
+
+Status Cursors::Impl::fork(std::span<const int32_t>, std::span<const int32_t>) {
+  return needsHost();
+}
+
+Status Cursors::Impl::rebuild(int32_t, int64_t, int32_t,
+                              std::optional<int32_t>) {
+  return needsHost();
+}
+
+Status Cursors::fork(std::span<const int32_t> from,
+                     std::span<const int32_t> to) {
+  if (from.size() != to.size())
+    return invalid(fmt::format("to has {} slots, wanted {}, one for each of "
+                               "from",
+                               to.size(), from.size()));
+  for (std::span<const int32_t> list : {from, to})
+    for (int32_t slot : list)
+      if (Status status = impl->checkSlot(slot); !status)
+        return status;
+  return impl->fork(from, to);
+}
+
+Status Cursors::rebuild(int32_t from, int64_t entries, int32_t to,
+                        std::optional<int32_t> checkpoint) {
+  for (int32_t slot : {from, to, checkpoint.value_or(from)})
+    if (Status status = impl->checkSlot(slot); !status)
+      return status;
+  return impl->rebuild(from, entries, to, checkpoint);
+}
+
+Status Cursors::reserve(std::span<const int32_t> slots,
+                        std::span<const int32_t> entries) {
+  if (slots.size() != entries.size())
+    return invalid(fmt::format("entries has {} numbers, wanted one for each of "
+                               "{} slots",
+                               entries.size(), slots.size()));
+  std::vector<Impl::Claim> claims;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (impl->isPadding(slots[i]))
+      continue;
+    if (Status status = impl->checkSlot(slots[i]); !status)
+      return status;
+    if (entries[i] < 0 || entries[i] > impl->capacity)
+      return invalid(fmt::format("entries[{}] is {}, wanted 0 to {}", i,
+                                 entries[i], impl->capacity));
+    claims.push_back({slots[i], entries[i]});
+  }
+  // Rows may read one slot.
+  std::sort(claims.begin(), claims.end(),
+            [](const Impl::Claim &one, const Impl::Claim &other) {
+              return std::pair(one.slot, -one.entries) <
+                     std::pair(other.slot, -other.entries);
+            });
+  claims.erase(
+      std::unique(claims.begin(), claims.end(),
+                  [](const Impl::Claim &one, const Impl::Claim &other) {
+                    return one.slot == other.slot;
+                  }),
+      claims.end());
+  return impl->claim(claims);
 }
 
 Status Cursors::commit(std::span<const int32_t> slots,

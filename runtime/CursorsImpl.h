@@ -28,7 +28,9 @@ struct CursorMove {
   const int32_t *reads = nullptr, *writes = nullptr;
 
   /// Of the rows of a step.
-  static Kind kindOf(const RouteKernels &route) {
+  static Kind kindOf(const RouteKernels &route, bool prefills = false) {
+    if (prefills)
+      return Rewrite;
     return !route.usesBuffer                  ? Rewrite
            : route.route == RouteKind::KvOnly ? Ignore
                                               : Append;
@@ -39,10 +41,17 @@ struct CursorMove {
 /// Arguments of the virtual functions have been checked.
 struct Cursors::Impl {
   DeviceId device;
+  std::string name; ///< of the program
   int64_t slots = 0, capacity = 0, threshold = 0;
+  int64_t crossover = 0;       ///< 0 is the threshold
+  int64_t page = 0, pages = 0; ///< entries of a page, and how many there are
+  /// How many there are if slots take them when they need one.
+  std::optional<int64_t> states = std::nullopt;
   int64_t drafts = 0;         ///< the most of a row
   int64_t fixedThreshold = 0; ///< of a program that folds by chunks; or 0
   int32_t padSlot = -1;
+  /// Whether rows of kv_only go on by a route that keeps no entries.
+  bool rewritesLong = false;
   /// Whether Cursors::advance moves them, and not the steps of the one pool.
   bool isShared = false;
   std::vector<Pool::Impl *> pools;
@@ -82,6 +91,61 @@ struct Cursors::Impl {
   /// What has gone wrong on the device since somebody looked.
   virtual Status takeFault() { return Status(); }
 
+  /// The index of a slot's state; -1: it has none.
+  virtual int32_t stateOf(int32_t slot) const { return slot; }
+  virtual BlockCount pageCount() const { return {}; }
+  virtual BlockCount stateCount() const { return {slots, 0}; }
+  /// A call is about to append entries to a slot, or to read or write its
+  /// state.
+  struct Claim {
+    int32_t slot = 0;
+    int64_t entries = 0;
+    bool readsState = false, writesState = false;
+  };
+  /// Takes what slots need for that, and copies of what others hold as well.
+  /// ResourceExhausted, and nothing has changed, if there is not so much.
+  virtual Status claim(std::span<const Claim> claims) {
+    (void)claims;
+    return Status();
+  }
+  /// The same of slots whose entries are about to be folded.
+  virtual Status claimFolds(std::span<const int32_t> slots) {
+    (void)slots;
+    return Status();
+  }
+  /// Gives back what a slot has taken, whose cursor is reset after.
+  virtual Status release(int32_t slot, void *stream) {
+    (void)slot, (void)stream;
+    return Status();
+  }
+  virtual Status fork(std::span<const int32_t> from,
+                      std::span<const int32_t> to);
+  virtual Status rebuild(int32_t from, int64_t entries, int32_t to,
+                         std::optional<int32_t> checkpoint);
+
+  /// m of a row: that of one with a state, or with none yet.
+  int64_t limitOf(const Cursor &cursor) const {
+    return cursor.epoch > 0 || !crossover ? threshold : crossover;
+  }
+  /// Without states nothing folds, and all of a buffer can be filled.
+  bool hasStates() const { return stateSlots() > 0; }
+  /// Whether a row folds with its next token.
+  bool foldsWithToken(const Cursor &cursor) const {
+    return hasStates() ? cursor.length + 1 >= limitOf(cursor)
+                       : cursor.length >= capacity;
+  }
+  /// Whether it folds what is committed before it takes so many drafts.
+  bool foldsBeforeDrafts(const Cursor &cursor, int64_t count) const {
+    return cursor.committed > 0 &&
+           cursor.committed + count >
+               (hasStates() ? limitOf(cursor) : capacity);
+  }
+  /// Whether a prompt of kv_only can stay entries.
+  bool keepsPrompt(const Cursor &cursor, int64_t tokens) const {
+    return hasStates() ? cursor.committed + tokens < limitOf(cursor)
+                       : cursor.committed + tokens <= capacity;
+  }
+  int64_t stateSlots() const { return states.value_or(slots); }
   bool isPadding(int32_t slot) const {
     return padSlot < 0 ? slot < 0 : slot == 0;
   }
@@ -97,12 +161,16 @@ struct Cursors::Impl {
   int64_t mostEntries() const {
     return std::max<int64_t>(capacity - drafts, 0);
   }
+  /// ResourceExhausted: so many more pages were wanted.
+  Status noPages(int64_t wanted) const;
   Status setThreshold(int64_t m, void *stream);
+  Status setCrossover(int64_t entries);
 
   /// A layer is about to decode by a route: InvalidArgument if another has
   /// decoded by one of the other kind since the cursors moved. Prompts leave no
   /// entries, whatever the route.
   Status takeStep(const RouteKernels &route, bool prefills = false);
+  Status checkStep(const RouteKernels &route, bool prefills = false) const;
   /// What all layers have done since then, or, if there was no call of a step,
   /// did before: a graph may have been captured long ago.
   CursorMove::Kind endStep();
@@ -121,8 +189,9 @@ struct Cursors::Impl {
   /// Of the device of a program, without memory yet.
   static Result<std::shared_ptr<Impl>> make(const Program &program,
                                             const CursorOptions &options);
-  /// Takes the memory, which is zero; the threshold 0 is the largest.
-  Status start(int64_t foldThreshold);
+  /// Takes the memory, which is zero; the threshold 0 is the largest, and the
+  /// crossover 0 the threshold.
+  Status start(int64_t foldThreshold, int64_t crossover);
 
 private:
   std::optional<RouteKind> decodedBy; ///< since the cursors moved

@@ -15,6 +15,14 @@ Status HostCursors::begin() {
   all.resize(static_cast<size_t>(slots));
   branches.resize(static_cast<size_t>(slots));
   writers.resize(static_cast<size_t>(slots));
+  if (page) {
+    freePages = Blocks(pages);
+    pageTable.assign(static_cast<size_t>(slots * tableSize()), -1);
+  }
+  if (states) {
+    freeStates = Blocks(*states);
+    stateTable.assign(static_cast<size_t>(slots), -1);
+  }
   if (drafts) {
     parents.resize(static_cast<size_t>(slots * drafts));
     order.resize(static_cast<size_t>(slots * capacity));
@@ -33,6 +41,7 @@ Status HostCursors::markWritten() {
 Status HostCursors::write(int32_t slot, const Cursor &cursor, void *) {
   all[slot] = cursor;
   branches[slot] = {};
+  trimPages(slot);
   if (!prompts.empty())
     prompts[slot] = {};
   return Status();
@@ -50,7 +59,7 @@ void HostCursors::moveRow(CursorMove::Kind kind, int32_t readSlot,
       prompts[writeSlot].tokens) {
     all[writeSlot] = prompts[writeSlot].after;
     prompts[writeSlot] = {};
-    return;
+    return trimPages(writeSlot);
   }
   const Cursor from = all[readSlot];
   Cursor &to = all[writeSlot];
@@ -58,13 +67,16 @@ void HostCursors::moveRow(CursorMove::Kind kind, int32_t readSlot,
     branches[readSlot].folds = from.committed > 0;
     return land(readSlot);
   }
-  bool appends = kind == CursorMove::Append || kind == CursorMove::Ignore;
-  if (appends && readSlot == writeSlot && from.length + 1 < threshold) {
+  bool appends =
+      kind == CursorMove::Append ||
+      (kind == CursorMove::Ignore && !(rewritesLong && from.epoch > 0));
+  if (appends && readSlot == writeSlot && !foldsWithToken(from)) {
     to.committed = ++to.length;
     return;
   }
   int64_t next = capacity ? (from.base + from.length) % capacity : 0;
   to = {readSlot == writeSlot ? next : 0, 0, 0, to.epoch + 1};
+  trimPages(writeSlot);
 }
 
 Status HostCursors::move(const CursorMove &move, void *) {

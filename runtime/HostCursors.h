@@ -8,6 +8,7 @@
 #ifndef LADLE_RUNTIME_HOSTCURSORS_H
 #define LADLE_RUNTIME_HOSTCURSORS_H
 
+#include "runtime/Blocks.h"
 #include "runtime/CursorsImpl.h"
 
 namespace ladle {
@@ -49,6 +50,11 @@ struct HostCursors final : Cursors::Impl {
   const int32_t *parentsOf(int32_t slot) const {
     return parents.data() + slot * drafts;
   }
+  /// [L / P]: where the pages of a slot are, -1 for one that it does not have.
+  /// Null if there are none.
+  const int32_t *pagesOf(int32_t slot) const {
+    return page ? pageTable.data() + slot * tableSize() : nullptr;
+  }
   int64_t pending(int32_t slot) const {
     return all[slot].length - all[slot].committed;
   }
@@ -81,6 +87,19 @@ struct HostCursors final : Cursors::Impl {
                      const void *by) const;
   void take(int32_t slot, int64_t tokens, const Cursor &after, const void *by);
 
+  int32_t stateOf(int32_t slot) const override {
+    return states ? stateTable[slot] : slot;
+  }
+  BlockCount pageCount() const override;
+  BlockCount stateCount() const override;
+  Status claim(std::span<const Claim> claims) override;
+  Status claimFolds(std::span<const int32_t> slots) override;
+  Status release(int32_t slot, void *) override;
+  Status fork(std::span<const int32_t> from,
+              std::span<const int32_t> to) override;
+  Status rebuild(int32_t from, int64_t entries, int32_t to,
+                 std::optional<int32_t> checkpoint) override;
+
   Status begin() override;
   Status markWritten() override;
   Result<Cursor> read(int32_t slot) const override { return all[slot]; }
@@ -107,11 +126,37 @@ struct HostCursors final : Cursors::Impl {
 private:
   void acceptRow(int32_t slot, std::span<const int32_t> path);
 
+  //===--- HostBlocks.cpp -------------------------------------------------===//
+  int64_t tableSize() const { return page ? capacity / page : 0; }
+  /// Where entry `position` of a slot's history lies among its L.
+  int64_t placeOf(int32_t slot, int64_t position) const {
+    int64_t place = (all[slot].base + position) % capacity;
+    return order.empty() ? place : order[slot * capacity + place];
+  }
+  /// Which pages of a slot's table hold entries first to last - 1: sorted.
+  void findPages(int32_t slot, int64_t first, int64_t last,
+                 std::vector<int32_t> &found) const;
+  bool needsState(const Claim &claim) const;
+  void takeState(const Claim &claim);
+  void takePage(int32_t slot, int32_t index);
+  /// Gives back the pages without entries. A slot that has none left starts
+  /// anew at the beginning of a page.
+  void trimPages(int32_t slot);
+  void releaseState(int32_t slot);
+  Status checkFork(std::span<const int32_t> from,
+                   std::span<const int32_t> to) const;
+  void branchOff(int32_t from, int32_t to);
+  void shareState(int32_t from, int32_t to);
+
   std::vector<Cursor> all;
   std::vector<Branches> branches;
-  std::vector<Prompt> prompts;  // [slots] if any was taken
-  std::vector<int32_t> order;   // [slots, L]
-  std::vector<int32_t> parents; // [slots, most drafts]
+  std::vector<Prompt> prompts;     // [slots] if any was taken
+  std::vector<int32_t> order;      // [slots, L]
+  std::vector<int32_t> parents;    // [slots, most drafts]
+  std::vector<int32_t> pageTable;  // [slots, L / P]
+  std::vector<int32_t> stateTable; // [slots] if they take states
+  Blocks freePages, freeStates;
+  std::vector<int32_t> wanted; // of a claim
   int64_t rounds = 0;
   std::vector<int32_t> staged;
 };

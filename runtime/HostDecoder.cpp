@@ -90,32 +90,39 @@ Status HostDecoder::checkConflicts(const StepArguments &arguments) {
 // What each row does
 //===----------------------------------------------------------------------===//
 
-Status HostDecoder::planRow(int64_t row, int32_t readSlot, int32_t writeSlot) {
-  const Cursor &cursor = pool.positions()[readSlot];
-  const ProgramImpl &impl = program.getImpl();
-  const RouteKernels *kernels = impl.find(program.route());
-  // Once there is a state, kv_only would ignore it.
-  if (kernels->route == RouteKind::KvOnly && kernels->usesBuffer &&
-      cursor.epoch > 0)
-    kernels = impl.find(RouteKind::Inner);
-  RowTask task = taskOf(pool, kernels->decode, kernels->usesBuffer, readSlot);
-  task.row = row;
-  if (readSlot != writeSlot) {
-    const HostCursors::Branches &into = pool.positions().branch(writeSlot);
-    task.writeSlot = pool.stateIndex(writeSlot, into.stateVersion);
-    task.writeCarry = pool.carryIndex(writeSlot, into.carryVersion);
-  }
-  if (!kernels->usesBuffer && cursor.length > 0)
+Status HostDecoder::planRow(StepRow plan) {
+  const HostCursors &cursors = pool.positions();
+  const Cursor &cursor = cursors[plan.read];
+  plan.kernels = &kernelsOf(cursor);
+  if (!plan.kernels->usesBuffer && cursor.length > 0)
     return invalid(fmt::format(
         "readSlots[{}]: slot {} holds {} entries, which route '{}' does not "
         "read; flush the slot first",
-        row, readSlot, cursor.length, toString(kernels->route)));
-  if (kernels->usesBuffer && (readSlot != writeSlot ||
-                              cursor.length + 1 >= pool.positions().threshold))
-    task.kernel = kernels->decodeFold;
-  tasks.push_back(task);
-  taskSlots.push_back(writeSlot);
+        plan.row, plan.read, cursor.length, toString(plan.kernels->route)));
+  bool appends = plan.kernels->usesBuffer && plan.read == plan.write &&
+                 !cursors.foldsWithToken(cursor);
+  plan.folds = plan.kernels->usesBuffer && !appends;
+  bool readsState = plan.kernels->route != RouteKind::KvOnly;
+  claims.push_back(
+      {plan.read, appends, readsState, !appends && plan.read == plan.write});
+  if (plan.read != plan.write)
+    claims.push_back({plan.write, 0, false, /*writesState=*/true});
+  stepRows.push_back(plan);
   return Status();
+}
+
+/// The kernel of a row, whose slots have what they need.
+RowTask HostDecoder::stepTask(const StepRow &plan) const {
+  RowTask task =
+      taskOf(pool, plan.folds ? plan.kernels->decodeFold : plan.kernels->decode,
+             plan.kernels->usesBuffer, plan.read);
+  task.row = plan.row;
+  if (plan.read != plan.write) {
+    const HostCursors::Branches &into = pool.positions().branch(plan.write);
+    task.writeSlot = pool.stateIndex(plan.write, into.stateVersion);
+    task.writeCarry = pool.carryIndex(plan.write, into.carryVersion);
+  }
+  return task;
 }
 
 /// Zeroes the outputs of the heads that this decoder computes.
@@ -156,32 +163,39 @@ Status HostDecoder::step(const StepArguments &arguments, void *) {
       !status)
     return status;
 
-  tasks.clear();
-  taskSlots.clear();
+  stepRows.clear();
+  claims.clear();
   paddedRows.clear();
   for (int64_t row = 0; row < arguments.rows; ++row) {
     int32_t read = arguments.readSlots[row];
     if (pool.isPadding(read))
       paddedRows.push_back(row);
-    else if (Status status = planRow(row, read,
-                                     arguments.writeSlots.empty()
-                                         ? read
-                                         : arguments.writeSlots[row]);
+    else if (Status status = planRow({row, read,
+                                      arguments.writeSlots.empty()
+                                          ? read
+                                          : arguments.writeSlots[row]});
              !status)
       return status;
   }
   HostCursors &cursors = pool.positions();
   const RouteKernels &route = *program.getImpl().find(program.route());
   if (cursors.isShared)
+    if (Status status = cursors.checkStep(route); !status)
+      return status;
+  if (Status status = cursors.claim(claims); !status)
+    return status;
+  if (cursors.isShared)
     if (Status status = cursors.takeStep(route); !status)
       return status;
+  tasks.clear();
+  for (const StepRow &plan : stepRows)
+    tasks.push_back(stepTask(plan));
   caller.run(threadPool, tasks, heads);
   for (int64_t row : paddedRows)
     zeroOutputs(row);
   if (!cursors.isShared)
-    for (size_t i = 0; i < tasks.size(); ++i)
-      cursors.moveRow(CursorMove::kindOf(route), tasks[i].entrySlot,
-                      taskSlots[i]);
+    for (const StepRow &plan : stepRows)
+      cursors.moveRow(CursorMove::kindOf(route), plan.read, plan.write);
   return Status();
 }
 

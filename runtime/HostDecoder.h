@@ -34,7 +34,18 @@ public:
 private:
   Status checkSlots(const StepArguments &arguments) const;
   Status checkConflicts(const StepArguments &arguments);
-  Status planRow(int64_t row, int32_t readSlot, int32_t writeSlot);
+  const RouteKernels &kernelsOf(const Cursor &cursor) const {
+    return program.getImpl().kernelsOf(program.route(), cursor.epoch);
+  }
+  /// A row that is no padding.
+  struct StepRow {
+    int64_t row = 0;
+    int32_t read = 0, write = 0;
+    const RouteKernels *kernels = nullptr;
+    bool folds = false;
+  };
+  Status planRow(StepRow plan);
+  RowTask stepTask(const StepRow &plan) const;
   void zeroOutputs(int64_t row);
 
   //===--- HostVerify.cpp -------------------------------------------------===//
@@ -69,6 +80,7 @@ private:
     bool foldsEntries = false; ///< those from before, after the first part
   };
   PromptParts partsOf(const PromptRow &row) const;
+  Cursors::Impl::Claim claimOf(const PromptRow &row) const;
   Cursor cursorAfter(const PromptRow &row) const;
   RowTask promptTask(const PromptRow &row, KernelFunction kernel,
                      bool usesBuffer, int64_t tokens) const;
@@ -85,8 +97,9 @@ private:
   std::unique_ptr<ThreadPool> ownThreads;
   ThreadPool &threadPool;
   KernelCaller caller;
-  std::vector<RowTask> tasks;     // of the rows that are no padding
-  std::vector<int32_t> taskSlots; // that each task writes
+  std::vector<RowTask> tasks; // of the rows that are no padding
+  std::vector<StepRow> stepRows;
+  std::vector<Cursors::Impl::Claim> claims; // of their slots
   /// [slots]: the rounds of drafts that were verified last. A second time is an
   /// error, but not by a decoder of another layer, or of other heads.
   std::vector<int64_t> verified;

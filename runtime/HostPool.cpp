@@ -76,9 +76,10 @@ Result<bool> HostPool::canFold(const Program &program,
                                std::span<const int32_t> list) const {
   for (int32_t slot : list) {
     int64_t entries = entriesToFold(positions(), slot);
-    if (entries > 0 && (!findFold(program, positions()[slot]) ||
-                        program.getImpl().fields != fieldSpecs ||
-                        program.capacity() != capacity))
+    if (entries > 0 &&
+        (!findFold(program, positions()[slot]) ||
+         program.getImpl().fields != fieldSpecs ||
+         program.capacity() != capacity || program.page() != page))
       return Status(
           ErrorCode::InvalidArgument,
           fmt::format("slot {} holds {} entries, which no route of '{}' folds",

@@ -23,8 +23,10 @@ struct HostPool final : Pool::Impl {
            verified[slot] == positions().branch(slot).round;
   }
   /// The indices that kernels know a slot's state and carries by.
-  int64_t stateIndex(int64_t slot, int64_t version) const {
-    return slot * (states.empty() ? 1 : states.front().versions) + version;
+  /// A slot that has no state yet is one of kernels that touch none.
+  int64_t stateIndex(int32_t slot, int64_t version) const {
+    int64_t state = std::max(positions().stateOf(slot), 0);
+    return state * (states.empty() ? 1 : states.front().versions) + version;
   }
   int64_t carryIndex(int64_t slot, int64_t version) const {
     return slot * (drafts + 1) + version;

@@ -146,8 +146,31 @@ Cursor HostDecoder::cursorAfter(const PromptRow &row) const {
   return cursor;
 }
 
+/// Whether there are kernels for the parts of a prompt.
+static bool isAtOnce(const RouteKernels &kernels) {
+  return kernels.prefillFold || kernels.prefillEntries;
+}
+
+/// What a prompt takes of pages and states.
+Cursors::Impl::Claim HostDecoder::claimOf(const PromptRow &row) const {
+  Cursors::Impl::Claim claim{row.slot, 0, true, true};
+  if (isAtOnce(*row.kernels)) {
+    PromptParts parts = partsOf(row);
+    claim.entries = parts.before + parts.after;
+    claim.writesState = parts.foldsEntries || parts.folded > 0;
+  } else if (row.kernels->usesBuffer) {
+    // Token by token, with folds where the buffer is full.
+    claim.entries = std::min(row.count, pool.capacity);
+    claim.writesState = !row.keepsEntries;
+  }
+  claim.readsState =
+      claim.writesState || row.kernels->route != RouteKind::KvOnly;
+  return claim;
+}
+
 Status HostDecoder::planPrompts(const PrefillArguments &arguments) {
   promptRows.clear();
+  claims.clear();
   const ProgramImpl &impl = program.getImpl();
   HostCursors &cursors = pool.positions();
   int64_t call = ++cursors.calls;
@@ -166,14 +189,10 @@ Status HostDecoder::planPrompts(const PrefillArguments &arguments) {
     row.cursor = cursors[row.slot];
     row.first = arguments.cuSeqlens[i];
     row.count = arguments.cuSeqlens[i + 1] - row.first;
-    row.kernels = impl.find(program.route());
-    // Once there is a state, kv_only would ignore it.
-    bool isKvOnly =
-        row.kernels->route == RouteKind::KvOnly && row.kernels->usesBuffer;
-    if (isKvOnly && !row.isFresh())
-      row.kernels = impl.find(RouteKind::Inner);
-    row.keepsEntries = isKvOnly && row.isFresh() &&
-                       row.cursor.committed + row.count < cursors.threshold;
+    row.kernels = &kernelsOf(row.cursor);
+    row.keepsEntries = row.kernels->route == RouteKind::KvOnly &&
+                       row.kernels->usesBuffer &&
+                       cursors.keepsPrompt(row.cursor, row.count);
     if (!row.kernels->usesBuffer && row.cursor.committed > 0)
       return invalid(fmt::format("slots[{}]: slot {} holds {} entries, which "
                                  "route '{}' does not read; "
@@ -185,9 +204,10 @@ Status HostDecoder::planPrompts(const PrefillArguments &arguments) {
         !status)
       return invalid(fmt::format("slots[{}]: {}", i, status.message()));
     promptRows.push_back(row);
+    claims.push_back(claimOf(row));
   }
   for (const PromptRow &row : promptRows)
-    for (RouteKind route : {row.kernels->route, RouteKind::Inner})
+    for (RouteKind route : {row.kernels->route, impl.longRoute})
       if (const RouteKernels *kernels = impl.find(route))
         if (Status status = caller.reserveWorkspace(*kernels); !status)
           return status;
@@ -227,14 +247,14 @@ void HostDecoder::foldEntries(PromptRow &row) {
   cursor = {(cursor.base + cursor.length) % pool.capacity, 0, 0,
             cursor.epoch + 1};
   if (row.kernels->route == RouteKind::KvOnly)
-    row.kernels = program.getImpl().find(RouteKind::Inner);
+    row.kernels = program.getImpl().find(program.getImpl().longRoute);
 }
 
 void HostDecoder::foldTokens(PromptRow &row, int64_t tokens) {
   if (tokens == 0)
     return;
   if (row.kernels->route == RouteKind::KvOnly)
-    row.kernels = program.getImpl().find(RouteKind::Inner);
+    row.kernels = program.getImpl().find(program.getImpl().longRoute);
   RowTask task = promptTask(row, row.kernels->prefillFold,
                             /*usesBuffer=*/false, tokens);
   task.prefills = true;
@@ -248,11 +268,6 @@ void HostDecoder::runTasks() {
   if (!tasks.empty())
     caller.run(threadPool, tasks, heads);
   tasks.clear();
-}
-
-/// Whether there are kernels for the parts of a prompt.
-static bool isAtOnce(const RouteKernels &kernels) {
-  return kernels.prefillFold || kernels.prefillEntries;
 }
 
 void HostDecoder::prefillAtOnce() {
@@ -284,14 +299,14 @@ void HostDecoder::prefillSerially() {
   for (PromptRow &row : promptRows)
     if (!isAtOnce(*row.kernels))
       rows.push_back(&row);
-  int64_t threshold = pool.positions().threshold;
   for (bool isLeft = !rows.empty(); isLeft;) {
     isLeft = false;
     for (PromptRow *row : rows) {
       if (row->count == 0)
         continue;
       const RouteKernels &kernels = *row->kernels;
-      bool folds = kernels.usesBuffer && row->cursor.length + 1 >= threshold;
+      bool folds =
+          kernels.usesBuffer && pool.positions().foldsWithToken(row->cursor);
       tasks.push_back(promptTask(*row,
                                  folds ? kernels.decodeFold : kernels.decode,
                                  kernels.usesBuffer, 0));
@@ -307,7 +322,7 @@ void HostDecoder::prefillSerially() {
       cursor.committed = cursor.length = 0;
       ++cursor.epoch;
       if (kernels.route == RouteKind::KvOnly && kernels.usesBuffer)
-        row->kernels = program.getImpl().find(RouteKind::Inner);
+        row->kernels = program.getImpl().find(program.getImpl().longRoute);
     }
     runTasks();
   }
@@ -332,6 +347,8 @@ Status HostDecoder::prefill(const PrefillArguments &arguments, void *) {
     return status;
 
   HostCursors &cursors = pool.positions();
+  if (Status status = cursors.claim(claims); !status)
+    return status;
   std::vector<int64_t> counts;
   for (const PromptRow &row : promptRows)
     counts.push_back(row.count);

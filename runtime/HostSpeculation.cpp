@@ -89,6 +89,7 @@ void HostCursors::land(int32_t slot) {
   Cursor &cursor = all[slot];
   cursor = {(cursor.base + cursor.committed) % capacity, pending(slot), 0,
             cursor.epoch + 1};
+  trimPages(slot);
 }
 
 Status HostCursors::settle(int32_t slot) {
@@ -97,16 +98,16 @@ Status HostCursors::settle(int32_t slot) {
   if (Status status = checkMoved(slot); !status)
     return status;
   Branches &branch = branches[slot];
-  auto move = [&](const std::vector<Pool::Impl::Array> &arrays,
+  auto move = [&](const std::vector<Pool::Impl::Array> &arrays, int32_t index,
                   int32_t version) {
     for (const Pool::Impl::Array &array : arrays)
       if (version != 0)
-        std::memcpy(array.slot(slot), array.slot(slot, version),
+        std::memcpy(array.slot(index), array.slot(index, version),
                     static_cast<size_t>(array.slotBytes()));
   };
   for (const Pool::Impl *pool : pools) {
-    move(pool->carries, branch.carryVersion);
-    move(pool->states, branch.stateVersion);
+    move(pool->carries, slot, branch.carryVersion);
+    move(pool->states, stateOf(slot), branch.stateVersion);
   }
   branch = {};
   return Status();
@@ -222,6 +223,7 @@ void HostCursors::acceptRow(int32_t slot, std::span<const int32_t> path) {
     ++cursor.epoch;
   }
   cursor.length = cursor.committed;
+  trimPages(slot);
   if (!path.empty())
     branch.carryVersion =
         static_cast<int32_t>(versionOf(path.back(), branch.carryVersion));

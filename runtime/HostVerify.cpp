@@ -81,7 +81,7 @@ Status HostDecoder::checkDrafts(const VerifyArguments &arguments) const {
 
 Status HostDecoder::planDrafts(const VerifyArguments &arguments) {
   draftRows.clear();
-  const ProgramImpl &impl = program.getImpl();
+  claims.clear();
   HostCursors &cursors = pool.positions();
   int64_t call = ++cursors.calls;
   for (int64_t row = 0; row < arguments.rows; ++row) {
@@ -102,11 +102,7 @@ Status HostDecoder::planDrafts(const VerifyArguments &arguments) {
     if (!arguments.parents.empty())
       plan.drafts.parents =
           arguments.parents.subspan(plan.first, plan.drafts.count);
-    plan.kernels = impl.find(program.route());
-    // Once there is a state, kv_only would ignore it.
-    if (plan.kernels->route == RouteKind::KvOnly && plan.kernels->usesBuffer &&
-        cursor.epoch > 0)
-      plan.kernels = impl.find(RouteKind::Inner);
+    plan.kernels = &kernelsOf(cursor);
     if (!plan.kernels->usesBuffer && cursor.committed > 0)
       return invalid(fmt::format("slots[{}]: slot {} holds {} entries, which "
                                  "route '{}' does not read; "
@@ -119,10 +115,14 @@ Status HostDecoder::planDrafts(const VerifyArguments &arguments) {
         return invalid(fmt::format("slots[{}]: {}", row, status.message()));
       plan.drafts.folds = cursors.branch(plan.slot).folds;
     } else {
-      plan.drafts.folds =
-          plan.kernels->usesBuffer && cursor.committed > 0 &&
-          cursor.committed + plan.drafts.count > cursors.threshold;
+      plan.drafts.folds = plan.kernels->usesBuffer &&
+                          cursors.foldsBeforeDrafts(cursor, plan.drafts.count);
     }
+    // Drafts that go one by one read the state that their fold has left.
+    bool folds = plan.drafts.folds || plan.drafts.inStates;
+    claims.push_back({plan.slot, plan.drafts.inStates ? 0 : plan.drafts.count,
+                      folds || plan.kernels->route != RouteKind::KvOnly,
+                      folds});
     draftRows.push_back(plan);
   }
   return Status();
@@ -176,7 +176,7 @@ void HostDecoder::verifySerially() {
         continue;
       const RouteKernels *kernels = row.kernels;
       if (row.drafts.folds && kernels->route == RouteKind::KvOnly)
-        kernels = program.getImpl().find(RouteKind::Inner);
+        kernels = program.getImpl().find(program.getImpl().longRoute);
       RowTask task =
           taskOf(pool, kernels->decode, kernels->usesBuffer, row.slot);
       const HostCursors::Branches &branch = cursors.branch(row.slot);
@@ -232,6 +232,8 @@ Status HostDecoder::verify(const VerifyArguments &arguments, void *) {
     return status;
 
   HostCursors &cursors = pool.positions();
+  if (Status status = cursors.claim(claims); !status)
+    return status;
   pool.verified.resize(static_cast<size_t>(pool.slots));
   for (const DraftRow &row : draftRows) {
     cursors.append(row.slot, row.drafts);

@@ -22,8 +22,7 @@ KernelCaller::KernelCaller(const Program &program, const Pool::Impl &pool,
   descriptors.resize(paramCount + tokenCount);
   for (const auto *arrays : {&pool.carries, &pool.states, &pool.fields})
     for (const Pool::Impl::Array &array : *arrays)
-      describe(array.versionView(pool.slots, pool.device),
-               descriptors.emplace_back());
+      describe(array.versionView(pool.device), descriptors.emplace_back());
   size_t fieldsEnd = descriptors.size();
   size_t fieldsBegin = fieldsEnd - pool.fields.size();
   descriptors.resize(fieldsEnd + outputCount);
@@ -31,8 +30,10 @@ KernelCaller::KernelCaller(const Program &program, const Pool::Impl &pool,
   workers.resize(static_cast<size_t>(workerCount));
   for (Worker &worker : workers) {
     worker.order.sizesAndStrides[0] = pool.capacity;
+    worker.pages.sizesAndStrides[0] = pool.page ? pool.capacity / pool.page : 0;
     worker.parents.sizesAndStrides[0] = pool.drafts;
     worker.order.sizesAndStrides[1] = worker.parents.sizesAndStrides[1] = 1;
+    worker.pages.sizesAndStrides[1] = 1;
     worker.workspace.sizesAndStrides[1] = 1;
     for (auto *list : {&worker.withoutFields, &worker.withFields,
                        &worker.withParents, &worker.folds, &worker.appends}) {
@@ -43,6 +44,8 @@ KernelCaller::KernelCaller(const Program &program, const Pool::Impl &pool,
       for (size_t i = 0; i < descriptors.size(); ++i) {
         if (i == fieldsBegin && hasFields && pool.drafts)
           list->push_back(&worker.order);
+        if (i == fieldsBegin && hasFields && pool.page)
+          list->push_back(&worker.pages);
         if (i == fieldsEnd && list == &worker.withParents)
           list->push_back(&worker.parents);
         if (i == fieldsEnd && hasWorkspace)
@@ -67,6 +70,7 @@ RowTask ladle::taskOf(const HostPool &pool, KernelFunction kernel,
   task.readCarry = task.writeCarry = pool.carryIndex(slot, branch.carryVersion);
   task.entrySlot = slot;
   task.order = cursors.orderOf(slot);
+  task.pages = cursors.pagesOf(slot);
   return task;
 }
 
@@ -121,6 +125,7 @@ void KernelCaller::run(ThreadPool &threads, std::span<const RowTask> tasks,
                                       task.drafts};
     std::copy(std::begin(integers), std::end(integers), mine.integers);
     mine.order.aligned = const_cast<int32_t *>(task.order);
+    mine.pages.aligned = const_cast<int32_t *>(task.pages);
     mine.parents.aligned = const_cast<int32_t *>(task.parents);
     if (task.prefills)
       task.kernel(task.usesBuffer ? mine.appends.data() : mine.folds.data());

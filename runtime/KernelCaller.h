@@ -29,6 +29,7 @@ struct RowTask {
   int32_t entrySlot = 0;
   int64_t drafts = 0;               ///< of a verify kernel
   const int32_t *order = nullptr;   ///< if the program verifies
+  const int32_t *pages = nullptr;   ///< if entries lie in pages
   const int32_t *parents = nullptr; ///< of a verify kernel
   bool prefills = false;            ///< takes a workspace
 };
@@ -73,7 +74,7 @@ private:
   /// written for every task.
   struct alignas(64) Worker {
     int64_t integers[taskIntegers];
-    MemoryDescriptor order, parents, workspace;
+    MemoryDescriptor order, pages, parents, workspace;
     Memory workspaceMemory;
     /// Arguments of decode kernels without and with fields, of verify kernels,
     /// and of prefill kernels that fold and that append.

@@ -22,6 +22,11 @@
 // a slot. Kernels write carries, states and entries to the write slot; cursors
 // are the runtime's, and move when all heads of the row are done.
 //
+// If entries lie in pages of P, fields are [pages, heads, P, dims...], and
+// before them (after the order, if there is one) kernels get the page table of
+// the slot [L / P] of int32: what the slot of the ring has at place i is entry
+// i mod P of page table[i / P].
+//
 // Programs that verify drafts have, before the fields, the order of the slot's
 // entries [L] of int32: entry j of the history lies at order[(base + j) mod L].
 // Their verify kernels have, after the fields, the parents [most drafts] of
@@ -77,7 +82,7 @@ struct RouteKernels {
   /// Null if drafts are decoded one after another.
   KernelFunction verify = nullptr, verifyFold = nullptr;
   /// Null if prompts are decoded one token after another; of kv_only, whose
-  /// prompts are folded by inner, the first is null.
+  /// prompts are folded by the other, the first is null.
   KernelFunction prefillFold = nullptr, prefillEntries = nullptr;
   /// Bytes that a prefill kernel works in, and of those besides for each head
   /// of its task.
@@ -88,6 +93,7 @@ struct ProgramImpl {
   Signature signature;
   RouteKind route = RouteKind::Recurrent; ///< the one that decodes
   int64_t capacity = 0;                   ///< L, 0 without a buffer
+  int64_t page = 0;   ///< entries of a page, 0 if there are none
   int64_t drafts = 0; ///< the most of a row; 0 if none are verified
   int64_t chunk = 0;  ///< tokens of a chunk; 0 if no prompts are taken
   /// Whether entries are folded where a chunk ends, and nowhere else.
@@ -97,8 +103,10 @@ struct ProgramImpl {
   /// Of the buffers of all states: [heads], [heads, D] or [heads, R, D],
   /// without L. Shared by all routes that use a buffer.
   std::vector<TensorSpec> fields;
-  /// kv_only hands rows over to inner once they have folded, so needs both.
+  /// kv_only hands rows over to another once they have folded, so needs both.
   std::vector<RouteKernels> routes;
+  RouteKind longRoute = RouteKind::Inner;
+  int64_t crossover = 0;      ///< by the cost model
   std::shared_ptr<void> code; ///< keeps the kernels in memory
   /// The device and what its routes share; null for the CPU.
   std::shared_ptr<const GpuCode> gpu;
@@ -107,6 +115,14 @@ struct ProgramImpl {
   /// Empty if there is none.
   std::string reproducer;
 
+  /// Those that decode a row: of kv_only, which would ignore a state, those of
+  /// the other route once there is one.
+  const RouteKernels &kernelsOf(RouteKind chosen, int64_t epoch) const {
+    const RouteKernels &kernels = *find(chosen);
+    return chosen == RouteKind::KvOnly && kernels.usesBuffer && epoch > 0
+               ? *find(longRoute)
+               : kernels;
+  }
   const RouteKernels *find(RouteKind route) const {
     for (const RouteKernels &kernels : routes)
       if (kernels.route == route)

@@ -47,9 +47,10 @@ static std::optional<int64_t> countElements(std::span<const int64_t> shape,
 
 /// Lays out one array of slots; `stride` 0 is dense, `memory` null is owned.
 static Status addArray(Pool::Impl &pool, std::vector<Pool::Impl::Array> &arrays,
-                       const TensorSpec &spec, int64_t versions = 1,
-                       int64_t stride = 0, void *memory = nullptr) {
-  int64_t slots = pool.slots * versions;
+                       const TensorSpec &spec, int64_t count,
+                       int64_t versions = 1, int64_t stride = 0,
+                       void *memory = nullptr) {
+  int64_t slots = count * versions;
   std::optional<int64_t> dense =
       countElements(spec.shape, stride, slots, spec.dtype);
   if (!dense)
@@ -67,6 +68,7 @@ static Status addArray(Pool::Impl &pool, std::vector<Pool::Impl::Array> &arrays,
   array.spec = spec;
   array.stride = stride ? stride : *dense;
   array.versions = versions;
+  array.count = count;
   array.data = memory;
   if (Status status = pool.checkArray(array); !status)
     return status;
@@ -105,8 +107,13 @@ static Status checkOptions(const PoolOptions &options,
 static Result<Cursors> takeCursors(const Program &program,
                                    const PoolOptions &options) {
   if (!options.cursors) {
-    Result<std::shared_ptr<Cursors::Impl>> own = Cursors::Impl::make(
-        program, {options.slots, options.padSlot, options.foldThreshold});
+    Result<std::shared_ptr<Cursors::Impl>> own =
+        Cursors::Impl::make(program, {.slots = options.slots,
+                                      .pages = options.pages,
+                                      .states = options.states,
+                                      .padSlot = options.padSlot,
+                                      .foldThreshold = options.foldThreshold,
+                                      .crossover = options.crossover});
     if (!own)
       return own.status();
     return Cursors(std::move(*own));
@@ -131,6 +138,23 @@ static Result<Cursors> takeCursors(const Program &program,
   };
   if (Status status =
           check("the capacity", program.capacity(), shared.capacity);
+      !status)
+    return status;
+  if (Status status = check("entries a page", program.page(), shared.page);
+      !status)
+    return status;
+  if (Status status = check(
+          "pages", options.pages ? options.pages : shared.pages, shared.pages);
+      !status)
+    return status;
+  if (Status status =
+          check("states", options.states.value_or(shared.stateSlots()),
+                shared.stateSlots());
+      !status)
+    return status;
+  if (Status status = check(
+          "crossover", options.crossover ? options.crossover : shared.crossover,
+          shared.crossover);
       !status)
     return status;
   if (Status status = check("drafts a row", program.drafts(), shared.drafts);
@@ -168,6 +192,7 @@ Result<Pool> Pool::create(const Program &program, const PoolOptions &options) {
   impl.signature = signature;
   impl.fieldSpecs.assign(program.fields().begin(), program.fields().end());
   impl.capacity = program.capacity();
+  impl.page = program.page();
   impl.drafts = program.drafts();
   impl.slots = cursors->slots();
   impl.program = program;
@@ -186,27 +211,40 @@ Result<Pool> Pool::create(const Program &program, const PoolOptions &options) {
         i < options.stateMemory.size() ? options.stateMemory[i] : nullptr;
     // The caller's states count as histories that have begun.
     hasHistories |= memory != nullptr;
+    if (memory && options.states)
+      return invalid(fmt::format("stateMemory[{}] is not null, wanted null: "
+                                 "slots take states, which are zero before",
+                                 i));
     if (memory && stateVersions > 1)
       return invalid(fmt::format("stateMemory[{}] is not null, wanted null: "
                                  "'{}' has a route without a "
                                  "buffer, for which a slot holds {} states",
                                  i, signature.name, stateVersions));
-    if (Status status =
-            addArray(impl, impl.states, slotSpec(signature.states[i]),
-                     stateVersions, stride, memory);
+    if (Status status = addArray(
+            impl, impl.states, slotSpec(signature.states[i]),
+            cursors->getImpl().stateSlots(), stateVersions, stride, memory);
         !status)
       return status;
   }
   for (const TensorSpec &spec : signature.carries)
-    if (Status status = addArray(impl, impl.carries, spec, versions); !status)
+    if (Status status =
+            addArray(impl, impl.carries, spec, impl.slots, versions);
+        !status)
       return status;
+  // On a GPU, where nobody looks, a slot without pages has one that none reads.
+  int64_t sparePages = device.kind == DeviceKind::Cpu ? 0 : 1;
   for (TensorSpec spec : impl.fieldSpecs) {
-    spec.shape.insert(spec.shape.begin() + 1, impl.capacity);
-    if (Status status = addArray(impl, impl.fields, spec); !status)
+    spec.shape.insert(spec.shape.begin() + 1,
+                      impl.page ? impl.page : impl.capacity);
+    if (Status status = addArray(
+            impl, impl.fields, spec,
+            impl.page ? cursors->getImpl().pages + sparePages : impl.slots);
+        !status)
       return status;
   }
   if (!options.cursors) {
-    if (Status status = cursors->getImpl().start(options.foldThreshold);
+    if (Status status =
+            cursors->getImpl().start(options.foldThreshold, options.crossover);
         !status)
       return status;
   } else if (impl.drafts) {
@@ -234,16 +272,15 @@ int64_t Pool::Impl::Array::slotBytes() const {
   return bytes;
 }
 
-TensorView Pool::Impl::Array::view(int64_t slots, DeviceId device) const {
+TensorView Pool::Impl::Array::view(DeviceId device) const {
   TensorView view = TensorView::dense(data, spec.dtype, spec.shape, device);
-  view.shape.insert(view.shape.begin(), slots);
+  view.shape.insert(view.shape.begin(), count);
   view.strides.insert(view.strides.begin(), stride * versions);
   return view;
 }
 
-TensorView Pool::Impl::Array::versionView(int64_t slots,
-                                          DeviceId device) const {
-  TensorView all = view(slots, device);
+TensorView Pool::Impl::Array::versionView(DeviceId device) const {
+  TensorView all = view(device);
   all.shape[0] *= versions;
   all.strides[0] = stride;
   return all;
@@ -266,7 +303,7 @@ static Result<TensorView> findArray(const Pool::Impl &pool,
       if (Status status = pool.shared().settle(static_cast<int32_t>(slot));
           !status)
         return status;
-    return array.view(pool.slots, pool.device);
+    return array.view(pool.device);
   }
   return Status(ErrorCode::NotFound, fmt::format("the pool has no '{}'", name));
 }
@@ -321,6 +358,11 @@ Status Pool::Impl::checkProgram(const Program &program) const {
         signature.name, capacity, namesText(fieldSpecs),
         toString(program.route()), program.capacity(),
         namesText(program.fields())));
+  if (kernels->usesBuffer && program.page() != page)
+    return invalid(fmt::format(
+        "the pool of '{}' was made for pages of {} entries, route '{}' wants "
+        "{}, where 0 is none",
+        signature.name, page, toString(program.route()), program.page()));
   return Status();
 }
 
@@ -344,6 +386,15 @@ Status Pool::setFoldThreshold(int64_t m, void *stream) {
 
 Status Pool::reset(std::span<const int32_t> slots, void *stream) {
   return impl->shared().reset(slots, stream);
+}
+
+Status Pool::fork(std::span<const int32_t> from, std::span<const int32_t> to) {
+  return impl->cursors->fork(from, to);
+}
+
+Status Pool::rebuild(int32_t from, int64_t entries, int32_t to,
+                     std::optional<int32_t> checkpoint) {
+  return impl->cursors->rebuild(from, entries, to, checkpoint);
 }
 
 Status Pool::commit(std::span<const int32_t> slots,

@@ -40,16 +40,20 @@ Result<SlotContents> Pool::exportSlot(const Program &program, int32_t slot,
   if (Status status = flush(program, std::span(&slot, 1), stream); !status)
     return status;
   SlotContents contents;
-  auto read = [&](const Impl::Array &array, SlotContents::Item &item) {
+  auto read = [&](const Impl::Array &array, int32_t index,
+                  SlotContents::Item &item) {
     item.name = array.spec.name;
     item.dtype = array.spec.dtype;
     item.shape = array.spec.shape;
     item.data.resize(static_cast<size_t>(array.slotBytes()));
-    return impl->read(array, slot, item.data.data(), stream);
+    // Who has no state yet has one that is zero.
+    return index < 0 ? Status()
+                     : impl->read(array, index, item.data.data(), stream);
   };
+  int32_t state = impl->shared().stateOf(slot);
   for (size_t i = 0; i < impl->states.size(); ++i) {
     SlotContents::Item &item = contents.states.emplace_back();
-    if (Status status = read(impl->states[i], item); !status)
+    if (Status status = read(impl->states[i], state, item); !status)
       return status;
     const StateSpec &spec = impl->signature.states[i];
     item.shape = contentsShape(spec);
@@ -61,7 +65,8 @@ Result<SlotContents> Pool::exportSlot(const Program &program, int32_t slot,
     assert(status.ok() && "of one shape and type");
   }
   for (const Impl::Array &array : impl->carries)
-    if (Status status = read(array, contents.carries.emplace_back()); !status)
+    if (Status status = read(array, slot, contents.carries.emplace_back());
+        !status)
       return status;
   return contents;
 }
@@ -120,8 +125,12 @@ Status Pool::importSlot(int32_t slot, const SlotContents &contents,
         return status;
   }
   std::vector<std::byte> bytes;
+  Cursors::Impl::Claim whole{slot, 0, /*readsState=*/true,
+                             /*writesState=*/true};
+  if (Status status = impl->shared().claim({&whole, 1}); !status)
+    return status;
   auto write = [&](const SlotContents::Item &item, const TensorView &stored,
-                   const Impl::Array &array) {
+                   const Impl::Array &array, int32_t slot) {
     [[maybe_unused]] Status status = copy(item.view(), stored);
     assert(status.ok() && "checked before");
     return impl->write(array, slot, bytes.data(), stream);
@@ -129,9 +138,9 @@ Status Pool::importSlot(int32_t slot, const SlotContents &contents,
   for (size_t i = 0; i < impl->states.size(); ++i) {
     const Impl::Array &array = impl->states[i];
     bytes.resize(static_cast<size_t>(array.slotBytes()));
-    if (Status status =
-            write(contents.states[i],
-                  contentsView(signature.states[i], bytes.data()), array);
+    if (Status status = write(contents.states[i],
+                              contentsView(signature.states[i], bytes.data()),
+                              array, impl->shared().stateOf(slot));
         !status)
       return status;
   }
@@ -141,7 +150,7 @@ Status Pool::importSlot(int32_t slot, const SlotContents &contents,
     if (Status status = write(
             contents.carries[i],
             TensorView::dense(bytes.data(), array.spec.dtype, array.spec.shape),
-            array);
+            array, slot);
         !status)
       return status;
   }

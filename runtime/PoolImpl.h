@@ -16,14 +16,17 @@ namespace ladle {
 /// What pools have in common; HostPool and DevicePool are those of the two
 /// kinds of memory. Arguments of the virtual functions have been checked.
 struct Pool::Impl {
-  /// One array of slots: a state, a carry or a field of the entries.
+  /// One array of slots, states or pages: a state, a carry or a field of the
+  /// entries.
   struct Array {
-    TensorSpec spec; ///< of one slot; a field has L after its heads
+    TensorSpec spec; ///< of one slot or page; a field has L, or the entries
+                     ///< of a page, after its heads
     void *data = nullptr;
     /// Elements from slot to slot; if slots hold several versions, from
     /// version to version.
     int64_t stride = 0;
     int64_t versions = 1;
+    int64_t count = 0; ///< slots, states or pages
     std::shared_ptr<void> owned;
 
     void *slot(int64_t index, int64_t version = 0) const {
@@ -32,16 +35,16 @@ struct Pool::Impl {
     }
     /// Of one slot; what lies between slots is not Ladle's.
     int64_t slotBytes() const;
-    /// The first versions of all slots.
-    TensorView view(int64_t slots, DeviceId device) const;
+    /// The first versions of all.
+    TensorView view(DeviceId device) const;
     /// All versions, as kernels count them.
-    TensorView versionView(int64_t slots, DeviceId device) const;
+    TensorView versionView(DeviceId device) const;
   };
 
   DeviceId device;
   Signature signature;
   std::vector<TensorSpec> fieldSpecs; ///< as in the program, without L
-  int64_t capacity = 0;
+  int64_t capacity = 0, page = 0;
   int64_t drafts = 0; ///< the most of a row
   int64_t slots = 0;
   std::vector<Array> states, carries, fields;

@@ -59,6 +59,9 @@ static Status checkKernels(const ProgramImpl &impl) {
       (impl.capacity && impl.capacity < 2 * impl.drafts))
     return invalid(impl, fmt::format("a buffer of {} entries for {} drafts",
                                      impl.capacity, impl.drafts));
+  if (impl.page < 0 || (impl.page > 0 && impl.capacity % impl.page != 0))
+    return invalid(impl, fmt::format("a buffer of {} entries in pages of {}",
+                                     impl.capacity, impl.page));
   if (impl.foldsByChunk && (impl.capacity != impl.chunk || impl.drafts > 0))
     return invalid(impl, fmt::format("a buffer of {} entries for chunks of {}",
                                      impl.capacity, impl.chunk));
@@ -80,9 +83,12 @@ static Status checkKernels(const ProgramImpl &impl) {
                                        toString(kernels.route), impl.capacity));
   }
   const RouteKernels *kvOnly = impl.find(RouteKind::KvOnly);
-  if (kvOnly && kvOnly->usesBuffer && !impl.find(RouteKind::Inner))
-    return invalid(impl, "route 'kv_only' needs the kernels of 'inner' for "
-                         "rows that have folded");
+  const RouteKernels *next = impl.find(impl.longRoute);
+  if (kvOnly && kvOnly->usesBuffer &&
+      (!next || next == kvOnly || (!next->usesBuffer && impl.drafts > 0)))
+    return invalid(impl, fmt::format("route 'kv_only' needs the kernels of "
+                                     "'{}' for rows that have folded",
+                                     toString(impl.longRoute)));
   if (!impl.find(impl.route))
     return invalid(
         impl, fmt::format("route '{}' has no kernels", toString(impl.route)));
@@ -123,6 +129,8 @@ Result<Program> Program::withRoute(RouteKind route) const {
 }
 
 int64_t Program::capacity() const { return impl->capacity; }
+int64_t Program::crossover() const { return impl->crossover; }
+int64_t Program::page() const { return impl->page; }
 int64_t Program::drafts() const { return impl->drafts; }
 bool Program::verifiesAtOnce() const {
   const RouteKernels *kernels = impl->find(chosen);

@@ -444,3 +444,20 @@ std::optional<RouteChoice> ladle::chooseRoute(ArrayRef<RouteCost> costs,
       best = choice;
   return best;
 }
+
+std::optional<int64_t> ladle::findCrossover(ArrayRef<RouteCost> costs,
+                                            const Machine &machine,
+                                            int64_t batch, int64_t capacity,
+                                            int64_t limit) {
+  auto growing = llvm::find_if(
+      costs, [](const RouteCost &cost) { return cost.route == Route::KvOnly; });
+  std::optional<RouteChoice> longChoice =
+      chooseRoute(costs, machine, batch, 0, capacity);
+  if (growing == costs.end() || !longChoice || growing->decode.entryRead == 0)
+    return std::nullopt;
+  int64_t tokens = 0;
+  while (tokens < limit && growing->seconds(machine, double(batch),
+                                            tokens + 1) < longChoice->seconds)
+    ++tokens;
+  return tokens;
+}

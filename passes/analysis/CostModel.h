@@ -89,6 +89,12 @@ std::optional<RouteChoice> chooseRoute(llvm::ArrayRef<RouteCost> costs,
                                        int64_t context, int64_t capacity,
                                        int64_t threshold = 0);
 
+/// The longest context, up to `limit` tokens, that kv_only decodes in less time
+/// than the route that is chosen for long ones. Nothing if it is not legal.
+std::optional<int64_t> findCrossover(llvm::ArrayRef<RouteCost> costs,
+                                     const Machine &machine, int64_t batch,
+                                     int64_t capacity, int64_t limit);
+
 } // namespace ladle
 
 #endif // LADLE_PASSES_ANALYSIS_COSTMODEL_H

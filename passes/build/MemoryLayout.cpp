@@ -76,7 +76,9 @@ SmallVector<MemRefType> ladle::memoryTypesOf(StepOp step,
   auto buffer = cast<BufferType>(argument.getType());
   SmallVector<MemRefType> types;
   for (FieldAttr field : buffer.getFields()) {
-    SmallVector<int64_t> shape{field.getShape().front(), buffer.getCapacity()};
+    SmallVector<int64_t> shape{field.getShape().front(),
+                               buffer.isPaged() ? buffer.getPage()
+                                                : buffer.getCapacity()};
     llvm::append_range(shape, field.getShape().drop_front());
     types.push_back(memoryType(shape, field.getElementType(),
                                /*denseWithinOuter=*/true, /*hasOuter=*/true));

@@ -45,6 +45,12 @@ Type ladle::checkStepOptions(ModuleOp module, StepOptions &options,
            "this step's are folded";
     return {};
   }
+  if (options.page < 0 ||
+      (options.page > 0 && options.capacity % options.page != 0)) {
+    module.emitError("a page must hold a part of the ")
+        << options.capacity << " entries of a slot, got " << options.page;
+    return {};
+  }
   std::optional<PoolLayout> layout = symbolizePoolLayout(stateLayout);
   if (!layout) {
     module.emitError("states must lie dv_dk or dk_dv, got ") << stateLayout;

@@ -18,6 +18,8 @@ struct StepOptions {
   /// The most drafts of a row; 0 for a program that never verifies. With
   /// drafts, buffers are indexed.
   int64_t drafts = 0;
+  /// Entries of a page; 0: those of a slot lie side by side.
+  int64_t page = 0;
   PoolLayout stateLayout = PoolLayout::DvDk;
   /// Tokens of a prompt that a prefill step answers.
   int64_t chunk = 64;

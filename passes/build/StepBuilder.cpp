@@ -47,7 +47,7 @@ StepOp StepBuilder::begin(Form form) {
           BufferType::get(
               b.getContext(), layouts[state.index].fields, options.capacity,
               options.drafts ? BufferOrder::Indexed : BufferOrder::Ring,
-              BufferWeight::Linear),
+              BufferWeight::Linear, options.page),
           state.state.getLoc());
   bool verifies = form == Form::Verify || form == Form::VerifyFold;
   bool prefills = form == Form::PrefillFold || form == Form::PrefillEntries;

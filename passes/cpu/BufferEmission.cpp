@@ -24,16 +24,23 @@ using namespace ladle;
 // Fields
 //===----------------------------------------------------------------------===//
 
-Value Kernel::entryIndex(Value position) {
+Kernel::EntryPlace Kernel::placeOf(Value position) {
   // All buffers of a row share its cursor; any of them knows the capacity.
-  auto ring = cast<BufferType>(fields.begin()->first.getType());
+  auto buffer = cast<BufferType>(fields.begin()->first.getType());
+  auto load = [&](Value table, Value at) -> Value {
+    return arith::IndexCastUIOp::create(b, b.getIndexType(),
+                                        memref::LoadOp::create(b, table, at));
+  };
   Value place =
       arith::RemUIOp::create(b, arith::AddIOp::create(b, base, position),
-                             constantIndex(ring.getCapacity()));
-  if (!entryOrder)
-    return place;
-  return arith::IndexCastUIOp::create(
-      b, b.getIndexType(), memref::LoadOp::create(b, entryOrder, place));
+                             constantIndex(buffer.getCapacity()));
+  if (entryOrder)
+    place = load(entryOrder, place);
+  if (!pageTable)
+    return {entrySlot, place};
+  Value page = constantIndex(buffer.getPage());
+  return {load(pageTable, arith::DivUIOp::create(b, place, page)),
+          arith::RemUIOp::create(b, place, page)};
 }
 
 Value Kernel::fieldMemory(Value buffer, StringRef name) {
@@ -43,11 +50,11 @@ Value Kernel::fieldMemory(Value buffer, StringRef name) {
   return fields[buffer][found - all.begin()];
 }
 
-Components Kernel::loadField(Value buffer, StringRef name, Value entry) {
+Components Kernel::loadField(Value buffer, StringRef name, EntryPlace place) {
   FieldAttr field = cast<BufferType>(buffer.getType()).getField(name);
   Value source = fieldMemory(buffer, name);
   ArrayRef<int64_t> shape = field.getShape();
-  SmallVector<Value> indices{entrySlot, headIndex(shape[0]), entry};
+  SmallVector<Value> indices{place.outer, headIndex(shape[0]), place.entry};
   if (shape.size() == 1)
     return {toF32(memref::LoadOp::create(b, source, indices))};
   Components result;
@@ -80,7 +87,7 @@ void Kernel::prefetchEntries(int64_t extent) {
   auto loop = scf::ForOp::create(b, first, last, constantIndex(1));
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
-  Value entry = entryIndex(loop.getInductionVar());
+  EntryPlace place = placeOf(loop.getInductionVar());
   for (auto &[buffer, memories] : fields)
     for (auto [field, source] :
          llvm::zip(cast<BufferType>(buffer.getType()).getFields(), memories)) {
@@ -88,11 +95,12 @@ void Kernel::prefetchEntries(int64_t extent) {
       Value head =
           arith::AddIOp::create(b, headIndex(shape[0]), constantIndex(1));
       if (shape.size() == 1) {
-        prefetch(source, {entrySlot, head, entry}, 0, /*isWrite=*/false);
+        prefetch(source, {place.outer, head, place.entry}, 0,
+                 /*isWrite=*/false);
         continue;
       }
       for (int64_t i = 0, e = shape.size() == 3 ? shape[1] : 1; i < e; ++i) {
-        SmallVector<Value> indices{entrySlot, head, entry};
+        SmallVector<Value> indices{place.outer, head, place.entry};
         if (shape.size() == 3)
           indices.push_back(constantIndex(i));
         prefetch(source, indices, shape.back(), /*isWrite=*/false);
@@ -130,7 +138,7 @@ LogicalResult Kernel::emitDecayProduct(DecayProductOp op) {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
     Value decay = loadField(op.getBuffer(), op.getDecay(),
-                            entryIndex(loop.getInductionVar()))
+                            placeOf(loop.getInductionVar()))
                       .front();
     scf::YieldOp::create(
         b, Value(arith::MulFOp::create(b, loop.getRegionIterArg(0), decay)));
@@ -143,15 +151,15 @@ LogicalResult Kernel::emitDecayProduct(DecayProductOp op) {
 /// `weights` as [accumulators × values of an entry, entries]. Nothing in this
 /// loop waits for anything but memory, so that many entries are on their way
 /// at once. Returns `accumulators` sums.
-SmallVector<Value>
-Kernel::sumWeightedValues(Value weights, ArrayRef<Value> initial,
-                          function_ref<SmallVector<Value>(Value)> loadValues) {
+SmallVector<Value> Kernel::sumWeightedValues(
+    Value weights, ArrayRef<Value> initial,
+    function_ref<SmallVector<Value>(EntryPlace)> loadValues) {
   auto loop = scf::ForOp::create(b, constantIndex(0), length, constantIndex(1),
                                  initial);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value position = loop.getInductionVar();
-  SmallVector<Value> values = loadValues(entryIndex(position));
+  SmallVector<Value> values = loadValues(placeOf(position));
   SmallVector<Value> next(loop.getRegionIterArgs());
   int64_t at = 0;
   for (Value &sum : next)
@@ -190,7 +198,7 @@ LogicalResult Kernel::emitReadBuffer(ReadBufferOp op) {
     b.setInsertionPointToStart(loop.getBody());
     Value newest = arith::SubIOp::create(b, length, constantIndex(1));
     Value position = arith::SubIOp::create(b, newest, loop.getInductionVar());
-    Value entry = entryIndex(position);
+    EntryPlace entry = placeOf(position);
     Components keys = loadField(op.getBuffer(), op.getKey(), entry);
     Value scale;
     for (std::optional<StringRef> name : {op.getKeyScale(), op.getValueScale()})
@@ -219,7 +227,7 @@ LogicalResult Kernel::emitReadBuffer(ReadBufferOp op) {
       scf::YieldOp::create(b, next);
   }
   SmallVector<Value> results =
-      sumWeightedValues(weights, sums, [&](Value entry) {
+      sumWeightedValues(weights, sums, [&](EntryPlace entry) {
         return loadField(op.getBuffer(), op.getValue(), entry);
       });
   ArrayRef<Value> rest = results;
@@ -241,19 +249,20 @@ struct Kernel::Entry {
   SmallVector<Value> valueScales; // null without a scale
   SmallVector<Value> coefficients;
 
-  Entry(Kernel &kernel, Value buffer, TransitionAttr transition, Value index) {
+  Entry(Kernel &kernel, Value buffer, TransitionAttr transition,
+        EntryPlace place) {
     ImplicitLocOpBuilder &b = kernel.b;
     auto load = [&](StringRef name, StringRef scaleName) {
-      Components components = kernel.loadField(buffer, name, index);
+      Components components = kernel.loadField(buffer, name, place);
       if (!scaleName.empty()) {
-        Value scale = kernel.loadField(buffer, scaleName, index).front();
+        Value scale = kernel.loadField(buffer, scaleName, place).front();
         for (Value &component : components)
           component = scaled(b, component, scale);
       }
       return components;
     };
     if (!transition.getDecay().empty())
-      decay = kernel.loadField(buffer, transition.getDecay(), index).front();
+      decay = kernel.loadField(buffer, transition.getDecay(), place).front();
     for (auto [name, scale] :
          llvm::zip(transition.getKeys(), transition.getKeyScales()))
       keys.push_back(load(name.getValue(), scale.getValue()));
@@ -261,13 +270,13 @@ struct Kernel::Entry {
       valueScales.push_back(
           scale.empty()
               ? Value()
-              : kernel.loadField(buffer, scale.getValue(), index).front());
+              : kernel.loadField(buffer, scale.getValue(), place).front());
     for (auto [name, scale] :
          llvm::zip(transition.getVectors(), transition.getVectorScales()))
       vectors.push_back(load(name.getValue(), scale.getValue()));
     for (StringAttr name : transition.getCoefficients())
       coefficients.push_back(
-          kernel.loadField(buffer, name.getValue(), index).front());
+          kernel.loadField(buffer, name.getValue(), place).front());
   }
 };
 
@@ -301,7 +310,7 @@ LogicalResult Kernel::emitTransport(TransportOp op) {
     b.setInsertionPointToStart(loop.getBody());
     Value newest = arith::SubIOp::create(b, length, constantIndex(1));
     Value position = arith::SubIOp::create(b, newest, loop.getInductionVar());
-    Entry entry(*this, op.getBuffer(), transition, entryIndex(position));
+    Entry entry(*this, op.getBuffer(), transition, placeOf(position));
     SmallVector<Value> next;
     int64_t at = 0;
     for (Value query : loop.getRegionIterArgs()) {
@@ -332,7 +341,7 @@ LogicalResult Kernel::emitTransport(TransportOp op) {
     scf::YieldOp::create(b, next);
   }
   SmallVector<Value> partials =
-      sumWeightedValues(weights, sums, [&](Value entry) {
+      sumWeightedValues(weights, sums, [&](EntryPlace entry) {
         SmallVector<Value> values;
         for (StringAttr name : transition.getValues())
           if (!name.empty())
@@ -378,12 +387,12 @@ LogicalResult VerifyKernel::emitStackedTransport(TransportOp op) {
       OpBuilder::InsertionGuard inner(b);
       b.setInsertionPointToStart(walk.getBody());
       Value newest = arith::SubIOp::create(b, length, one);
-      Value index =
-          entryIndex(arith::SubIOp::create(b, newest, walk.getInductionVar()));
-      Entry entry(*this, op.getBuffer(), transition, index);
+      EntryPlace place =
+          placeOf(arith::SubIOp::create(b, newest, walk.getInductionVar()));
+      Entry entry(*this, op.getBuffer(), transition, place);
       Value answer = walk.getRegionIterArg(1);
       Value vector =
-          passEntry(entry, op.getBuffer(), transition, index,
+          passEntry(entry, op.getBuffer(), transition, place,
                     walk.getRegionIterArg(0), [&](Value weight, Value value) {
                       answer = vector::FMAOp::create(
                           b, splat(weight, width(partials)), value, answer);
@@ -399,7 +408,7 @@ LogicalResult VerifyKernel::emitStackedTransport(TransportOp op) {
 /// Carries a query back through one entry; `answer` gets the weight of each of
 /// its values.
 Value VerifyKernel::passEntry(const Entry &entry, Value buffer,
-                              TransitionAttr transition, Value index,
+                              TransitionAttr transition, EntryPlace place,
                               Value query,
                               function_ref<void(Value, Value)> answer) {
   int64_t keySize = cast<VectorType>(query.getType()).getShape().back();
@@ -408,7 +417,7 @@ Value VerifyKernel::passEntry(const Entry &entry, Value buffer,
        llvm::zip(entry.keys, transition.getValues(), entry.valueScales)) {
     Components values;
     if (!name.empty())
-      values = loadField(buffer, name, index);
+      values = loadField(buffer, name, place);
     Components &product = products.emplace_back();
     for (auto [r, key] : llvm::enumerate(keys)) {
       product.push_back(dot(query, key));
@@ -451,8 +460,8 @@ template <typename OpT> Kernel::Gathered Kernel::gatherEntries(OpT op) {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value newest = arith::SubIOp::create(b, length, constantIndex(1));
-  Value entry =
-      entryIndex(arith::SubIOp::create(b, newest, loop.getInductionVar()));
+  EntryPlace entry =
+      placeOf(arith::SubIOp::create(b, newest, loop.getInductionVar()));
   Value scale = op.getDecay() ? loop.getRegionIterArg(0) : Value();
   for (std::optional<StringRef> name : {op.getKeyScale(), op.getValueScale()})
     if (name) {
@@ -509,7 +518,7 @@ void Kernel::gatherReplay(ReplayOp op) {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value position = loop.getInductionVar();
-  Entry entry(*this, op.getBuffer(), transition, entryIndex(position));
+  Entry entry(*this, op.getBuffer(), transition, placeOf(position));
   auto store = [&](Value vector, Value into, int64_t count, int64_t offset) {
     if (!isa<VectorType>(vector.getType()))
       vector = splat(vector, 1);
@@ -524,7 +533,7 @@ void Kernel::gatherReplay(ReplayOp op) {
        llvm::zip(entry.keys, transition.getValues(), entry.valueScales)) {
     Components values(keys.size(), zeros(state.getValueSize()));
     if (!name.empty())
-      values = loadField(op.getBuffer(), name, entryIndex(position));
+      values = loadField(op.getBuffer(), name, placeOf(position));
     for (auto [key, value] : llvm::zip(keys, values)) {
       store(key, all.keys, writes, offset);
       store(scaled(b, value, scale), all.values, writes, offset++);

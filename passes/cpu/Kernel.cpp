@@ -19,24 +19,29 @@ using namespace ladle;
 // Arguments
 //===----------------------------------------------------------------------===//
 
-static bool isIndexed(BlockArgument argument) {
-  auto buffer = dyn_cast<BufferType>(argument.getType());
-  return buffer && buffer.getOrder() == BufferOrder::Indexed;
-}
-
-/// Memory of the order of a slot's entries, which all buffers share.
-static MemRefType entryOrderType(BlockArgument argument) {
-  return MemRefType::get({cast<BufferType>(argument.getType()).getCapacity()},
-                         IntegerType::get(argument.getContext(), 32));
+/// What says where the entries of a slot lie, which all buffers share: their
+/// order, if they are indexed, and their pages, if they have any.
+static SmallVector<MemRefType, 2> tablesOf(BufferType buffer) {
+  Type integer = IntegerType::get(buffer.getContext(), 32);
+  SmallVector<MemRefType, 2> types;
+  if (buffer.getOrder() == BufferOrder::Indexed)
+    types.push_back(MemRefType::get({buffer.getCapacity()}, integer));
+  if (buffer.isPaged())
+    types.push_back(
+        MemRefType::get({buffer.getCapacity() / buffer.getPage()}, integer));
+  return types;
 }
 
 void Kernel::createFunction() {
   Type index = b.getIndexType();
   SmallVector<Type> types(11, index);
-  bool ordered = false;
+  BufferType first;
   for (BlockArgument argument : step.getBody().getArguments()) {
-    if (isIndexed(argument) && !std::exchange(ordered, true))
-      types.push_back(entryOrderType(argument));
+    if (auto buffer = dyn_cast<BufferType>(argument.getType());
+        buffer && !first) {
+      first = buffer;
+      llvm::append_range(types, tablesOf(buffer));
+    }
     llvm::append_range(types, memoryTypesOf(step, argument));
   }
   for (Type type : step.getOutputTypes().getAsValueRange<TypeAttr>())
@@ -56,8 +61,12 @@ void Kernel::createFunction() {
         &readCarry, &writeCarry, &entrySlot, &draftCount})
     *scalar = entry->getArgument(next++);
   for (BlockArgument argument : step.getBody().getArguments()) {
-    if (isIndexed(argument) && !entryOrder)
-      entryOrder = entry->getArgument(next++);
+    if (isa<BufferType>(argument.getType()) && fields.empty()) {
+      if (first.getOrder() == BufferOrder::Indexed)
+        entryOrder = entry->getArgument(next++);
+      if (first.isPaged())
+        pageTable = entry->getArgument(next++);
+    }
     if (auto drafts = dyn_cast<DraftsType>(argument.getType()))
       (drafts.getIsChain() ? workspace : parents) = entry->getArgument(next++);
     else if (auto buffer = dyn_cast<BufferType>(argument.getType()))
@@ -83,10 +92,10 @@ void Kernel::collectSinks() {
                  step.getArgumentsOfKind(ArgumentKind::Carry)))
     sinks.push_back({value, memory[carry], {writeCarry}, {}});
   step.walk([&](AppendOp append) {
-    Value entry = entryIndex(length);
+    EntryPlace place = placeOf(length);
     for (auto [value, field] :
          llvm::zip(append.getValues(), fields[append.getBuffer()]))
-      sinks.push_back({value, field, {entrySlot}, entry});
+      sinks.push_back({value, field, {place.outer}, place.entry});
   });
 }
 

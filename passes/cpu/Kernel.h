@@ -116,15 +116,19 @@ protected:
 
   //===--- BufferEmission.cpp: entries ------------------------------------===//
   struct Entry;
-  mlir::Value entryIndex(mlir::Value position);
+  /// Where an entry lies: in a slot of a ring, or in a page.
+  struct EntryPlace {
+    mlir::Value outer, entry;
+  };
+  EntryPlace placeOf(mlir::Value position);
   Components loadField(mlir::Value buffer, llvm::StringRef name,
-                       mlir::Value entry);
+                       EntryPlace place);
   mlir::Value fieldMemory(mlir::Value buffer, llvm::StringRef name);
   void prefetchEntries(int64_t extent);
   mlir::LogicalResult emitDecayProduct(DecayProductOp op);
   llvm::SmallVector<mlir::Value> sumWeightedValues(
       mlir::Value weights, llvm::ArrayRef<mlir::Value> initial,
-      llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value)>
+      llvm::function_ref<llvm::SmallVector<mlir::Value>(EntryPlace)>
           loadValues);
   mlir::LogicalResult emitReadBuffer(ReadBufferOp op);
   mlir::LogicalResult emitTransport(TransportOp op);
@@ -178,8 +182,9 @@ protected:
   // The task: runtime/Kernels.h says what its numbers are.
   mlir::Value row, readSlot, writeSlot, readCarry, writeCarry, entrySlot, base,
       length, draftCount, headBegin, headEnd;
-  /// Where entries lie, if buffers are indexed, and the parents of the drafts.
-  mlir::Value entryOrder, parents;
+  /// Where entries lie, if buffers are indexed, the pages of the slot, if it
+  /// has any, and the parents of the drafts.
+  mlir::Value entryOrder, pageTable, parents;
   /// Bytes to work in, of a step whose drafts are a chain.
   mlir::Value workspace;
   /// Memory of parameters, tokens, carries and pools.

@@ -273,8 +273,8 @@ LogicalResult VerifyKernel::emitOp(Operation *op, unsigned level) {
         return failure();
       Value head = headIndex(typeOf(value).getDimSize(0));
       storeDrafts(value, field, [&](Value draft) -> SmallVector<Value> {
-        return {entrySlot, head,
-                entryIndex(arith::AddIOp::create(b, length, draft))};
+        EntryPlace place = placeOf(arith::AddIOp::create(b, length, draft));
+        return {place.outer, head, place.entry};
       });
     }
     return success();

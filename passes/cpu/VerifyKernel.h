@@ -87,7 +87,7 @@ protected:
   mlir::LogicalResult emitStackedTransport(TransportOp op);
   mlir::Value
   passEntry(const Entry &entry, mlir::Value buffer, TransitionAttr transition,
-            mlir::Value index, mlir::Value query,
+            EntryPlace place, mlir::Value query,
             llvm::function_ref<void(mlir::Value, mlir::Value)> answer);
 
   llvm::DenseMap<mlir::Value, mlir::Value> stacks;

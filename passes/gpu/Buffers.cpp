@@ -25,7 +25,31 @@ int64_t GpuKernel::capacity() {
   return cast<BufferType>(any.getType()).getCapacity();
 }
 
+int64_t GpuKernel::page() {
+  if (fields.empty())
+    return 0;
+  Value any = step.getBody().getArgument(fields.front().first);
+  return cast<BufferType>(any.getType()).getPage();
+}
+
+Value GpuKernel::pageAt(Value index) {
+  return arith::IndexCastOp::create(
+      b, b.getIndexType(),
+      memref::LoadOp::create(b, pageTable, ValueRange{readSlot, index}));
+}
+
+GpuKernel::EntryPlace GpuKernel::placeAt(Value slot) {
+  if (!page())
+    return {readSlot, slot};
+  Value entries = constantIndex(page());
+  return {pageAt(arith::DivUIOp::create(b, slot, entries)),
+          arith::RemUIOp::create(b, slot, entries)};
+}
+
 Value GpuKernel::ringSlot(Value position) {
+  // A slot that has folded begins anew at the first of its pages.
+  if (page())
+    return position;
   if (entryPlaces)
     return arith::IndexCastOp::create(
         b, b.getIndexType(),
@@ -61,8 +85,9 @@ std::pair<Value, SmallVector<Value>> GpuKernel::entryMemory(Value buffer,
       found != stagedFields.end())
     return {found->second, {rowOfEntry(position, rank, ranks)}};
   ArrayRef<FieldAttr> all = cast<BufferType>(buffer.getType()).getFields();
-  SmallVector<Value> at{readSlot, headIndex(field.getShape().front()),
-                        ringSlot(position)};
+  EntryPlace place = placeOf(position);
+  SmallVector<Value> at{place.outer, headIndex(field.getShape().front()),
+                        place.entry};
   if (field.getShape().size() == 3)
     at.push_back(constantIndex(rank));
   return {fields[argument][llvm::find(all, field) - all.begin()], at};

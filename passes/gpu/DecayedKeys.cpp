@@ -180,8 +180,9 @@ GpuKernel::loadColumns(Value buffer, StringRef decay, const Columns &columns,
     auto load = [&](size_t i, Value mask) -> Value {
       auto [index, rank] = wanted[i];
       FieldAttr field = type.getFields()[index];
-      SmallVector<Value> at{readSlot, headIndex(field.getShape().front()),
-                            ringSlot(position)};
+      EntryPlace place = placeOf(position);
+      SmallVector<Value> at{place.outer, headIndex(field.getShape().front()),
+                            place.entry};
       if (field.getShape().size() == 3)
         at.push_back(constantIndex(rank));
       at.push_back(columns.element);

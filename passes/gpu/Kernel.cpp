@@ -14,12 +14,18 @@
 using namespace mlir;
 using namespace ladle;
 
-/// Entries of a slot; all buffers share its cursor.
-static int64_t capacityOf(StepOp step) {
+/// Any of the buffers, which share a cursor; null if there are none.
+static BufferType bufferOf(StepOp step) {
   for (Type type : step.getBody().getArgumentTypes())
     if (auto buffer = dyn_cast<BufferType>(type))
-      return buffer.getCapacity();
-  return 1;
+      return buffer;
+  return {};
+}
+
+/// Entries of a slot.
+static int64_t capacityOf(StepOp step) {
+  BufferType buffer = bufferOf(step);
+  return buffer ? buffer.getCapacity() : 1;
 }
 
 SmallVector<StepOp, 2> GpuKernel::forms() {
@@ -40,6 +46,11 @@ void GpuKernel::createFunction() {
   SmallVector<std::string> names{"read_slots", "write_slots", "cursors",
                                  "fold_threshold", "pad_slot"};
   addArguments(types, names);
+  if (auto buffer = bufferOf(step); buffer && buffer.isPaged()) {
+    types.push_back(MemRefType::get(
+        {ShapedType::kDynamic, buffer.getCapacity() / buffer.getPage()}, i32));
+    names.push_back("page_table");
+  }
   firstStepArgument = types.size();
   for (BlockArgument argument : step.getBody().getArguments()) {
     if (step.getArgumentKind(argument.getArgNumber()) == ArgumentKind::Drafts)
@@ -76,6 +87,8 @@ void GpuKernel::createFunction() {
   for (Value *each : {&readSlots, &writeSlots, &cursors, &threshold, &padSlot})
     *each = entry.getArgument(next++);
   takeArguments(next);
+  if (auto buffer = bufferOf(step); buffer && buffer.isPaged())
+    pageTable = entry.getArgument(next++);
   for (BlockArgument argument : step.getBody().getArguments()) {
     Value &first = memory.emplace_back();
     if (step.getArgumentKind(argument.getArgNumber()) == ArgumentKind::Drafts)

@@ -339,7 +339,19 @@ protected:
   static unsigned argumentOf(mlir::Value buffer) {
     return llvm::cast<mlir::BlockArgument>(buffer).getArgNumber();
   }
+  /// Entries of a page; 0 if those of a slot lie side by side.
+  int64_t page();
   mlir::Value ringSlot(mlir::Value position);
+  /// Where entry `position` of the row lies: in its slot, or in a page.
+  struct EntryPlace {
+    mlir::Value outer, entry;
+  };
+  EntryPlace placeOf(mlir::Value position) {
+    return placeAt(ringSlot(position));
+  }
+  /// The same of place `slot` of the ring.
+  EntryPlace placeAt(mlir::Value slot);
+  mlir::Value pageAt(mlir::Value index);
   /// Row `rank` of an entry among rows that are entries times ranks.
   mlir::Value rowOfEntry(mlir::Value position, int64_t rank, int64_t ranks);
   mlir::Value lastEntry();
@@ -483,6 +495,8 @@ protected:
   /// Of pools for drafts, by slot: where entries lie, which version of the
   /// carries is that of the history, and what waits to be committed.
   mlir::Value entryOrder, carryVersions, waiting;
+  /// By slot, which pages its entries lie in.
+  mlir::Value pageTable;
   /// Where entry j of the history lies, [entries] in shared memory.
   mlir::Value entryPlaces;
   mlir::Value readCarry, writeCarry;     ///< versions of the row's carries

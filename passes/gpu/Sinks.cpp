@@ -84,12 +84,14 @@ LogicalResult GpuKernel::emitSinks(StepOp form) {
   LogicalResult result = success();
   form.walk([&](AppendOp append) {
     b.setLoc(append.getLoc());
-    Value entry = ringSlot(length);
+    // A row that appends writes the slot that it reads.
+    EntryPlace place = placeOf(length);
+    Value outer = page() ? place.outer : writeSlot;
     unsigned argument = cast<BlockArgument>(append.getBuffer()).getArgNumber();
     for (auto [value, field, memory] :
          llvm::zip(append.getValues(), append.getBuffer().getType().getFields(),
                    fields[argument]))
-      if (failed(storeValue(value, memory, {writeSlot}, entry,
+      if (failed(storeValue(value, memory, {outer}, place.entry,
                             field.getSide() == Side::Value)))
         result = failure();
   });

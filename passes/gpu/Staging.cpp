@@ -164,8 +164,9 @@ void GpuKernel::stageField(Value buffer, size_t index) {
              (step.getArgumentName(argument) + "_" + field.getName()).str(),
              field.getElementType());
   Value first = isTiled ? tileStart : constantIndex(0);
-  auto indices = [=, this](Value entry, Value rank, Value element) {
-    SmallVector<Value> at{readSlot, headIndex(field.getShape().front()), entry};
+  auto indices = [=, this](EntryPlace place, Value rank, Value element) {
+    SmallVector<Value> at{place.outer, headIndex(field.getShape().front()),
+                          place.entry};
     if (field.getShape().size() == 3)
       at.push_back(rank);
     at.push_back(element);
@@ -177,31 +178,43 @@ void GpuKernel::stageField(Value buffer, size_t index) {
   if (copiesInBulk && divides && entryPlaces)
     return gatherField(from, to, field, first, each);
   Value zero = constantIndex(0);
+  auto copy = [&](EntryPlace place, Value row, Value entries) {
+    Value count =
+        arith::MulIOp::create(b, entries, constantIndex(each * ranks));
+    Value target = arith::MulIOp::create(b, row, constantIndex(ranks));
+    startCopy(from, indices(place, zero, first), to, target, count, entryCopies,
+              isTiled ? size : 0, isTiled ? each : 0);
+  };
+  if (copiesInBulk && divides && page()) {
+    // A page at a time, the last as far as there are entries.
+    auto loop = scf::ForOp::create(b, zero, length, constantIndex(page()));
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(loop.getBody());
+    Value row = loop.getInductionVar();
+    Value index = arith::DivUIOp::create(b, row, constantIndex(page()));
+    Value left = arith::SubIOp::create(b, length, row);
+    copy({pageAt(index), zero}, row,
+         arith::MinSIOp::create(b, left, constantIndex(page())));
+    return;
+  }
   if (copiesInBulk && divides) {
     // The ring goes round once at most.
     Value untilEnd = arith::SubIOp::create(b, constantIndex(capacity()), base);
     Value before = arith::MinSIOp::create(b, length, untilEnd);
     Value after = arith::SubIOp::create(b, length, before);
-    auto copy = [&](Value entry, Value row, Value entries) {
-      Value count =
-          arith::MulIOp::create(b, entries, constantIndex(each * ranks));
-      Value target = arith::MulIOp::create(b, row, constantIndex(ranks));
-      startCopy(from, indices(entry, zero, first), to, target, count,
-                entryCopies, isTiled ? size : 0, isTiled ? each : 0);
-    };
-    copy(base, zero, before);
-    copy(zero, before, after);
+    copy({readSlot, base}, zero, before);
+    copy({readSlot, zero}, before, after);
     return;
   }
   lateCopies.push_back([=, this] {
     Value rows = arith::MulIOp::create(b, length, constantIndex(ranks));
     copyByThreads(rows, each, [&](Value i, Value c) {
-      Value entry =
-          ringSlot(arith::DivUIOp::create(b, i, constantIndex(ranks)));
+      EntryPlace place =
+          placeOf(arith::DivUIOp::create(b, i, constantIndex(ranks)));
       Value rank = arith::RemUIOp::create(b, i, constantIndex(ranks));
       Value element =
           isTiled ? Value(arith::AddIOp::create(b, tileStart, c)) : c;
-      SmallVector<Value> at = indices(entry, rank, element);
+      SmallVector<Value> at = indices(place, rank, element);
       memref::StoreOp::create(b, memref::LoadOp::create(b, from, at), to,
                               ValueRange{i, c});
     });

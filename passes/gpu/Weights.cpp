@@ -39,8 +39,10 @@ GpuKernel::Components GpuKernel::numbersOf(Value buffer, StringRef name) {
       Value slot = add(warpLane, i);
       if (i + kWarp > capacity())
         slot = arith::MinUIOp::create(b, slot, constantIndex(capacity() - 1));
-      ring.push_back(loadElement(
-          from, {readSlot, headIndex(field.getShape().front()), slot}));
+      EntryPlace place = placeAt(slot);
+      ring.push_back(
+          loadElement(from, {place.outer, headIndex(field.getShape().front()),
+                             place.entry}));
     }
   }
   OpBuilder::InsertionGuard guard(b);

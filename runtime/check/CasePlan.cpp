@@ -34,8 +34,11 @@ ladle::check::planCross(const std::vector<RouteKind> &routes,
       cases.push_back(one);
       // The same with drafts, whose buffers and carries lie differently.
       one.drafts = 4;
-      one.capacity = 12;
+      one.capacity = 16;
       one.trees = one.resets = true;
+      if (route != RouteKind::Recurrent)
+        one.page = 8;
+      one.forks = one.takesStates = true;
       cases.push_back(one);
       // Prompts around the ends of chunks. A reference takes its time where a
       // recurrence is large.
@@ -87,6 +90,14 @@ static CheckCase makeCase(const Combination &levels,
   one.slotPadding = levels[factor++] ? 32 : 0;
   one.packed = levels[factor++];
   one.sizes = sizes[levels[factor++]];
+  // What slots take and share; a page is as large as it may be.
+  size_t sharing = levels[factor++];
+  one.forks = sharing > 0;
+  one.takesStates = sharing > 0 && !one.slotPadding;
+  if (sharing > 0)
+    one.page = one.capacity % 16 == 0 ? 16 : one.capacity % 8 == 0 ? 8 : 0;
+  if (sharing > 1)
+    one.crossover = one.capacity - one.drafts;
   return one;
 }
 
@@ -95,7 +106,7 @@ ladle::check::planPairwise(const std::vector<RouteKind> &routes,
                            const std::vector<SizeMap> &sizes, uint64_t seed,
                            int rounds) {
   std::vector<size_t> levels = {3, 3, std::size(buffers), 2, 2, 2, 2, 2, 2,
-                                2, 2, sizes.size()};
+                                2, 2, sizes.size(),       4};
   std::vector<CheckCase> cases;
   std::set<std::string> seen;
   for (int round = 0; round < rounds; ++round) {
@@ -114,6 +125,8 @@ ladle::check::planPairwise(const std::vector<RouteKind> &routes,
         // These two cache nothing that depends on the state.
         if (route == RouteKind::Recurrent || route == RouteKind::Adjoint)
           kept.entryType = DType::F32;
+        if (route == RouteKind::Recurrent)
+          kept.page = kept.crossover = 0;
         CheckCase unseeded = kept;
         unseeded.seed = 0;
         if (seen.insert(unseeded.str()).second)

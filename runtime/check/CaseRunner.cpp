@@ -94,6 +94,9 @@ Status Simulation::createPool() {
   options.slots = firstSlot + slotCount;
   options.padSlot = padsWithZero ? 0 : -1;
   options.foldThreshold = program.capacity() ? config.threshold : 0;
+  options.crossover = program.capacity() ? config.crossover : 0;
+  if (config.takesStates)
+    options.states = slotCount;
   // A pool that keeps a state for each draft takes no memory of the caller.
   bool ownsStates = config.drafts && config.route == RouteKind::Recurrent;
   if (config.slotPadding && !ownsStates) {
@@ -114,7 +117,7 @@ Status Simulation::createPool() {
   if (Status status = pool->reset(all); !status)
     return status;
   sequences.assign(slotCount, {oracles.exact.makeRow(),
-                               RoundedRuns(oracles.rounded), /*length=*/0});
+                               RoundedRuns(oracles.rounded), 0, true});
   Result<HostSteps> made = HostSteps::create(program, *pool);
   if (!made)
     return made.status();
@@ -126,10 +129,23 @@ Status Simulation::resetOne(int64_t token) {
   if (!config.resets || token == 0 || !chance(8))
     return Status();
   auto index = static_cast<int32_t>(random() % slotCount);
-  sequences[index] = {oracles.exact.makeRow(), RoundedRuns(oracles.rounded),
-                      /*length=*/0};
+  sequences[index] = {oracles.exact.makeRow(), RoundedRuns(oracles.rounded), 0,
+                      true};
   int32_t slot = firstSlot + index;
   return pool->reset({&slot, 1});
+}
+
+Status Simulation::forkOne() {
+  if (!config.forks || slotCount < 2 || !chance(4))
+    return Status();
+  auto from = static_cast<int32_t>(random() % slotCount);
+  auto to = static_cast<int32_t>(random() % slotCount);
+  if (from == to)
+    return Status();
+  sequences[to] = sequences[from];
+  from += firstSlot;
+  to += firstSlot;
+  return pool->fork({&from, 1}, {&to, 1});
 }
 
 //===----------------------------------------------------------------------===//
@@ -173,6 +189,8 @@ Status Simulation::step(int64_t token) {
   currentToken = token;
   if (Status status = resetOne(token); !status)
     return status;
+  if (Status status = forkOne(); !status)
+    return status;
   // Steps and prompts take turns, and those with drafts and without.
   if (config.prompts && chance(2))
     return prefill(token);
@@ -209,6 +227,7 @@ std::vector<double> Simulation::advance(Sequence &sequence, bool folds,
       oracles.rounded, paramViews, tokenViews, folds, sequence.exact, exact);
   bool keepsEntry = !folds && config.route != RouteKind::Recurrent;
   sequence.length = keepsEntry ? sequence.length + 1 : 0;
+  sequence.isFresh &= keepsEntry;
   return errors;
 }
 
@@ -244,7 +263,7 @@ Status Simulation::compareOutputs(int64_t row, int64_t token, const Plan &plan,
     target = source;
   bool isRecurrent = config.route == RouteKind::Recurrent;
   bool folds =
-      isRecurrent || read != write || target.length + 1 >= config.threshold;
+      isRecurrent || read != write || target.length + 1 >= limitOf(target);
   Arrays exact(signature.outputs.size());
   std::vector<double> rounded = advance(target, folds, tokens, exact);
   FormKind form =

@@ -33,6 +33,7 @@ static std::string keyOf(const CheckCase &config) {
   key.entryType = config.entryType;
   key.layout = config.layout;
   key.capacity = key.threshold = config.capacity;
+  key.page = config.page;
   key.drafts = config.drafts;
   key.prompts = config.prompts > 0;
   key.chunk = config.chunk;
@@ -44,6 +45,7 @@ static std::string keyOf(const CheckCase &config) {
 Result<const Oracles *> Workbench::getOracles(const CheckCase &config) {
   CheckCase unbuffered = config;
   unbuffered.capacity = 1;
+  unbuffered.page = 0;
   unbuffered.drafts = unbuffered.prompts = 0;
   unbuffered.chunk = CheckCase().chunk;
   unbuffered.byChunk = false;
@@ -85,6 +87,7 @@ Result<CompileOptions> Workbench::makeOptions(const CheckCase &config) {
   options.entryType = toString(config.entryType);
   options.stateLayout = toString(config.layout);
   options.capacity = config.capacity;
+  options.page = config.page;
   options.drafts = config.drafts;
   options.prefill = config.prompts > 0;
   options.chunk = config.chunk;
@@ -248,6 +251,26 @@ std::vector<CheckCase> Checker::plan() {
             (config.drafts > 0 && (config.route == RouteKind::Recurrent ||
                                    config.layout == StateLayout::DkDv)));
   });
+  // Nor do drafts lie in pages there, or slots take states.
+  for (CheckCase &config : cases)
+    if (!isOnCpu) {
+      config.page = config.drafts ? 0 : config.page;
+      config.crossover = 0;
+      config.forks = config.takesStates = false;
+    }
+  if (request.page > 0) {
+    std::erase_if(cases, [&](const CheckCase &config) {
+      return config.route == RouteKind::Recurrent ||
+             (!isOnCpu && config.drafts > 0);
+    });
+    for (CheckCase &config : cases) {
+      config.page = request.page;
+      config.capacity =
+          (config.capacity + request.page - 1) / request.page * request.page;
+      if (config.byChunk)
+        config.chunk = config.threshold = config.capacity;
+    }
+  }
   if (request.drafts == 0)
     return cases;
   std::erase_if(cases,
@@ -256,7 +279,11 @@ std::vector<CheckCase> Checker::plan() {
     int64_t entries = config.capacity - config.drafts;
     config.drafts = request.drafts;
     config.capacity = std::max(entries + config.drafts, 2 * config.drafts);
+    if (config.page)
+      config.capacity =
+          (config.capacity + config.page - 1) / config.page * config.page;
     config.threshold = std::min(config.threshold, entries);
+    config.crossover = std::min(config.crossover, entries);
   }
   return cases;
 }

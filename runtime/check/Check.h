@@ -34,6 +34,8 @@ struct CheckRequest {
   std::string target = "cpu"; ///< as in CompileOptions
   /// Cases with so many drafts at most instead of all cases; 0 for all.
   int64_t drafts = 0;
+  /// All cases with a buffer have pages of so many entries; 0: some have pages.
+  int64_t page = 0;
   /// Called after each of `total` cases.
   std::function<void(size_t done, size_t total)> progress;
 };

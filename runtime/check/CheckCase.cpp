@@ -31,6 +31,8 @@ void visitKeys(Case &c, Visitor visit) {
   visit("layout", c.layout);
   visit("L", c.capacity);
   visit("m", c.threshold);
+  visit("page", c.page);
+  visit("crossover", c.crossover);
   visit("drafts", c.drafts);
   visit("trees", c.trees);
   visit("prompts", c.prompts);
@@ -42,6 +44,8 @@ void visitKeys(Case &c, Visitor visit) {
   visit("moves", c.moves);
   visit("pads", c.pads);
   visit("resets", c.resets);
+  visit("forks", c.forks);
+  visit("takes_states", c.takesStates);
   visit("padding", c.slotPadding);
   visit("packed", c.packed);
   visit("seed", c.seed);
@@ -166,6 +170,17 @@ Result<CheckCase> CheckCase::parse(std::string_view text) {
     return fail(fmt::format("m = {} of a case is not between 1 and {} = {}",
                             result.threshold,
                             result.drafts ? "L - drafts" : "L", most));
+  if (result.page < 0 || (result.page && result.capacity % result.page))
+    return fail(fmt::format("page = {} of a case is no part of L = {}",
+                            result.page, result.capacity));
+  if (result.crossover < 0 || result.crossover > most)
+    return fail(fmt::format("crossover = {} of a case is not between 0 and "
+                            "{} = {}",
+                            result.crossover,
+                            result.drafts ? "L - drafts" : "L", most));
+  if (result.takesStates && result.slotPadding)
+    return fail("takes_states of a case needs padding = 0: states that slots "
+                "take are the pool's own");
   if (result.slotPadding < 0)
     return fail(
         fmt::format("padding = {} of a case is negative", result.slotPadding));

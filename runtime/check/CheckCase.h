@@ -28,7 +28,9 @@ struct CheckCase {
   StateLayout layout = StateLayout::DvDk; ///< layout
   int64_t capacity = 16;                  ///< L: entries that a slot can hold
   int64_t threshold = 16;                 ///< m: entries that make a row fold
-  int64_t drafts = 0; ///< drafts: the most of a row; 0 is to decode alone
+  int64_t page = 0;      ///< page: entries of a page; 0 is none
+  int64_t crossover = 0; ///< crossover: m of rows without a state; 0 is m
+  int64_t drafts = 0;    ///< drafts: the most of a row; 0 is to decode alone
   /// Drafts are random trees, of which any path is accepted; else chains.
   bool trees = false; ///< trees
   /// prompts: the most tokens of a row's prompt, between decode steps; 0 is
@@ -45,6 +47,10 @@ struct CheckCase {
   bool pads = false; ///< pads
   /// Random slots are reset between steps.
   bool resets = false; ///< resets
+  /// Random slots become branches of others between steps.
+  bool forks = false; ///< forks
+  /// Slots take states when they need them.
+  bool takesStates = false; ///< takes_states
   /// Elements between the states of two slots that belong to neither.
   int64_t slotPadding = 0; ///< padding
   /// Inputs of a row lie side by side, as they leave a projection.

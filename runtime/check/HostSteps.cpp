@@ -164,6 +164,12 @@ Status HostSteps::commit(std::span<const int32_t> slots,
 Status HostSteps::step(const StepArguments &arguments) {
   if (program.device() == DeviceId())
     return decoder.step(arguments);
+  if (program.page()) {
+    std::vector<int32_t> entries(arguments.readSlots.size(), 1);
+    if (Status status = pool->cursors().reserve(arguments.readSlots, entries);
+        !status)
+      return status;
+  }
   StepArguments on = arguments;
   if (Status status = upload("read slots", arguments.readSlots, on.readSlots);
       !status)

@@ -81,10 +81,11 @@ Status Simulation::compareDrafts(const DraftPlan &plan, int64_t row,
   Sequence &base = sequences[plan.slots[row] - firstSlot];
   bool isBuffered = config.route != RouteKind::Recurrent;
   bool folds =
-      isBuffered && base.length > 0 && base.length + count > config.threshold;
+      isBuffered && base.length > 0 && base.length + count > limitOf(base);
   if (folds) {
     base.rounded.storeStates(oracles.rounded, base.exact);
     base.length = 0;
+    base.isFresh = false;
   }
   for (int32_t draft = 0; draft < count; ++draft) {
     int32_t parent = plan.parents[first + draft];

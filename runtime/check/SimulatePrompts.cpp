@@ -77,7 +77,7 @@ Status Simulation::comparePrompt(const PromptPlan &plan, int64_t row,
     sequence.rounded.storeStates(oracles.rounded, sequence.exact);
   for (int32_t token = first; token < last; ++token) {
     Arrays exact(signature.outputs.size());
-    bool atEnd = config.byChunk && sequence.length + 1 >= config.threshold;
+    bool atEnd = config.byChunk && sequence.length + 1 >= limitOf(sequence);
     std::vector<double> rounded =
         advance(sequence, isRecurrent || atEnd, tokens[token], exact);
     for (size_t i = 0; i < exact.size(); ++i)
@@ -89,6 +89,7 @@ Status Simulation::comparePrompt(const PromptPlan &plan, int64_t row,
   if (folds) {
     sequence.rounded.storeStates(oracles.rounded, sequence.exact);
     sequence.length = 0;
+    sequence.isFresh = false;
   }
   return checkCursor(plan.slots[row], sequence.length, 0);
 }

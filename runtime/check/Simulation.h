@@ -25,7 +25,8 @@ using Arrays = interpreter::SpecInterpreter::Arrays;
 struct Sequence {
   interpreter::SpecInterpreter::Row exact;
   RoundedRuns rounded;
-  int64_t length = 0; ///< entries that are not folded
+  int64_t length = 0;  ///< entries that are not folded
+  bool isFresh = true; ///< there is no state yet
 };
 
 /// Memory for the states of a pool with a pattern in the padding.
@@ -72,6 +73,12 @@ private:
   Status createPool();
   Status step(int64_t token);
   Status resetOne(int64_t token);
+  Status forkOne();
+  /// m of a sequence.
+  int64_t limitOf(const Sequence &sequence) const {
+    return sequence.isFresh && config.crossover ? config.crossover
+                                                : config.threshold;
+  }
   Plan makePlan();
   bool chance(uint64_t oneIn) { return random() % oneIn == 0; }
   /// The errors of the outputs by rounding; what they should be in `exact`.

@@ -11,6 +11,8 @@
 #include "runtime/cuda/DevicePool.h"
 #include "runtime/cuda/Range.h"
 
+#include <algorithm>
+
 using namespace ladle;
 
 static constexpr int64_t cursorBytes = 2 * sizeof(int32_t);
@@ -30,6 +32,8 @@ Status DeviceCursors::begin() {
     wanted.push_back({versions, slots * number});
     wanted.push_back({waiting, slots * number});
   }
+  if (page)
+    wanted.push_back({pageTable, slots * tableSize() * number});
   for (auto &[memory, bytes] : wanted) {
     Result<cuda::Memory> made = cuda::Memory::allocate(code->device, bytes);
     if (!made)
@@ -42,6 +46,16 @@ Status DeviceCursors::begin() {
   if (!word)
     return word.status();
   fault = std::move(*word);
+  if (page) {
+    freePages = Blocks(pages);
+    pagesOfSlots.assign(static_cast<size_t>(slots * tableSize()),
+                        static_cast<int32_t>(pages));
+    if (Status status = code->device.fillInt(pageTable.address(),
+                                             static_cast<int32_t>(pages),
+                                             slots * tableSize(), nullptr);
+        !status)
+      return status;
+  }
   if (!drafts)
     return Status();
   std::vector<int32_t> places(static_cast<size_t>(slots * capacity));
@@ -153,6 +167,67 @@ Status DeviceCursors::write(int32_t slot, const Cursor &cursor, void *stream) {
                               static_cast<int32_t>(cursor.epoch), 1, stream);
 }
 
+//===----------------------------------------------------------------------===//
+// Pages
+//===----------------------------------------------------------------------===//
+
+Status DeviceCursors::uploadPages(int32_t slot, void *stream) {
+  int64_t first = slot * tableSize();
+  if (Status status = code->device.upload(
+          pageTable.address() + first * sizeof(int32_t),
+          pagesOfSlots.data() + first,
+          tableSize() * static_cast<int64_t>(sizeof(int32_t)), stream);
+      !status)
+    return status;
+  return code->device.synchronize(stream);
+}
+
+Status DeviceCursors::claim(std::span<const Claim> claims) {
+  if (!page)
+    return Status();
+  auto spare = static_cast<int32_t>(pages);
+  // How many each of them is to have: what entries have left is given back.
+  std::vector<int64_t> wanted;
+  int64_t more = 0;
+  for (const Claim &claim : claims) {
+    Result<Cursor> cursor = read(claim.slot);
+    if (!cursor)
+      return cursor.status();
+    int64_t entries = std::min(cursor->length + claim.entries, capacity);
+    wanted.push_back((entries + page - 1) / page);
+    const int32_t *table = pagesOfSlots.data() + claim.slot * tableSize();
+    more += wanted.back() -
+            std::count_if(table, table + tableSize(),
+                          [&](int32_t each) { return each != spare; });
+  }
+  if (more > freePages.free())
+    return noPages(more);
+  for (bool takes : {false, true})
+    for (size_t i = 0; i < claims.size(); ++i)
+      for (int64_t index = 0; index < tableSize(); ++index) {
+        int32_t &entry = pagesOfSlots[claims[i].slot * tableSize() + index];
+        if (!takes && index >= wanted[i] && entry != spare)
+          freePages.release(std::exchange(entry, spare));
+        else if (takes && index < wanted[i] && entry == spare)
+          entry = freePages.take();
+      }
+  for (const Claim &claim : claims)
+    if (Status status = uploadPages(claim.slot, nullptr); !status)
+      return status;
+  return Status();
+}
+
+Status DeviceCursors::release(int32_t slot, void *stream) {
+  if (!page)
+    return Status();
+  auto spare = static_cast<int32_t>(pages);
+  for (int64_t index = 0; index < tableSize(); ++index)
+    if (int32_t &entry = pagesOfSlots[slot * tableSize() + index];
+        entry != spare)
+      freePages.release(std::exchange(entry, spare));
+  return uploadPages(slot, stream);
+}
+
 Status DeviceCursors::moveThreshold(void *stream) {
   return code->device.fillInt(thresholds.address(),
                               static_cast<int32_t>(threshold), 1, stream);
@@ -182,13 +257,20 @@ Status DeviceCursors::move(const CursorMove &move, void *stream) {
   // Without a buffer all cursors stay at nothing.
   if (capacity == 0)
     return Status();
-  uint64_t addresses[] = {addressOf(move.reads),         addressOf(move.writes),
-                          positions.address(),           epochs.address(),
-                          thresholds.address(),          fault.address(),
-                          drafts ? waiting.address() : 0};
-  int32_t numbers[] = {padSlot, static_cast<int32_t>(move.rows),
+  uint64_t addresses[] = {addressOf(move.reads),
+                          addressOf(move.writes),
+                          positions.address(),
+                          epochs.address(),
+                          thresholds.address(),
+                          fault.address(),
+                          drafts ? waiting.address() : 0,
+                          page ? pageTable.address() : 0};
+  int32_t numbers[] = {padSlot,
+                       static_cast<int32_t>(move.rows),
                        static_cast<int32_t>(capacity),
-                       static_cast<int32_t>(move.kind)};
+                       static_cast<int32_t>(move.kind),
+                       static_cast<int32_t>(page),
+                       static_cast<int32_t>(pages)};
   void *values[std::size(addresses) + std::size(numbers)];
   void **next = values;
   for (uint64_t &address : addresses)
@@ -248,6 +330,12 @@ Status DeviceCursors::takeFault() {
   int32_t found = fault.take();
   if (found == 0)
     return Status();
+  if (found < 0)
+    return Status(
+        ErrorCode::ResourceExhausted,
+        fmt::format("an earlier step appended an entry to slot {}, which had "
+                    "no page for it: take pages before (Cursors::reserve)",
+                    -found - 1));
   return Status(
       ErrorCode::InvalidArgument,
       fmt::format("an earlier step decoded slot {} by route 'kv_only' after "

@@ -8,6 +8,7 @@
 #ifndef LADLE_RUNTIME_CUDA_DEVICECURSORS_H
 #define LADLE_RUNTIME_CUDA_DEVICECURSORS_H
 
+#include "runtime/Blocks.h"
 #include "runtime/CursorsImpl.h"
 #include "runtime/cuda/GpuCode.h"
 
@@ -31,9 +32,20 @@ struct DeviceCursors final : Cursors::Impl {
   /// of yet.
   cuda::Memory order, versions, waiting;
   static constexpr int32_t folded = 256;
+  /// If entries lie in pages, int32 [slots, L / P], and what the host knows of
+  /// them. Who has no page has the spare one, which is behind the others.
+  cuda::Memory pageTable;
+  std::vector<int32_t> pagesOfSlots;
+  Blocks freePages;
   /// How the drafts that wait were verified, if cursors are of one pool.
   CursorMove::Kind verifiedBy = CursorMove::Append;
 
+  /// Waits for the device: the host does not know how many entries there are.
+  Status claim(std::span<const Claim> claims) override;
+  Status release(int32_t slot, void *stream) override;
+  BlockCount pageCount() const override {
+    return {freePages.count(), freePages.free()};
+  }
   Status begin() override;
   Status markWritten() override;
   Result<Cursor> read(int32_t slot) const override;
@@ -50,6 +62,8 @@ struct DeviceCursors final : Cursors::Impl {
   Status takeFault() override;
 
 private:
+  int64_t tableSize() const { return page ? capacity / page : 0; }
+  Status uploadPages(int32_t slot, void *stream);
   Result<int32_t> readNumber(const cuda::Memory &memory, int32_t slot) const;
 };
 

@@ -35,6 +35,8 @@ KernelArguments::KernelArguments(const RouteKernels &route,
     add(cursors.versions.address());
     add(cursors.waiting.address());
   }
+  if (cursors.page)
+    add(cursors.pageTable.address());
   if (call != KernelCall::Step)
     firstOfDrafts = add(0);
   if (call == KernelCall::Verify) {

@@ -14,6 +14,8 @@
 // the
 //   entries of a slot lie; const int *carry_versions [slots]; int *waiting
 //   [slots], the drafts that wait there, and 256 if they came with a fold
+// - if entries lie in pages of P: const int *page_table [slots, L / P], which
+//   pages those of a slot are; fields are [pages, heads, P, dims...]
 // - the kernel that verifies: const int *cu_seqlens [rows + 1], *parents, and
 //   int has_parents, 0 for chains; its tokens and outputs are those of drafts
 // - for each Argument a pointer, then int64 strides in elements: of a parameter

@@ -32,6 +32,12 @@ Status jit::checkOptions(const CompileOptions &options) {
   if (options.capacity < 1)
     return invalid("capacity", std::to_string(options.capacity),
                    "at least 1 entry");
+  if (options.page != 0 && options.page != 8 && options.page != 16)
+    return invalid("page", std::to_string(options.page),
+                   "8 or 16 entries, or 0 for none");
+  if (options.page && options.capacity % options.page != 0)
+    return invalid("capacity", std::to_string(options.capacity),
+                   "a multiple of the entries of a page");
   if (options.drafts < 0 || options.drafts > maxDrafts)
     return invalid("drafts", std::to_string(options.drafts),
                    "0 to 16 drafts a row");
@@ -52,6 +58,14 @@ Status jit::checkOptions(const CompileOptions &options) {
     return invalid("route", "'recurrent'",
                    "one with a buffer with numerics = chunk: this one folds "
                    "every token");
+  if (options.longRoute != "inner" && options.longRoute != "outer" &&
+      options.longRoute != "recurrent")
+    return invalid("longRoute", "'" + options.longRoute + "'",
+                   "inner, outer or recurrent");
+  if (options.longRoute == "recurrent" &&
+      (options.drafts > 0 || foldsByChunk(options)))
+    return invalid("longRoute", "'recurrent'",
+                   "inner or outer: drafts and chunks need a buffer");
   if (options.batch < 1)
     return invalid("batch", std::to_string(options.batch), "at least 1 row");
   if (options.context < 0)
@@ -72,6 +86,16 @@ Status jit::checkTarget(const CompileOptions &options, bool isGpu) {
     return Status(ErrorCode::Unsupported,
                   "numerics is 'chunk', expected 'step': prompts do not become "
                   "entries on a GPU yet; compile for the target cpu");
+  if (options.page > 0 && options.prefill && isGpu)
+    return Status(ErrorCode::Unsupported,
+                  "page is " + std::to_string(options.page) +
+                      ", expected 0: prompts do not lie in pages on a GPU yet; "
+                      "compile without prompts, or for the target cpu");
+  if (options.page > 0 && options.drafts > 0 && isGpu)
+    return Status(ErrorCode::Unsupported,
+                  "page is " + std::to_string(options.page) +
+                      ", expected 0: drafts do not lie in pages on a GPU yet; "
+                      "compile without drafts, or for the target cpu");
   if (options.drafts > 0 && isGpu && options.stateLayout == "dk_dv")
     return Status(ErrorCode::Unsupported,
                   "stateLayout is 'dk_dv', expected 'dv_dk': drafts of states "

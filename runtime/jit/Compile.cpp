@@ -84,6 +84,7 @@ private:
   /// Of a GPU, from `load` on.
   std::shared_ptr<const GpuCode> gpu;
   std::optional<tune::TunedChoice> tuned;
+  int64_t crossover = 0; ///< of a plan
   std::unique_ptr<jit::Compiler> compiler;
 };
 
@@ -118,6 +119,7 @@ std::string Compilation::makeKey(llvm::ArrayRef<llvm::StringRef> more) const {
                                  options.entryType,
                                  options.stateLayout,
                                  std::to_string(options.capacity),
+                                 std::to_string(options.page),
                                  std::to_string(options.drafts),
                                  std::to_string(options.prefill),
                                  std::to_string(options.chunk),
@@ -199,16 +201,20 @@ Result<jit::Plan> Compilation::plan() {
        std::to_string(std::thread::hardware_concurrency())});
   if (std::optional<DiskCache::Entry> entry = cache.lookup(key))
     if (entry->parts.size() == 1)
-      if (std::optional<jit::Plan> plan = jit::parsePlan(entry->parts[0]))
+      if (std::optional<jit::Plan> plan = jit::parsePlan(entry->parts[0])) {
+        crossover = plan->crossover;
         return std::move(*plan);
+      }
   Result<jit::Plan> plan = getCompiler().plan(target.card());
   bool needsBuffer =
       foldsByChunk(options) || (options.drafts > 0 && target.isGpu());
   if (plan && needsBuffer)
     if (Status status = keepBuffered(*plan); !status)
       return status;
-  if (plan)
-    store(key, {jit::serialize(*plan)});
+  if (!plan)
+    return plan;
+  crossover = plan->crossover;
+  store(key, {jit::serialize(*plan)});
   return plan;
 }
 
@@ -325,6 +331,7 @@ std::string Compilation::makeManifest(RouteKind route,
   json::Object manifest{
       {"version", version()},
       {"capacity", options.capacity},
+      {"page", options.page},
       {"drafts", options.drafts},
       {"chunk", options.prefill ? options.chunk : 0},
       {"numerics", options.numerics},
@@ -348,6 +355,9 @@ std::string Compilation::makeManifest(RouteKind route,
         {"bytes", static_cast<int64_t>(loaded.object.object.size())},
         {"cached", loaded.cached},
         {"milliseconds", loaded.milliseconds}});
+  for (const LoadedRoute &loaded : routes)
+    if (loaded.object.route == RouteKind::KvOnly)
+      manifest["crossover"] = crossover;
   if (tuned)
     manifest["tuned"] = json::Object{{"choice", tuned->candidate.str()},
                                      {"batch", tuned->batch},
@@ -394,6 +404,7 @@ Result<Program> Compilation::link(RouteKind route,
   impl.chunk = options.prefill ? options.chunk : 0;
   impl.foldsByChunk = foldsByChunk(options);
   impl.route = route;
+  impl.longRoute = *parseRoute(options.longRoute);
   impl.manifest = makeManifest(route, routes, plan);
   impl.reproducer = makeReproducer(route, impl.signature);
   auto code = std::make_shared<std::vector<std::shared_ptr<void>>>();
@@ -407,7 +418,10 @@ Result<Program> Compilation::link(RouteKind route,
                           "compile it into a program of its own");
       impl.fields = object.fields;
       impl.capacity = options.capacity;
+      impl.page = options.page;
     }
+    if (object.route == RouteKind::KvOnly && object.usesBuffer())
+      impl.crossover = crossover;
     impl.headGroup = std::lcm(impl.headGroup, object.headGroup);
     RouteKernels kernels;
     kernels.route = object.route;
@@ -439,14 +453,15 @@ Result<Program> Compilation::link(RouteKind route,
 }
 
 /// A route and, for kv_only, the one that takes over after the first fold.
-static void addRoute(std::vector<RouteKind> &routes, RouteKind route) {
+static void addRoute(std::vector<RouteKind> &routes, RouteKind route,
+                     const CompileOptions &options) {
   auto add = [&](RouteKind each) {
     if (!llvm::is_contained(routes, each))
       routes.push_back(each);
   };
   add(route);
   if (route == RouteKind::KvOnly)
-    add(RouteKind::Inner);
+    add(*parseRoute(options.longRoute));
 }
 
 static Result<RouteKind> parseRouteOption(const std::string &text) {
@@ -473,7 +488,11 @@ Result<Program> ladle::compileSource(std::string_view text,
   std::optional<jit::Plan> plan;
   RouteKind route;
   bool isGpu = compilation.isForGpu();
-  if (options.route == "auto" || isGpu) {
+  // Where rows of kv_only had better fold is the model's to say.
+  bool plansKvOnly =
+      options.route == toString(RouteKind::KvOnly) ||
+      llvm::is_contained(options.extraRoutes, toString(RouteKind::KvOnly));
+  if (options.route == "auto" || isGpu || plansKvOnly) {
     Result<jit::Plan> made = compilation.plan();
     if (!made)
       return made.status();
@@ -490,12 +509,12 @@ Result<Program> ladle::compileSource(std::string_view text,
     route = *parsed;
   }
   std::vector<RouteKind> routes;
-  addRoute(routes, route);
+  addRoute(routes, route, options);
   for (const std::string &extra : options.extraRoutes) {
     Result<RouteKind> parsed = parseRouteOption(extra);
     if (!parsed)
       return parsed.status();
-    addRoute(routes, *parsed);
+    addRoute(routes, *parsed, options);
   }
   Result<std::vector<LoadedRoute>> loaded = compilation.load(routes);
   if (!loaded)
@@ -544,7 +563,7 @@ ladle::compileAllRoutes(std::string_view text, std::string_view name,
     std::vector<LoadedRoute> parts{each};
     if (each.object.route == RouteKind::KvOnly)
       for (const LoadedRoute &other : *loaded)
-        if (other.object.route == RouteKind::Inner)
+        if (toString(other.object.route) == options.longRoute)
           parts.push_back(other);
     Result<Program> program =
         compilation.link(each.object.route, std::move(parts), &*plan);

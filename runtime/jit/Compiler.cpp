@@ -108,6 +108,7 @@ jit::Compiler::Impl::pipelineOptions(llvm::ArrayRef<Route> routes) const {
   DecodePipelineOptions pipeline;
   pipeline.routes.assign(routes.begin(), routes.end());
   pipeline.capacity = options.capacity;
+  pipeline.page = options.page;
   pipeline.entryType = options.entryType;
   pipeline.stateLayout = options.stateLayout;
   pipeline.drafts = options.drafts;
@@ -177,6 +178,9 @@ Result<Plan> jit::Compiler::plan(const Machine::Card *gpu) {
   plan.shape = tune::describe(signatureOf(recurrence, layoutOf(options)));
   plan.route = toRouteKind(costs[choice->index].route);
   plan.foldThreshold = choice->threshold;
+  if (std::optional<int64_t> tokens = findCrossover(
+          costs, machine, options.batch, mostEntries, mostEntries))
+    plan.crossover = std::max<int64_t>(1, *tokens);
   for (const RouteCost &cost : costs) {
     // A route that never folds within its buffer has a cycle of the context.
     int64_t m = cost.route == Route::KvOnly

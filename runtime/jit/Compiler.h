@@ -31,6 +31,7 @@ struct Plan {
   std::string shape;
   RouteKind route = RouteKind::Recurrent;
   int64_t foldThreshold = 1;
+  int64_t crossover = 0; ///< of kv_only, 0 if it is not legal
   std::vector<RouteSummary> routes;
 };
 

@@ -23,11 +23,14 @@ enum { kFolded = 256 };
 // `fault` is told of a slot with a state that the route has ignored. `waiting`,
 // null without drafts, says of each slot how many drafts wait in it, and that
 // they came with a fold which its cursor has not heard of: flushing is no more
-// than telling it.
+// than telling it. `pages`, null if entries lie in none, are those of each slot
+// [slots, capacity / page]; what a slot has none for goes to page `spare`, and
+// `fault` is told of it. A slot that has folded begins anew at its first page.
 extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
     const int *__restrict__ read_slots, const int *__restrict__ write_slots,
     int *cursors, int *epochs, const int *__restrict__ fold_threshold,
-    int *fault, int *waiting, int pad_slot, int rows, int capacity, int kind) {
+    int *fault, int *waiting, const int *__restrict__ pages, int pad_slot,
+    int rows, int capacity, int kind, int page, int spare) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   // It may have started before the kernels of the step have ended, and the
   // next may start now, which wait in turn.
@@ -47,11 +50,14 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
   if (kind == kIgnore && epochs[read_slot] > 0)
     fault[0] = read_slot + 1;
   if (appends && !moves && cursor[1] + 1 < fold_threshold[0]) {
+    if (pages && pages[read_slot * static_cast<long long>(capacity / page) +
+                       cursor[1] / page] == spare)
+      fault[0] = -(read_slot + 1);
     cursor[1] += 1;
   } else {
     if (kind != kFoldOnly || cursor[1] > 0)
       epochs[write_slot] += 1;
-    cursor[0] = moves ? 0 : (cursor[0] + cursor[1]) % capacity;
+    cursor[0] = moves || pages ? 0 : (cursor[0] + cursor[1]) % capacity;
     cursor[1] = 0;
     if (kind == kFoldOnly && waiting)
       waiting[read_slot] %= kFolded;

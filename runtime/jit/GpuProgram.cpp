@@ -195,6 +195,7 @@ std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
   if (!request.route.empty())
     options.routes.push_back(*symbolizeRoute(request.route));
   options.capacity = request.capacity;
+  options.page = request.page;
   options.entryType = request.entryType;
   options.stateLayout = request.stateLayout;
   options.drafts = request.drafts;

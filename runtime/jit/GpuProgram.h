@@ -28,6 +28,7 @@ struct GpuRequest {
   int64_t drafts = 0; ///< the most of a row
   int64_t chunk = 0;  ///< tokens of a prompt at once; 0 takes none
   GpuLayout layout;
+  int64_t page = 0; ///< entries of a page; 0 for none
 };
 
 using GpuArgument = cuda::Argument;

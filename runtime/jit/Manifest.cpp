@@ -226,6 +226,7 @@ std::string jit::serialize(const Plan &plan) {
   return toText(json::Object{{"shape", plan.shape},
                              {"route", toJSON(plan.route)},
                              {"fold_threshold", plan.foldThreshold},
+                             {"crossover", plan.crossover},
                              {"routes", std::move(routes)}});
 }
 
@@ -233,6 +234,7 @@ std::optional<jit::Plan> jit::parsePlan(llvm::StringRef text) {
   return parse<Plan>(text, [](json::ObjectMapper &map, Plan &plan) {
     return map.map("shape", plan.shape) && map.map("route", plan.route) &&
            map.map("fold_threshold", plan.foldThreshold) &&
+           map.map("crossover", plan.crossover) &&
            map.map("routes", plan.routes);
   });
 }

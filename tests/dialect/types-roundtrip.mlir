@@ -6,6 +6,7 @@
 // CHECK: same = !ladle.pool<32x128x64xf32>
 // CHECK: ring = !ladle.buffer<[k : 16x4x128xbf16 @dk, "odd name" : 32x4x64xf32 @dv, decay : 32xf32 @scalar], capacity = 16, order = ring, weight = linear>
 // CHECK: cache = !ladle.buffer<[k : 8x128xf16 @dk, v : 8x128xf16 @dv], capacity = 0, order = paged, weight = exp>
+// CHECK: pages = !ladle.buffer<[k : 16x128xbf16 @dk], capacity = 512, order = indexed, page = 16, weight = linear>
 // CHECK: summary = !ladle.summary<32x128xbf16>
 module @m1 attributes {test.a = {
   state = !ladle.state<32x128x64xf32>}} {}
@@ -22,5 +23,8 @@ module @m3 attributes {test.a = {
 module @m4 attributes {test.a = {
   cache = !ladle.buffer<[k : 8x128xf16 @dk, v : 8x128xf16 @dv], capacity = 0,
                         order = paged, weight = exp>}} {}
+module @m4a attributes {test.a = {
+  pages = !ladle.buffer<[k : 16x128xbf16 @dk], capacity = 512,
+                        order = indexed, page = 16, weight = linear>}} {}
 module @m5 attributes {test.a = {
   summary = !ladle.summary<32x128xbf16>}} {}

@@ -45,11 +45,12 @@ struct Engine {
   std::vector<Layer> layers;
 };
 
-Engine makeEngine(const CompileOptions &options) {
+Engine makeEngine(const CompileOptions &options,
+                  const CursorOptions &slots = {.slots = slotCount}) {
   // One program for all layers alike, which differ in their inputs alone.
   Program program =
       need(compileFile("examples/gated_delta_rule.ladle", options));
-  Cursors cursors = need(Cursors::create(program, {.slots = slotCount}));
+  Cursors cursors = need(Cursors::create(program, slots));
   Engine engine{program, cursors, {}};
   const Signature &signature = program.signature();
   for (int64_t index = 0; index < layerCount; ++index) {
@@ -387,4 +388,48 @@ TEST_CASE("the threshold and the route may change between steps") {
     layer.decoder = need(Decoder::create(recurrent, layer.pool));
   step(engine, slots, {}, {{1, 8}});
   checkSame(answer(engine, 0), first[8]);
+}
+
+TEST_CASE("short sequences are pages, long ones have a state, too") {
+  auto first = referenceOf(1, 60), second = referenceOf(2, 60);
+  CompileOptions options = makeOptions();
+  options.drafts = 0;
+  // [pages]
+  options.route = "kv_only"; // until there is a state
+  options.capacity = 512;    // entries of a sequence at most
+  options.page = 16;         // entries
+  // [pages]
+  // [blocks]
+  CursorOptions memory{.slots = slotCount};
+  memory.pages = 8;          // for all sequences, each of all layers
+  memory.states = 2;         // for those that become long
+  memory.crossover = 40;     // entries at which one takes a state
+  memory.foldThreshold = 16; // m, once it has one
+  // [blocks]
+  Engine engine = makeEngine(options, memory);
+  for (int64_t i = 0; i < 30; ++i)
+    step(engine, {4}, {}, {{1, i}});
+  for (int64_t i = 0; i < 20; ++i) {
+    step(engine, {4, 2}, {}, {{1, 30 + i}, {2, i}});
+    checkSame(answer(engine, 0), first[30 + i]);
+    checkSame(answer(engine, 1), second[i]);
+  }
+  CHECK(engine.cursors.states().free == 1);
+  CHECK(engine.cursors.stateOf(2) == -1);
+  // [fork]
+  // Two more branches of the sequence in slot 2, as a beam search wants them.
+  std::vector<int32_t> from{2, 2}, to{0, 1};
+  need(engine.cursors.fork(from, to));
+  // [fork]
+  CHECK(engine.cursors.pages().free == 8 - 1 - 2);
+  step(engine, {0, 1, 2}, {}, {{2, 20}, {5, 20}, {2, 20}});
+  checkSame(answer(engine, 0), second[20]);
+  checkSame(answer(engine, 2), second[20]);
+  CHECK(engine.cursors.pages().free == 8 - 1 - 4);
+  // [rebuild]
+  // Slot 1 becomes what slot 2 was after its first 7 entries.
+  need(engine.cursors.rebuild(/*from=*/2, /*entries=*/7, /*to=*/1));
+  // [rebuild]
+  step(engine, {1}, {}, {{2, 7}});
+  checkSame(answer(engine, 0), second[7]);
 }

@@ -26,14 +26,18 @@ TEST_CASE("a case is read as it is written") {
   config.layout = StateLayout::DkDv;
   config.capacity = 8;
   config.threshold = 5;
+  config.page = 4;
+  config.crossover = 2;
   config.drafts = 3;
   config.trees = true;
   config.pads = true;
+  config.forks = config.takesStates = true;
   config.seed = 7;
   config.sizes["Hv"] = 3;
   std::string text = config.str();
-  REQUIRE(text == "route=inner,state=bf16,layout=dk_dv,L=8,m=5,drafts=3,"
-                  "trees=1,pads=1,seed=7,size.Hv=3");
+  REQUIRE(text == "route=inner,state=bf16,layout=dk_dv,L=8,m=5,page=4,"
+                  "crossover=2,drafts=3,trees=1,pads=1,forks=1,takes_states=1,"
+                  "seed=7,size.Hv=3");
   Result<CheckCase> read = CheckCase::parse(text);
   REQUIRE(read.ok());
   REQUIRE(*read == config);
@@ -54,6 +58,13 @@ TEST_CASE("a case that cannot be is refused with the value that is wrong") {
   REQUIRE(message("L=4,m=5") == "m = 5 of a case is not between 1 and L = 4");
   REQUIRE(message("L=9,m=6,drafts=4") ==
           "m = 6 of a case is not between 1 and L - drafts = 5");
+  REQUIRE(message("L=12,m=4,page=8") ==
+          "page = 8 of a case is no part of L = 12");
+  REQUIRE(message("L=9,m=5,drafts=4,crossover=6") ==
+          "crossover = 6 of a case is not between 0 and L - drafts = 5");
+  REQUIRE(message("takes_states=1,padding=8") ==
+          "takes_states of a case needs padding = 0: states that slots take "
+          "are the pool's own");
   REQUIRE(message("L=7,m=1,drafts=4") ==
           "drafts = 4 of a case is not between 0 and half of L = 7");
 }

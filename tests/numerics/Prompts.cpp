@@ -19,7 +19,7 @@ static void require(const Status &status) {
 }
 
 Prompts::Prompts(const std::string &source, CompileOptions options,
-                 const check::InputRanges &ranges)
+                 const check::InputRanges &ranges, PoolOptions memory)
     : inputs(ranges, 11) {
   frontend::ElaborationOptions elaboration;
   elaboration.preset = options.preset;
@@ -34,9 +34,11 @@ Prompts::Prompts(const std::string &source, CompileOptions options,
   INFO(made.message());
   REQUIRE(made.ok());
   program = *made;
-  PoolOptions memory;
   memory.slots = slots;
-  pool.emplace(std::move(*Pool::create(*program, memory)));
+  Result<Pool> created = Pool::create(*program, memory);
+  INFO(created.message());
+  REQUIRE(created.ok());
+  pool.emplace(std::move(*created));
   DecoderOptions two;
   two.threads = 2;
   decoder.emplace(std::move(*Decoder::create(*program, *pool, two)));
@@ -97,8 +99,8 @@ Prompts::prefill(const std::vector<int32_t> &named,
   return answers;
 }
 
-std::vector<Prompts::Arrays>
-Prompts::decode(const std::vector<int32_t> &named) {
+Status Prompts::decodeInto(const std::vector<int32_t> &named,
+                           std::vector<Arrays> &answers) {
   auto rows = static_cast<int64_t>(named.size());
   check::Batch batch(program->signature(), rows, /*packed=*/false);
   batch.setParams(params);
@@ -111,8 +113,12 @@ Prompts::decode(const std::vector<int32_t> &named) {
   arguments.rows = rows;
   arguments.readSlots = named;
   arguments.tensors = batch.getTensors();
-  require(decoder->step(arguments));
-  std::vector<Arrays> answers(named.size());
+  if (Status status = decoder->step(arguments); !status) {
+    for (int32_t slot : named)
+      --positions[slot];
+    return status;
+  }
+  answers.resize(named.size());
   for (int64_t row = 0; row < rows; ++row) {
     Arrays outputs(oracle->getOutputs().size());
     oracle->step(sequences[named[row]], params, tokens[row], outputs);
@@ -121,7 +127,40 @@ Prompts::decode(const std::vector<int32_t> &named) {
       compare(answers[row].back(), outputs[k]);
     }
   }
+  return Status();
+}
+
+std::vector<Prompts::Arrays>
+Prompts::decode(const std::vector<int32_t> &named) {
+  std::vector<Arrays> answers;
+  require(decodeInto(named, answers));
   return answers;
+}
+
+Status Prompts::tryDecode(const std::vector<int32_t> &named) {
+  std::vector<Arrays> answers;
+  return decodeInto(named, answers);
+}
+
+void Prompts::reset(int32_t slot) {
+  require(pool->reset(std::span(&slot, 1)));
+  sequences[slot] = oracle->makeRow();
+}
+
+void Prompts::fork(int32_t from, int32_t to) {
+  require(pool->fork(std::span(&from, 1), std::span(&to, 1)));
+  sequences[to] = sequences[from];
+}
+
+Prompts::Interpreter::Row Prompts::follow(Interpreter::Row row, int32_t slot,
+                                          uint64_t first, uint64_t last) {
+  for (uint64_t token = first; token < last; ++token) {
+    Arrays outputs(oracle->getOutputs().size());
+    oracle->step(row, params,
+                 inputs.draw(oracle->getTokens(), streams[slot], token),
+                 outputs);
+  }
+  return row;
 }
 
 void Prompts::compareSlots() {

@@ -70,6 +70,7 @@ static Result<check::CheckRequest> makeRequest(const CheckOptions &options) {
   request.trace = options.trace;
   request.target = options.target;
   request.drafts = options.drafts;
+  request.page = options.page;
   return request;
 }
 

@@ -56,6 +56,7 @@ struct EmitOptions {
   std::vector<std::string> forms; ///< of the CPU; empty: all
   std::optional<int64_t> drafts;  ///< the most of a row; none: 8 if verified
   std::optional<int64_t> chunk;   ///< of a prompt; none: 64 if prefilled
+  int64_t page = 0;               ///< entries of a page; 0: there are none
 };
 /// Prints the IR of a stage, or the text and code that follow it.
 int emit(const EmitOptions &options);
@@ -84,6 +85,7 @@ struct CheckOptions {
   std::string only;           ///< a case as text: run it alone
   std::string target = "cpu"; ///< or cuda
   int64_t drafts = 0; ///< cases with so many a row alone; 0 for all cases
+  int64_t page = 0;   ///< entries of a page in all cases; 0: in some
   bool full = false;
   bool json = false;
 };

@@ -121,6 +121,7 @@ static int emitAttention(Source &source, const EmitOptions &options) {
 int ladle::tool::emit(const EmitOptions &options) {
   DecodePipelineOptions pipeline;
   pipeline.capacity = options.source.capacity;
+  pipeline.page = options.page;
   pipeline.entryType = options.source.entryType;
   pipeline.stateLayout = options.source.stateLayout;
   for (const std::string &name : options.routes) {

@@ -61,6 +61,14 @@ private:
         options.source.entryType, batch);
   }
 
+  /// Where kv_only and the choice for long sequences cross.
+  struct KvOnly {
+    int64_t tokens;
+    double entryBytes, pageBytes, stateBytes;
+  };
+  static constexpr int64_t kPage = 16;
+  std::optional<KvOnly> findKvOnly() const;
+
   int64_t drafts;
   const ExplainOptions &options;
   RecurrenceOp recurrence;
@@ -209,6 +217,42 @@ std::string Explanation::describe(std::optional<RouteChoice> choice) const {
   return text;
 }
 
+/// Bytes that a sequence keeps besides its entries.
+static std::pair<double, double> sequenceBytes(RecurrenceOp recurrence) {
+  double states = 0, carries = 0;
+  auto sizeOf = [](Type element, double count) {
+    return count * element.getIntOrFloatBitWidth() / 8;
+  };
+  for (BlockArgument argument :
+       recurrence.getArgumentsOfKind(ArgumentKind::State)) {
+    auto type = cast<StateType>(argument.getType());
+    states += sizeOf(type.getElementType(), double(type.getHeads()) *
+                                                type.getKeySize() *
+                                                type.getValueSize());
+  }
+  for (BlockArgument argument :
+       recurrence.getArgumentsOfKind(ArgumentKind::Carry)) {
+    auto type = cast<RankedTensorType>(argument.getType());
+    carries += sizeOf(type.getElementType(), type.getNumElements());
+  }
+  return {states, carries};
+}
+
+std::optional<Explanation::KvOnly> Explanation::findKvOnly() const {
+  constexpr int64_t limit = 1 << 20;
+  std::optional<int64_t> tokens = findCrossover(
+      costs, machine, options.batches.back(), options.source.capacity, limit);
+  if (!tokens)
+    return std::nullopt;
+  double entry = 0;
+  for (const RouteCost &cost : costs)
+    if (cost.route == Route::KvOnly)
+      entry = cost.decode.entryWritten;
+  return KvOnly{*tokens, entry * double(*tokens),
+                entry * double(llvm::alignTo(*tokens, kPage)),
+                sequenceBytes(recurrence).first};
+}
+
 void Explanation::printCrossings(raw_ostream &os) {
   int64_t capacity = options.source.capacity;
   os << "choice by batch\n";
@@ -230,43 +274,13 @@ void Explanation::printCrossings(raw_ostream &os) {
       os << "  from batch " << batch << " on: " << now << "\n";
     last = now;
   }
-  const RouteCost *growing = nullptr;
-  for (const RouteCost &cost : costs)
-    if (cost.route == Route::KvOnly)
-      growing = &cost;
-  auto longChoice =
-      chooseRoute(costs, machine, options.batches.back(), 0, capacity);
-  if (!growing || !longChoice || growing->decode.entryRead == 0)
-    return;
-  // The context up to which its entries are fewer bytes than a state.
-  int64_t crossing = 0;
-  while (crossing < (1 << 20) &&
-         growing->seconds(machine, options.batches.back(), crossing + 1) <
-             longChoice->seconds)
-    ++crossing;
-  os << "  kv_only is cheaper up to a context of " << crossing
-     << " tokens (batch " << options.batches.back() << ")\n";
-}
-
-/// Bytes that a sequence keeps besides its entries.
-static std::pair<double, double> sequenceBytes(RecurrenceOp recurrence) {
-  double states = 0, carries = 0;
-  auto sizeOf = [](Type element, double count) {
-    return count * element.getIntOrFloatBitWidth() / 8;
-  };
-  for (BlockArgument argument :
-       recurrence.getArgumentsOfKind(ArgumentKind::State)) {
-    auto type = cast<StateType>(argument.getType());
-    states += sizeOf(type.getElementType(), double(type.getHeads()) *
-                                                type.getKeySize() *
-                                                type.getValueSize());
+  if (auto crossover = findKvOnly()) {
+    os << "  kv_only is cheaper up to a context of " << crossover->tokens
+       << " tokens (batch " << options.batches.back()
+       << "): " << humanBytes(crossover->entryBytes) << " of entries, "
+       << humanBytes(crossover->pageBytes) << " in pages of " << kPage
+       << ", a state is " << humanBytes(crossover->stateBytes) << "\n";
   }
-  for (BlockArgument argument :
-       recurrence.getArgumentsOfKind(ArgumentKind::Carry)) {
-    auto type = cast<RankedTensorType>(argument.getType());
-    carries += sizeOf(type.getElementType(), type.getNumElements());
-  }
-  return {states, carries};
 }
 
 void Explanation::printSpeculation(raw_ostream &os) {
@@ -384,11 +398,20 @@ llvm::json::Object Explanation::toJSON() {
                              {"schedule", std::move(schedule)},
                              {"seconds", tuned->seconds}});
     }
-  return llvm::json::Object{{"recurrence", recurrence.getSymName()},
+  llvm::json::Object result{{"recurrence", recurrence.getSymName()},
                             {"machine", machine.name},
                             {"tuned", std::move(tunedChoices)},
                             {"routes", std::move(routes)},
                             {"choices", std::move(choices)}};
+  if (auto crossover = findKvOnly())
+    result["kv_only"] =
+        llvm::json::Object{{"batch", options.batches.back()},
+                           {"crossover", crossover->tokens},
+                           {"entry_bytes", crossover->entryBytes},
+                           {"page", kPage},
+                           {"page_bytes", crossover->pageBytes},
+                           {"state_bytes", crossover->stateBytes}};
+  return result;
 }
 
 int ladle::tool::explain(const ExplainOptions &options) {

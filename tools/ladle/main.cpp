@@ -338,6 +338,11 @@ int main(int argc, char **argv) {
                    "tokens of a prompt that are answered at once (default: 64 "
                    "with --form prefill_fold, else none)")
       ->check(CLI::Range(1, 256));
+  emitCommand
+      ->add_option("--pages", emitOptions.page,
+                   "entries lie in pages of so many: 8 or 16 (default: side by "
+                   "side)")
+      ->check(CLI::IsMember({8, 16}));
 
   RunOptions runOptions;
   CLI::App *runCommand = app.add_subcommand(
@@ -387,6 +392,10 @@ int main(int argc, char **argv) {
       ->add_option("--drafts", checkOptions.drafts,
                    "only cases with drafts, so many a row at most")
       ->check(CLI::Range(1, 16));
+  checkCommand
+      ->add_option("--pages", checkOptions.page,
+                   "only cases whose entries lie in pages of so many: 8 or 16")
+      ->check(CLI::IsMember({8, 16}));
   checkCommand->add_flag("--full", checkOptions.full, "all combinations");
   checkCommand->add_flag("--json", checkOptions.json, "for a program");
 

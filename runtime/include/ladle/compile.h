@@ -37,6 +37,11 @@ struct CompileOptions {
   std::string entryType = "f32";
   /// L: entries that a slot of the buffer holds.
   int64_t capacity = 16;
+  /// Entries of a page, 8 or 16, a part of the capacity: then slots take pages
+  /// as their entries need them, from all that the cursors have
+  /// (CursorOptions::pages). 0: a slot has room for all its entries. On a GPU
+  /// without drafts.
+  int64_t page = 0;
   /// The most drafts of a row that Decoder::verify takes, 0 to 16; the capacity
   /// is twice as much at least. 0: the program only decodes. Of the CPU.
   int64_t drafts = 0;
@@ -58,6 +63,9 @@ struct CompileOptions {
   /// Measured bandwidths of memory in GB/s, for the cost model; 0 takes those
   /// of an ordinary server.
   double readBandwidth = 0, updateBandwidth = 0;
+  /// By which rows of kv_only go on once they have a state: inner, outer or,
+  /// without drafts, recurrent. On a GPU the caller changes to it.
+  std::string longRoute = "inner";
   /// Further routes of the same program, which must cache the same entries.
   std::vector<std::string> extraRoutes;
   bool useDiskCache = true;
@@ -72,13 +80,15 @@ struct CompileOptions {
 /// with source lines and carets.
 ///
 /// The manifest of the program is a JSON object with
-/// - "version", "target" (a processor, or "sm_90a"), "capacity", "drafts",
-///   "chunk" (0 without prompts), "numerics", "entry_type", "state_layout"
+/// - "version", "target" (a processor, or "sm_90a"), "capacity", "page",
+///   "drafts", "chunk" (0 without prompts), "numerics", "entry_type",
+///   "state_layout"
 /// - "route" and "fold_threshold", the choice of the cost model if the route
 ///   was "auto"; and then also
 /// - "routes": an array of what each legal route costs: "route",
 ///   "fold_threshold", "seconds" a step of the batch, and "bytes" and "flops" a
 ///   token and row, all amortised over a cycle and predicted
+/// - "crossover" if kv_only is among the routes: Program::crossover
 /// - "warnings": what the compiler had to say
 /// - "kernels": an array of "route", "bytes" of code, "cached", "milliseconds"
 /// - of cuda: "device", "driver", "nvrtc", "context_milliseconds" for the

@@ -22,6 +22,11 @@
 // launch, which a CUDA graph captures with them. Drafts are the same: all
 // layers verify them, and one `commit` after the last decides on them for all.
 //
+// What sequences take and give back is the cursors' too: pages of entries, if
+// the program has any, and states, if there are fewer than slots. A page or a
+// state has a number, by which it is found in the pools of all layers.
+// Sequences may hold one together: who writes what others hold takes a copy.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef LADLE_CURSORS_H
@@ -40,8 +45,21 @@ struct Cursor {
   int64_t epoch = 0;     ///< how often the states were written; 0 is never
 };
 
+/// Pages or states of the pools: all of them, and those that nobody holds.
+struct BlockCount {
+  int64_t all = 0, free = 0;
+};
+
 struct CursorOptions {
   int64_t slots = 0;
+  /// Pages that all slots share; 0 is as many as they can fill. Of a program
+  /// with pages (CompileOptions::page).
+  int64_t pages = 0;
+  /// States that a pool has, which slots then take when they need one, and give
+  /// back with a reset: by kv_only when they first fold, by other routes with
+  /// their first token. 0: there are none, for a program that decodes by
+  /// kv_only alone. Left out: each slot has its own. Of the CPU.
+  std::optional<int64_t> states = std::nullopt;
   /// What marks a row of a batch as padding: any negative slot if this is
   /// negative, slot 0 if this is 0 (slot 0 is then never used).
   int32_t padSlot = -1;
@@ -49,6 +67,10 @@ struct CursorOptions {
   /// would make it more than m; 0 is the capacity of the program without its
   /// drafts, 1 folds with every token.
   int64_t foldThreshold = 0;
+  /// What m is for a row that has no state yet, so that short sequences can
+  /// stay entries for longer than entries pay beside a state; 0 is
+  /// `foldThreshold`.
+  int64_t crossover = 0;
 };
 
 /// Copies are the same cursors. They last as long as a pool that shares them.
@@ -66,7 +88,48 @@ public:
   /// On a GPU it waits for all work of the device.
   Result<Cursor> cursor(int32_t slot) const;
 
+  /// The index of a slot's state in the pools: the slot itself, unless slots
+  /// take states when they need them; -1 if it has none.
+  int32_t stateOf(int32_t slot) const;
+  BlockCount pages() const;
+  BlockCount states() const;
+  /// Takes the pages that the next `entries[i]` entries of slots[i] need, so
+  /// that nothing that appends so many can fail for want of pages.
+  /// ResourceExhausted, and nothing has changed, if there are not so many.
+  ///
+  /// On the CPU who appends takes pages, too, and who folds gives them back, so
+  /// that nobody has to call it. On a GPU it is a call between steps, for which
+  /// the host waits: it also takes back what the entries of these slots have
+  /// left. Who appends without a page loses the entry, and is told by the next
+  /// call that comes after the step has run.
+  Status reserve(std::span<const int32_t> slots,
+                 std::span<const int32_t> entries);
+
+  /// Makes slots to[i] what from[i] are: a second branch of each sequence. The
+  /// two share the state, if slots take states, and the pages of their entries;
+  /// otherwise these are copied, as carries are. What was in `to` is forgotten.
+  /// Of the CPU.
+  ///
+  /// InvalidArgument if a slot of either is named twice in `to`, or drafts of
+  /// one are not committed; ResourceExhausted if there is no free state for a
+  /// copy. Nothing has changed then.
+  Status fork(std::span<const int32_t> from, std::span<const int32_t> to);
+  /// Makes `to` what `from` was when it held its first `entries` entries: a
+  /// prefix of the history that is not folded yet. With `checkpoint`, these
+  /// follow the history of that slot instead of the one that they followed,
+  /// which only raw entries can, those of route adjoint; the slot holds no
+  /// entries of its own. `to` may be `from`. As `fork` otherwise.
+  ///
+  /// InvalidArgument also if the slot holds fewer entries, or the program has
+  /// carries, which are known of the newest entry alone, and `entries` leaves
+  /// some out.
+  Status rebuild(int32_t from, int64_t entries, int32_t to,
+                 std::optional<int32_t> checkpoint = {});
+
   int64_t foldThreshold() const;
+  int64_t crossover() const;
+  /// 1 to the capacity without the program's drafts; from the next step on.
+  Status setCrossover(int64_t entries);
   /// 1 to the capacity without the program's drafts, so that those of the next
   /// step find room; from the next step on. Longer buffers fold with their next
   /// token.

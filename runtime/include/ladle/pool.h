@@ -4,7 +4,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A pool holds, for each slot, one sequence: its states, its carries, a ring of
-// entries that are not folded into the states yet, and a cursor on that ring.
+// entries that are not folded into the states yet, and a cursor on that ring. A
+// ring may lie in pages that all slots share, and slots may take states when
+// they need one: ladle/cursors.h.
 //
 // The pool of a program for a GPU lies in its memory, cursors and threshold
 // too. Calls that take a stream put their work on it (a CUstream; null is the
@@ -41,11 +43,12 @@ struct PoolOptions {
   std::vector<void *> stateMemory;
   /// As of CursorOptions.
   int32_t padSlot = -1;
-  int64_t foldThreshold = 0;
+  int64_t foldThreshold = 0, crossover = 0, pages = 0;
+  std::optional<int64_t> states = std::nullopt;
   /// Cursors that the pools of a model's layers share: Cursors::advance and
-  /// Cursors::commit move them, and not the steps. Slots, padding and a
-  /// threshold other than 0 have to be theirs. Without them the pool has its
-  /// own, which its steps move.
+  /// Cursors::commit move them, and not the steps. Slots, padding and
+  /// thresholds other than 0 have to be theirs, pages and states are. Without
+  /// them the pool has its own, which its steps move.
   std::optional<Cursors> cursors;
 };
 
@@ -139,9 +142,15 @@ public:
   Status importSlot(int32_t slot, const SlotContents &contents,
                     void *stream = nullptr);
 
+  /// Cursors::fork and Cursors::rebuild.
+  Status fork(std::span<const int32_t> from, std::span<const int32_t> to);
+  Status rebuild(int32_t from, int64_t entries, int32_t to,
+                 std::optional<int32_t> checkpoint = {});
+
   /// The memory of a state as it lies, [slots, heads, valueSize, keySize] or
   /// with the last two the other way round (StateSpec::layout), or of a carry,
-  /// [slots, heads, ...]. Without the entries that are not folded yet. In a
+  /// [slots, heads, ...]; Cursors::stateOf tells which state is whose.
+  /// Without the entries that are not folded yet. In a
   /// pool for drafts it is right until the next verify, and InvalidArgument
   /// while a slot has drafts that are not committed.
   Result<TensorView> state(std::string_view name) const;

@@ -36,13 +36,20 @@ public:
   /// The same program decoding by another of its routes, which may take turns
   /// with this one on the same pool. NotFound names the routes there are.
   ///
-  /// On the CPU kv_only hands rows over to inner once they have folded. On a
+  /// On the CPU kv_only hands rows over to another route, inner unless
+  /// CompileOptions::longRoute says otherwise, once they have folded. On a
   /// GPU, where the host does not know which have, the caller does it: from the
   /// step on after a row has folded, decode by withRoute(Inner). If that is
   /// forgotten, a call after the step is an error that names the slot.
   Result<Program> withRoute(RouteKind route) const;
   /// L: entries that a slot of the buffer holds. 0 without a buffer.
   int64_t capacity() const;
+  /// Entries at which a sequence of kv_only is as cheap by the route that the
+  /// cost model chooses for long ones, within the capacity: for
+  /// CursorOptions::crossover. 0 if the program has no such route.
+  int64_t crossover() const;
+  /// Entries of a page; 0 if those of a slot lie side by side.
+  int64_t page() const;
   /// The most drafts of a row that Decoder::verify takes; 0: it takes none.
   int64_t drafts() const;
   /// Whether the route answers all drafts of a row at once. Otherwise they are

@@ -22,7 +22,8 @@ static void checkResources(const std::string &model, const std::string &arch,
                            const std::string &stateType = "",
                            const std::string &stateLayout = "dv_dk",
                            const GpuLayout &layout = {},
-                           const std::string &route = "", int64_t drafts = 0) {
+                           const std::string &route = "", int64_t drafts = 0,
+                           int64_t page = 0, int64_t capacity = 16) {
   llvm::Expected<Nvrtc> nvrtc = Nvrtc::open();
   if (!nvrtc) {
     WARN("skipped: " << llvm::toString(nvrtc.takeError()));
@@ -35,8 +36,11 @@ static void checkResources(const std::string &model, const std::string &arch,
   request.stateLayout = stateLayout;
   request.layout = layout;
   request.route = route;
-  request.capacity = 16 + drafts;
+  request.capacity = capacity + drafts;
   request.drafts = drafts;
+  request.page = page;
+  if (page)
+    request.entryType = "bf16";
   if (drafts) {
     request.route = "inner";
     request.entryType = "bf16";
@@ -119,6 +123,13 @@ TEST_CASE("kernels that prefill fit into registers and sm_120", "[nvrtc]") {
                                                 {"mamba2", "sm_90a"},
                                                 {"rwkv7", "sm_80"}}));
   checkPrefill(model, arch, 96 << 10);
+}
+
+TEST_CASE("kernels over pages fit into registers", "[nvrtc]") {
+  auto model = GENERATE(as<std::string>(), "gated_delta_net", "mamba2", "kda");
+  auto arch = GENERATE(as<std::string>(), "sm_80", "sm_90a");
+  checkResources(model, arch, "", "dv_dk", {}, "inner", 0, 8);
+  checkResources(model, arch, "", "dv_dk", {}, "kv_only", 0, 16, 128);
 }
 
 TEST_CASE("kernels of published shapes fit into registers", "[nvrtc]") {

@@ -46,6 +46,16 @@ TEST_CASE("a fold with every token, and one when the buffer is full") {
   checkOn("gated_delta_rule", "route=inner,L=4,m=4,rows=2,tokens=11,packed=1");
 }
 
+TEST_CASE("entries in pages") {
+  if (!hasGpu())
+    return;
+  checkOn("gated_delta_net", "route=inner,L=16,m=11,page=8,rows=2,tokens=13,"
+                             "moves=1,pads=1,resets=1,seed=3");
+  checkOn("gla", "route=adjoint,state=bf16,L=16,m=16,page=8,rows=2,tokens=17");
+  checkOn("rwkv7_core", "route=kv_only,entries=bf16,L=32,m=32,page=8,rows=2,"
+                        "tokens=12,staggered=1,resets=1");
+}
+
 TEST_CASE("narrow states and entries") {
   if (hasGpu())
     checkOn("gated_delta_net", "route=inner,state=bf16,entries=bf16,L=4,m=4,"

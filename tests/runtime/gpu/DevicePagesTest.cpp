@@ -1,0 +1,127 @@
+//===- DevicePagesTest.cpp - entries in pages of a GPU's memory -----------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "ladle/compile.h"
+#include "tests/numerics/Examples.h"
+#include "tests/runtime/gpu/Gpu.h"
+
+using namespace ladle;
+using namespace ladle::test;
+
+static CompileOptions pagedOptions(const std::string &target) {
+  CompileOptions options;
+  options.preset = "tiny";
+  options.target = target;
+  options.route = "inner";
+  options.capacity = 24;
+  options.page = 8;
+  return options;
+}
+
+static Program pagedProgram(const std::string &target) {
+  return need(
+      compileFile(examplePath("gated_delta_rule"), pagedOptions(target)));
+}
+
+/// One token of sequences 1, 2 in slots 0, 1.
+static void decode(Decoder &decoder, Tensors &tensors, int32_t position) {
+  tensors.fill({1, 2}, {position, position});
+  need(decoder.step(tensors.arguments));
+}
+
+TEST_CASE("the host takes pages between steps, and gives back what is left") {
+  if (!hasGpu())
+    return;
+  Program program = pagedProgram("cuda"), onCpu = pagedProgram("cpu");
+  PoolOptions options;
+  options.slots = 2;
+  options.pages = 4;
+  options.foldThreshold = 20;
+  Pool pool = need(Pool::create(program, options)),
+       reference = need(Pool::create(onCpu, options));
+  Decoder decoder = need(Decoder::create(program, pool)),
+          other = need(Decoder::create(onCpu, reference));
+  Tensors tensors(program, 2), expected(onCpu, 2);
+  Cursors cursors = pool.cursors();
+  std::vector<int32_t> slots{0, 1}, eight{8, 8}, nine{9, 9};
+  auto decodeBoth = [&](int32_t position) {
+    decode(decoder, tensors, position);
+    decode(other, expected, position);
+    for (int64_t row = 0; row < 2; ++row) {
+      std::vector<float> got = tensors.output(row),
+                         wanted = expected.output(row);
+      for (size_t i = 0; i < got.size(); ++i)
+        REQUIRE(got[i] == Approx(wanted[i]).margin(1e-5));
+    }
+  };
+  need(cursors.reserve(slots, eight));
+  CHECK(cursors.pages().free == 2);
+  for (int32_t position = 0; position < 8; ++position)
+    decodeBoth(position);
+  Status status = cursors.reserve(slots, nine);
+  CHECK(status.code() == ErrorCode::ResourceExhausted);
+  CHECK(status.message() ==
+        "the pages of 'gated_delta_rule' are used up: 4 of 8 entries, 2 of "
+        "them free, wanted 4; reset or flush slots, or make more "
+        "(CursorOptions::pages)");
+  CHECK(cursors.pages().free == 2);
+  need(cursors.reserve(slots, eight));
+  CHECK(cursors.pages().free == 0);
+  for (int32_t position = 8; position < 16; ++position)
+    decodeBoth(position);
+  // A flush leaves pages, which the host takes back when it looks.
+  need(pool.flush(program, slots));
+  need(reference.flush(onCpu, slots));
+  CHECK(need(pool.cursor(0)).base == 0);
+  need(cursors.reserve(slots, std::vector<int32_t>{1, 0}));
+  CHECK(cursors.pages().free == 3);
+  need(cursors.reserve(slots, eight));
+  for (int32_t position = 16; position < 20; ++position)
+    decodeBoth(position);
+  need(cursors.reset(slots));
+  CHECK(cursors.pages().free == 4);
+}
+
+TEST_CASE("who appends without a page is told") {
+  if (!hasGpu())
+    return;
+  Program program = pagedProgram("cuda");
+  Pool pool = makePool(program, 2);
+  Decoder decoder = need(Decoder::create(program, pool));
+  Tensors tensors(program, 2);
+  std::vector<int32_t> slot{0}, one{1};
+  need(pool.cursors().reserve(slot, one));
+  decode(decoder, tensors, 0);
+  need(synchronize(program.device()));
+  tensors.fill({1, 2}, {1, 1});
+  Status status = decoder.step(tensors.arguments);
+  CHECK(status.code() == ErrorCode::ResourceExhausted);
+  CHECK(status.message() ==
+        "an earlier step appended an entry to slot 1, which had no page for "
+        "it: take pages before (Cursors::reserve)");
+}
+
+TEST_CASE("what pages of a GPU cannot do is an error") {
+  if (!hasGpu())
+    return;
+  CompileOptions options = pagedOptions("cuda");
+  options.drafts = 2;
+  CHECK(compileFile(examplePath("gated_delta_rule"), options).message() ==
+        "page is 8, expected 0: drafts do not lie in pages on a GPU yet; "
+        "compile without drafts, or for the target cpu");
+  Program program = pagedProgram("cuda");
+  CHECK(Cursors::create(program, {.slots = 2, .states = 1}).message() ==
+        "states is 1, wanted none: on a GPU each slot has its own");
+  CHECK(Cursors::create(program, {.slots = 2, .crossover = 9}).message() ==
+        "crossover is 9, wanted 0: on a GPU all rows fold at the threshold");
+  Pool pool = makePool(program, 2);
+  std::vector<int32_t> from{0}, to{1};
+  CHECK(pool.fork(from, to).message() ==
+        "branches of a sequence are not made on a GPU yet: export and import "
+        "its slot");
+  CHECK_FALSE(pool.rebuild(0, 0, 1).ok());
+}
