@@ -259,16 +259,6 @@ GpuChunkKernel::shapesOf(StepOp step, const GpuSchedule &schedule,
   return shapes;
 }
 
-int64_t GpuChunkKernel::bytesOfShared() {
-  int64_t bytes = 0;
-  for (Value each : function.getWorkgroupAttributions()) {
-    auto type = cast<MemRefType>(each.getType());
-    bytes += llvm::alignTo(
-        type.getNumElements() * type.getElementTypeBitWidth() / 8, 16);
-  }
-  return bytes;
-}
-
 FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
                                                     const GpuSchedule &schedule,
                                                     int64_t drafts,

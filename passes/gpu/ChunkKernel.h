@@ -69,7 +69,6 @@ private:
   static llvm::SmallVector<Shape>
   shapesOf(StepOp step, const GpuSchedule &schedule, bool ownsAllRows);
   mlir::FailureOr<mlir::gpu::GPUFuncOp> buildPrefill();
-  int64_t bytesOfShared();
   mlir::LogicalResult check() override;
   void findRowValues(StepOp of) override;
   void chooseSizes() override;

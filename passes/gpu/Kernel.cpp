@@ -404,6 +404,28 @@ LogicalResult GpuKernel::emitRow() {
   return success();
 }
 
+int64_t GpuKernel::bytesOfShared() {
+  int64_t bytes = 0;
+  for (Value each : function.getWorkgroupAttributions()) {
+    auto type = cast<MemRefType>(each.getType());
+    bytes += llvm::alignTo(
+        type.getNumElements() * type.getElementTypeBitWidth() / 8, 16);
+  }
+  return bytes;
+}
+
+int64_t GpuKernel::blocksThatFit() {
+  constexpr int64_t memory = 227 << 10, ofBlock = 1 << 10;
+  constexpr int64_t threads = 512; // Which leaves each 128 registers.
+  return std::max<int64_t>(1, std::min(memory / (ofBlock + bytesOfShared()),
+                                       threads / schedule.threads));
+}
+
+int64_t GpuKernel::blocksAtOnce() {
+  constexpr int64_t mostStatic = 48 << 10;
+  return bytesOfShared() > mostStatic ? blocksThatFit() : 0;
+}
+
 FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
   if (fold &&
       fold.getBody().getArgumentTypes() != step.getBody().getArgumentTypes())

@@ -92,8 +92,14 @@ protected:
   virtual int64_t costOfKeyValues();
   /// Bytes of a state in a block, unless a schedule says otherwise.
   virtual int64_t tileBytes();
-  /// Blocks that a multiprocessor is to hold; 0 is left to ptxas.
-  virtual int64_t blocksAtOnce() { return 0; }
+  /// Bytes of shared memory that a block asks for.
+  int64_t bytesOfShared();
+  /// Blocks that shared memory, and registers enough for each thread, leave on
+  /// a multiprocessor.
+  int64_t blocksThatFit();
+  /// Blocks that a multiprocessor is to hold; 0 is left to ptxas, which knows
+  /// shared memory only where its size is static.
+  virtual int64_t blocksAtOnce();
   virtual int64_t fewestThreads() { return 32; }
   virtual void chooseSizes();
   /// Vectors that rows meet at a time.

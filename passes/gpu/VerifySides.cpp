@@ -150,19 +150,6 @@ int64_t GpuVerifyKernel::fewestThreads() {
   return 32 * warps;
 }
 
-/// As many as find shared memory, and 128 registers a thread.
-int64_t GpuVerifyKernel::blocksAtOnce() {
-  constexpr int64_t memory = 227 << 10, ofBlock = 1 << 10, threads = 512;
-  int64_t bytes = ofBlock;
-  for (Value each : function.getWorkgroupAttributions()) {
-    auto type = cast<MemRefType>(each.getType());
-    bytes += llvm::alignTo(
-        type.getNumElements() * type.getElementTypeBitWidth() / 8, 16);
-  }
-  return std::max<int64_t>(
-      1, std::min(memory / bytes, threads / schedule.threads));
-}
-
 //===----------------------------------------------------------------------===//
 // Vectors times numbers
 //===----------------------------------------------------------------------===//
