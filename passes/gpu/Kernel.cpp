@@ -414,16 +414,17 @@ int64_t GpuKernel::bytesOfShared() {
   return bytes;
 }
 
-int64_t GpuKernel::blocksThatFit() {
+int64_t GpuKernel::blocksInShared() {
   constexpr int64_t memory = 227 << 10, ofBlock = 1 << 10;
-  constexpr int64_t threads = 512; // Which leaves each 128 registers.
-  return std::max<int64_t>(1, std::min(memory / (ofBlock + bytesOfShared()),
-                                       threads / schedule.threads));
+  return std::max<int64_t>(1, memory / (ofBlock + bytesOfShared()));
 }
 
 int64_t GpuKernel::blocksAtOnce() {
-  constexpr int64_t mostStatic = 48 << 10;
-  return bytesOfShared() > mostStatic ? blocksThatFit() : 0;
+  constexpr int64_t mostStatic = 48 << 10, registers = 64 << 10, most = 256;
+  // Where shared memory alone decides, threads may have all registers.
+  int64_t blocks = blocksInShared();
+  bool leavesAll = blocks * schedule.threads * most <= registers;
+  return bytesOfShared() > mostStatic && leavesAll ? blocks : 0;
 }
 
 FailureOr<gpu::GPUFuncOp> GpuKernel::build() {

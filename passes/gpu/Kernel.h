@@ -94,9 +94,8 @@ protected:
   virtual int64_t tileBytes();
   /// Bytes of shared memory that a block asks for.
   int64_t bytesOfShared();
-  /// Blocks that shared memory, and registers enough for each thread, leave on
-  /// a multiprocessor.
-  int64_t blocksThatFit();
+  /// Blocks that shared memory leaves on a multiprocessor of Hopper.
+  int64_t blocksInShared();
   /// Blocks that a multiprocessor is to hold; 0 is left to ptxas, which knows
   /// shared memory only where its size is static.
   virtual int64_t blocksAtOnce();

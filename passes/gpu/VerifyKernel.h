@@ -67,7 +67,7 @@ private:
   int64_t costOfKeyValues() override;
   int64_t tileBytes() override;
   int64_t fewestThreads() override;
-  int64_t blocksAtOnce() override { return blocksThatFit(); }
+  int64_t blocksAtOnce() override;
   /// Whether the rows of a state can be put where they were copied to.
   bool keepsRows() const { return !hasSpareRows(); }
   int64_t sharedBytes(int64_t rows) override;

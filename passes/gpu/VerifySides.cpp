@@ -150,6 +150,13 @@ int64_t GpuVerifyKernel::fewestThreads() {
   return 32 * warps;
 }
 
+/// As many as find shared memory, and 128 registers a thread.
+int64_t GpuVerifyKernel::blocksAtOnce() {
+  constexpr int64_t threads = 512;
+  return std::max<int64_t>(
+      1, std::min(blocksInShared(), threads / schedule.threads));
+}
+
 //===----------------------------------------------------------------------===//
 // Vectors times numbers
 //===----------------------------------------------------------------------===//
