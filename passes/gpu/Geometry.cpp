@@ -305,7 +305,7 @@ LogicalResult GpuKernel::chooseGeometry() {
   };
   int64_t threads = std::max<int64_t>(schedule.threads,
                                       threadsFor(mostRows(kStateRegisters)));
-  threads = std::max(threads, fewestThreads());
+  threads = std::max(threads, fewestThreads(rows));
   // Keys that decay are loaded two elements a thread.
   if (!decayedKeys.empty())
     threads = std::max(threads, int64_t(llvm::alignTo(keySize / 2, 32)));

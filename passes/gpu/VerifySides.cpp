@@ -133,7 +133,7 @@ int64_t GpuVerifyKernel::tileBytes() {
 
 /// A warp for each draft. A thread has what was read of its row, and what is
 /// appended, of all drafts: where that is much, there are fewer threads.
-int64_t GpuVerifyKernel::fewestThreads() {
+int64_t GpuVerifyKernel::fewestThreads(int64_t rows) {
   constexpr int64_t mostOfRow = 24, fewWarps = 4;
   int64_t ofDraft = 0;
   step.walk([&](ReadOp read) {
@@ -147,7 +147,8 @@ int64_t GpuVerifyKernel::fewestThreads() {
   int64_t warps = static_cast<int64_t>(llvm::PowerOf2Ceil(most()));
   if (most() * ofDraft > mostOfRow)
     warps = std::min(warps, fewWarps);
-  return 32 * warps;
+  // Threads without rows of their own would idle wherever rows are the work.
+  return 32 * std::clamp<int64_t>(rows / 32, 1, warps);
 }
 
 /// As many as find shared memory, and 128 registers a thread.
