@@ -5,11 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-// A product of tiles takes 16 rows and 8 vectors. Thread 4 g + t loads 16
-// elements' worth of rows g and g + 8, four of each: which 8 columns a product
-// takes does not matter as long as rows and vectors agree. An f32 is the sum of
-// what it is without its last 13 bits and of the rest, so that three products
-// are as good as f32: the fourth is below the last bit.
+// A product of tiles takes 8 vectors, the upper parts of all above the lower
+// parts, and 8 rows. Thread 4 g + t loads four elements at once of row g: which
+// columns a product takes does not matter as long as rows and vectors agree. An
+// f32 is the sum of what it is without its last 13 bits, its upper part, and of
+// the rest, so that products of parts are as good as f32.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,13 +18,14 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/VerifyKernel.h"
+#include <array>
 
 using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kWarp = 32;
-static constexpr int64_t kTileRows = 16;
-static constexpr int64_t kTileColumns = 8;
+/// Of a product of tiles.
+static constexpr int64_t kTileRows = 8, kTileVectors = 8;
 /// Elements that a lane has of a row at a time.
 static constexpr int64_t kPart = 4;
 static constexpr int64_t kSlab = 4 * kPart;
@@ -66,7 +67,7 @@ Value GpuVerifyKernel::vectorRow(Value column, ArrayRef<Query> queries) {
     begin += most() * query.stack.components;
   }
   // A tile of columns may be wider than there are vectors.
-  if (begin % kTileColumns != 0 && keySize % kSlab == 0)
+  if (begin % kTileVectors != 0 && keySize % kSlab == 0)
     row = arith::MinSIOp::create(b, row, constantIndex(vectorCount - 1));
   return row;
 }
@@ -132,14 +133,19 @@ void GpuVerifyKernel::multiply(ArrayRef<Query> queries, Value rows,
   store(row, column, sum.getResult(0));
 }
 
+/// Vectors are the rows of the left operand, upper parts above lower parts, and
+/// the rows of a state the columns of the right one: what a lane loads of a row
+/// lies in registers as products take it.
 void GpuVerifyKernel::multiplyByTiles(ArrayRef<Query> queries, Value rows,
                                       int64_t mostRows, bool isShort,
                                       LoadRow load, StoreProduct store) {
-  int64_t columns = countVectors(queries);
-  int64_t tilesOfColumns = llvm::divideCeil(columns, kTileColumns);
+  int64_t tilesOfVectors =
+      llvm::divideCeil(countVectors(queries), kTileVectors);
   int64_t warps = schedule.threads / kWarp;
-  // Two tiles of rows share what is loaded of vectors, if a warp has so many.
-  int64_t together = mostRows >= 2 * kTileRows * warps ? 2 : 1;
+  // Tiles of rows share what is loaded of vectors, if a warp has so many.
+  int64_t together = 1;
+  while (together < 4 && mostRows >= 2 * together * kTileRows * warps)
+    together *= 2;
   Type f32 = b.getF32Type();
   auto part = VectorType::get({kPart}, f32);
   auto bits = VectorType::get({kPart}, b.getI32Type());
@@ -155,8 +161,8 @@ void GpuVerifyKernel::multiplyByTiles(ArrayRef<Query> queries, Value rows,
   Value inGroup = arith::RemUIOp::create(b, warpLane, constantIndex(4));
   Value ofGroup = arith::DivUIOp::create(b, warpLane, constantIndex(4));
   SmallVector<Value> vectorRows;
-  for (int64_t j = 0; j < tilesOfColumns; ++j)
-    vectorRows.push_back(vectorRow(add(ofGroup, j * kTileColumns), queries));
+  for (int64_t j = 0; j < tilesOfVectors; ++j)
+    vectorRows.push_back(vectorRow(add(ofGroup, j * kTileVectors), queries));
 
   Value warp = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
   int64_t stride = kTileRows * together;
@@ -166,23 +172,22 @@ void GpuVerifyKernel::multiplyByTiles(ArrayRef<Query> queries, Value rows,
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value last = arith::SubIOp::create(b, rows, constantIndex(1));
-  SmallVector<Value> mine, held;
-  for (int64_t i = 0; i < 2 * together; ++i) {
-    mine.push_back(
-        add(arith::AddIOp::create(b, loop.getInductionVar(), ofGroup), i * 8));
-    held.push_back(arith::MinSIOp::create(b, mine.back(), last));
+  SmallVector<Value> held;
+  for (int64_t i = 0; i < together; ++i) {
+    Value row = arith::AddIOp::create(b, loop.getInductionVar(), ofGroup);
+    held.push_back(arith::MinSIOp::create(b, add(row, i * kTileRows), last));
   }
   auto accumulator = VectorType::get({4}, f32);
   // A product waits for the one that it is added to: with few tiles, those of
-  // upper and lower parts have sums of their own.
-  int64_t tilesAtOnce = together * tilesOfColumns;
-  int64_t sumsOfTile = tilesAtOnce > 4 ? 1 : isShort ? 2 : 3;
+  // upper and lower parts of rows have sums of their own.
+  int64_t tilesAtOnce = together * tilesOfVectors;
+  int64_t sumsOfTile = isShort || tilesAtOnce > 2 ? 1 : 2;
   SmallVector<Value> zeros(
       tilesAtOnce * sumsOfTile,
       arith::ConstantOp::create(b, b.getZeroAttr(accumulator)));
   auto slabs = scf::ForOp::create(b, constantIndex(0), constantIndex(keySize),
                                   constantIndex(kSlab), zeros);
-  if (tilesOfColumns * together <= 8)
+  if (tilesAtOnce <= 8)
     slabs->setAttr("ladle.unroll", b.getUnitAttr());
   {
     OpBuilder::InsertionGuard inner(b);
@@ -190,75 +195,67 @@ void GpuVerifyKernel::multiplyByTiles(ArrayRef<Query> queries, Value rows,
     Value from = arith::AddIOp::create(
         b, slabs.getInductionVar(),
         arith::MulIOp::create(b, inGroup, constantIndex(kPart)));
-    SmallVector<std::pair<Value, Value>> ofRows, ofVectors;
-    for (Value row : held) {
-      Value all = load(row, from, kPart);
-      ofRows.push_back(isShort ? std::pair<Value, Value>(all, Value())
-                               : split(all));
-    }
-    for (Value row : vectorRows)
-      ofVectors.push_back(split(
-          vector::LoadOp::create(b, part, vectors, ValueRange{row, from})));
     auto element = [&](Value value, int64_t i) -> Value {
       return vector::ExtractOp::create(b, value, i);
     };
+    // Two products take a slab: each half of what a lane has of it.
+    SmallVector<std::array<Value, 2>> ofVectors;
+    for (Value row : vectorRows) {
+      auto [upper, lower] = split(
+          vector::LoadOp::create(b, part, vectors, ValueRange{row, from}));
+      auto &halves = ofVectors.emplace_back();
+      for (int64_t half = 0; half < 2; ++half)
+        halves[half] = vector::FromElementsOp::create(
+            b, VectorType::get({4}, f32),
+            ValueRange{element(upper, 2 * half), element(lower, 2 * half),
+                       element(upper, 2 * half + 1),
+                       element(lower, 2 * half + 1)});
+    }
     SmallVector<Value> next(slabs.getRegionIterArgs());
-    for (int64_t half = 0; half < 2; ++half)
-      for (int64_t i = 0; i < together; ++i) {
-        auto tileOfRows = [&](bool lower) -> Value {
-          auto of = [&](int64_t r) {
-            const auto &[most, least] = ofRows[2 * i + r];
-            return lower ? least : most;
-          };
-          return vector::FromElementsOp::create(
-              b, VectorType::get({4}, f32),
-              ValueRange{element(of(0), 2 * half), element(of(1), 2 * half),
-                         element(of(0), 2 * half + 1),
-                         element(of(1), 2 * half + 1)});
-        };
-        Value upper = tileOfRows(false);
-        Value lower = isShort ? Value() : tileOfRows(true);
-        for (int64_t j = 0; j < tilesOfColumns; ++j) {
-          auto tileOfVectors = [&](Value all) -> Value {
-            return vector::FromElementsOp::create(
-                b, VectorType::get({2}, f32),
-                ValueRange{element(all, 2 * half), element(all, 2 * half + 1)});
-          };
-          Value most = tileOfVectors(ofVectors[j].first);
-          auto addTo = [&](int64_t part, Value rows, Value vectors) {
-            Value &sum =
-                next[(i * tilesOfColumns + j) * sumsOfTile + part % sumsOfTile];
-            sum = multiplyShortTiles(rows, vectors, sum);
-          };
-          addTo(1, upper, tileOfVectors(ofVectors[j].second));
-          if (lower)
-            addTo(2, lower, most);
-          addTo(0, upper, most);
-        }
+    for (auto [i, row] : llvm::enumerate(held)) {
+      Value all = load(row, from, kPart);
+      SmallVector<Value, 2> parts{all};
+      if (!isShort) {
+        auto [upper, lower] = split(all);
+        parts = {upper, lower};
       }
+      for (int64_t half = 0; half < 2; ++half)
+        for (int64_t j = 0; j < tilesOfVectors; ++j)
+          // The smallest come first.
+          for (size_t k = parts.size(); k-- > 0;) {
+            Value ofRow = vector::FromElementsOp::create(
+                b, VectorType::get({2}, f32),
+                ValueRange{element(parts[k], 2 * half),
+                           element(parts[k], 2 * half + 1)});
+            int64_t tile = static_cast<int64_t>(i) * tilesOfVectors + j;
+            Value &sum =
+                next[tile * sumsOfTile + static_cast<int64_t>(k) % sumsOfTile];
+            sum = multiplyShortTiles(ofVectors[j][half], ofRow, sum);
+          }
+    }
     scf::YieldOp::create(b, next);
   }
-  SmallVector<Value> sums;
-  for (int64_t tile = 0; tile < tilesAtOnce; ++tile) {
-    // The smallest come first.
-    Value sum = slabs.getResult((tile + 1) * sumsOfTile - 1);
-    for (int64_t part = sumsOfTile - 1; part-- > 0;)
-      sum = arith::AddFOp::create(b, slabs.getResult(tile * sumsOfTile + part),
-                                  sum);
-    sums.push_back(sum);
-  }
   Value column = arith::MulIOp::create(b, inGroup, constantIndex(2));
-  for (int64_t i = 0; i < 2 * together; ++i) {
-    Value isThere =
-        arith::CmpIOp::create(b, arith::CmpIPredicate::slt, mine[i], rows);
-    guarded(isThere, [&] {
-      for (int64_t j = 0; j < tilesOfColumns; ++j)
-        for (int64_t side = 0; side < 2; ++side)
-          store(mine[i], add(column, j * kTileColumns + side),
-                vector::ExtractOp::create(b, sums[i / 2 * tilesOfColumns + j],
-                                          i % 2 * 2 + side));
-    });
-  }
+  for (int64_t i = 0; i < together; ++i)
+    for (int64_t side = 0; side < 2; ++side) {
+      Value row = arith::AddIOp::create(b, loop.getInductionVar(), column);
+      row = add(row, i * kTileRows + side);
+      Value isThere =
+          arith::CmpIOp::create(b, arith::CmpIPredicate::slt, row, rows);
+      guarded(isThere, [&] {
+        for (int64_t j = 0; j < tilesOfVectors; ++j) {
+          Value sum;
+          for (int64_t k = sumsOfTile; k-- > 0;)
+            for (int64_t lower : {2, 0}) {
+              Value term = vector::ExtractOp::create(
+                  b, slabs.getResult((i * tilesOfVectors + j) * sumsOfTile + k),
+                  lower + side);
+              sum = sum ? Value(arith::AddFOp::create(b, sum, term)) : term;
+            }
+          store(row, add(ofGroup, j * kTileVectors), sum);
+        }
+      });
+    }
 }
 
 //===----------------------------------------------------------------------===//
@@ -345,7 +342,7 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
   if (failed(tile))
     return failure();
   sync();
-  int64_t columns = llvm::alignTo(countVectors(queries), kTileColumns);
+  int64_t columns = llvm::alignTo(countVectors(queries), kTileVectors);
   // A row takes one of the forms, and they the same memory.
   Value scratch;
   for (Value known : stateProducts)
@@ -468,7 +465,7 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
               arith::RemUIOp::create(b, row, constantIndex(ranks)));
         // The last tile of columns may be wider than there are vectors.
         Value isThere;
-        if (count % kTileColumns != 0)
+        if (count % kTileVectors != 0)
           isThere = isBelow(column, count);
         guarded(isThere, [&] {
           memref::StoreOp::create(b, value, scratch, ValueRange{entry, at});
