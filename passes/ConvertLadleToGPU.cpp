@@ -134,6 +134,7 @@ struct ConvertLadleToGPU
         // Those of decoding are no good for prompts.
         GpuSchedule schedule;
         schedule.batch = batch;
+        schedule.shared = shared;
         if (forms == kPrefillForm) {
           schedule.threads = threads;
           schedule.tileRows = tileRows;
@@ -147,6 +148,7 @@ struct ConvertLadleToGPU
       schedule.threads = threads;
       schedule.tileRows = tileRows;
       schedule.batch = batch;
+      schedule.shared = shared;
       // A flush comes once in a sequence, and drafts need a state as a whole.
       if (step.getForm() != Form::Fold && !step.verifies()) {
         schedule.pieces = std::max<int64_t>(1, pieces);

@@ -154,6 +154,9 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
            "small batch">,
     Option<"batch", "batch", "int64_t", "0",
            "rows of the batch that blocks are to fill a GPU with; 0 is many">,
+    Option<"shared", "shared", "int64_t", "0",
+           "bytes of shared memory that a block may have; 0 stands for what "
+           "Hopper has">,
     Option<"pieces", "pieces", "int64_t", "0",
            "bulk copies of a tile that warps wait for apart; 0 stands for 1">,
     Option<"stages", "stages", "int64_t", "0",

@@ -18,8 +18,6 @@ using namespace ladle;
 /// Shared memory with which a multiprocessor of every architecture from sm_80
 /// on holds a block, and most of them two.
 static constexpr int64_t kSharedBytes = 96 << 10;
-/// The most that an architecture has.
-static constexpr int64_t kMostSharedBytes = 226 << 10;
 /// Tokens whose decays are vectors: each doubling takes another product.
 static constexpr int64_t kMostVectorTokens = 16;
 static constexpr int64_t kMostTokens = 64;
@@ -284,12 +282,12 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
       fewest = bytes;
     }
   }
-  if (fewest <= kMostSharedBytes)
+  if (fewest <= probe.mostShared())
     return GpuChunkKernel(step, schedule, drafts, *smallest, builder)
         .buildPrefill();
   InFlightDiagnostic diag = step.emitError("a chunk of its prompts needs ")
                             << fewest << " bytes of shared memory in a block, "
-                            << "but there are " << kMostSharedBytes;
+                            << "but there are " << probe.mostShared();
   diag.attachNote() << "prompts of this shape are decoded by steps, or "
                        "prefilled by the target cpu";
   return failure();

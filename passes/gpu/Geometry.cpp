@@ -32,7 +32,7 @@ static constexpr int64_t kFewBlocks = 256;
 static constexpr int64_t kDearKeyValues = 30;
 /// Shared memory of a block that every architecture from sm_80 on has.
 static constexpr int64_t kSharedBytes = 96 << 10;
-/// The most that an architecture has.
+/// What Hopper has.
 static constexpr int64_t kMostSharedBytes = 226 << 10;
 
 /// Finds the values that depend on rows of a state, and whether one of them is
@@ -214,18 +214,26 @@ int64_t GpuKernel::sharedBytes(int64_t rows) {
   return bytes + weighted + dots + decayedKeyBytes() + queryPartBytes();
 }
 
+int64_t GpuKernel::mostShared() const {
+  return schedule.shared ? schedule.shared : kMostSharedBytes;
+}
+
+int64_t GpuKernel::wantedShared() const {
+  return std::min(kSharedBytes, mostShared());
+}
+
 /// What does not fit stays in global memory, or is computed where it is used.
 LogicalResult GpuKernel::chooseShared(int64_t rows) {
   stagesEntries = true;
   stagesWeights = !multipliesFolds;
-  stagesEntries = sharedBytes(rows) <= kSharedBytes;
-  stagesWeights = !multipliesFolds && sharedBytes(rows) <= kSharedBytes;
+  stagesEntries = sharedBytes(rows) <= wantedShared();
+  stagesWeights = !multipliesFolds && sharedBytes(rows) <= wantedShared();
   int64_t bytes = sharedBytes(rows);
-  if (bytes <= kMostSharedBytes)
+  if (bytes <= mostShared())
     return success();
   InFlightDiagnostic diag = step.emitError("its entries need ")
                             << bytes << " bytes of shared memory in a block, "
-                            << "but there are " << kMostSharedBytes;
+                            << "but there are " << mostShared();
   diag.attachNote() << "a ring of fewer entries needs less (--capacity), the "
                        "route recurrent none";
   return failure();
@@ -290,7 +298,7 @@ LogicalResult GpuKernel::chooseGeometry() {
   stagesWeights = !multipliesFolds;
   // A block that has no room for its entries may have it for fewer rows.
   while (!schedule.tileRows && !ownsAllRows && rows % 2 == 0 && rows > 16 &&
-         sharedBytes(rows) > kSharedBytes)
+         sharedBytes(rows) > wantedShared())
     rows /= 2;
   materialises = readsMaterialisedState();
   // Vectors of several ranks take their part of the registers.

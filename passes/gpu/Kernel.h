@@ -43,6 +43,7 @@ struct GpuSchedule {
   int64_t batch = 0;    ///< rows that blocks are for; 0: many
   int64_t pieces = 1;   ///< of a tile, each copied for the warps that read it
   int64_t stages = 1;   ///< in which rows of a warp are copied and read
+  int64_t shared = 0;   ///< bytes that a block may have; 0: as on Hopper
 };
 
 /// Where a vector of `size` elements is: element c·lanes·width + lane·width + i
@@ -104,6 +105,10 @@ protected:
   /// Vectors that rows meet at a time.
   virtual int64_t countRanks();
   virtual int64_t sharedBytes(int64_t rows);
+  /// Bytes of shared memory that a block may have, and what it takes at most if
+  /// it can do with less.
+  int64_t mostShared() const;
+  virtual int64_t wantedShared() const;
   mlir::LogicalResult chooseShared(int64_t rows);
   mlir::LogicalResult chooseGeometry();
 

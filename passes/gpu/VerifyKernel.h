@@ -71,6 +71,11 @@ private:
   /// Whether the rows of a state can be put where they were copied to.
   bool keepsRows() const { return !hasSpareRows(); }
   int64_t sharedBytes(int64_t rows) override;
+  /// Two blocks fill a multiprocessor of Hopper: all rows of a head share what
+  /// is computed of drafts.
+  int64_t wantedShared() const override {
+    return std::min<int64_t>(111 << 10, mostShared());
+  }
   mlir::Value canonical(mlir::Value value) const;
   bool demand(mlir::Value value, unsigned side);
   void findScaled(StepOp form);

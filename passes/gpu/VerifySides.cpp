@@ -147,8 +147,11 @@ int64_t GpuVerifyKernel::fewestThreads(int64_t rows) {
   int64_t warps = static_cast<int64_t>(llvm::PowerOf2Ceil(most()));
   if (most() * ofDraft > mostOfRow)
     warps = std::min(warps, fewWarps);
-  // Threads without rows of their own would idle wherever rows are the work.
-  return 32 * std::clamp<int64_t>(rows / 32, 1, warps);
+  // Threads without rows of their own idle wherever rows are the work, which
+  // keys that decay outweigh.
+  if (decayedKeys.empty())
+    warps = std::clamp<int64_t>(rows / 32, 1, warps);
+  return 32 * warps;
 }
 
 /// As many as find shared memory, and 128 registers a thread.

@@ -8,6 +8,8 @@
 #include "runtime/jit/GpuLayout.h"
 #include "passes/gpu/KernelInfo.h"
 #include "runtime/jit/BuildGpuProgram.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
 
 using namespace ladle;
@@ -37,6 +39,8 @@ static const std::vector<Row> &rows() {
        &Options::tileRows},
       {{"batch", "rows that blocks are to fill a GPU with", {}},
        &Options::batch},
+      {{"shared", "bytes of shared memory that a block may have", {}},
+       &Options::shared},
       {{"forms",
         "forms that kernels hold: 1 decode, 2 decode_fold, 4 fold, 8 "
         "prefill_fold, or sums",
@@ -68,6 +72,15 @@ std::string jit::checkLayout(const GpuLayout &layout) {
                            "note: they have {1}",
                            name, names);
   return "";
+}
+
+int64_t jit::sharedBytesOf(llvm::StringRef arch) {
+  // CUDA C++ Programming Guide, technical specifications: the most of a block.
+  arch.consume_front("sm_");
+  return llvm::StringSwitch<int64_t>(arch.take_while(llvm::isDigit))
+      .Cases({"86", "89", "120", "121"}, 99 << 10)
+      .Cases({"80", "87"}, 163 << 10)
+      .Default(0);
 }
 
 Result<int64_t> jit::formsOf(const std::vector<std::string> &names) {

@@ -13,6 +13,7 @@
 #define LADLE_RUNTIME_JIT_GPULAYOUT_H
 
 #include "ladle/status.h"
+#include "llvm/ADT/StringRef.h"
 
 #include <cstdint>
 #include <map>
@@ -34,6 +35,10 @@ struct GpuParameter {
 /// All that there are. Commands take them as --name and in --schedule, the
 /// tuner varies those that have values to try.
 const std::vector<GpuParameter> &gpuParameters();
+
+/// The value of the parameter "shared" for an architecture, for instance
+/// "sm_120"; 0 for one that has as much as Hopper, or that is not known.
+int64_t sharedBytesOf(llvm::StringRef arch);
 
 /// The value of the parameter "forms" for these: decode, decode_fold, fold,
 /// prefill_fold.

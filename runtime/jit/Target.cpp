@@ -86,7 +86,9 @@ Result<RouteObject> Target::compile(RouteKind route, Compiler &compiler,
                                     const GpuLayout &layout) const {
   if (!isGpu())
     return compiler.compile(route);
-  Result<RouteObject> object = compiler.compileForGpu(route, layout);
+  GpuLayout fitting = layout;
+  fitting.try_emplace("shared", sharedBytesOf(device->arch()));
+  Result<RouteObject> object = compiler.compileForGpu(route, fitting);
   if (!object)
     return object.status();
   std::string name =

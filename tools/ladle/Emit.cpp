@@ -150,6 +150,8 @@ int ladle::tool::emit(const EmitOptions &options) {
   bool isForCpu = options.stage == "step" ||
                   (options.stage == "kernel" && options.target == "cpu");
   jit::GpuLayout layout = options.layout;
+  if (int64_t &shared = layout["shared"]; shared == 0)
+    shared = jit::sharedBytesOf(options.arch);
   if (!forms->empty() && !isForCpu) {
     if (options.stage == "spec" || options.stage == "history") {
       llvm::errs() << "error: --form is of steps and kernels, got stage '"

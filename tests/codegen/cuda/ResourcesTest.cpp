@@ -80,6 +80,30 @@ TEST_CASE("kernels that verify fit into registers", "[nvrtc]") {
   checkResources(model, "sm_90a", states, "dv_dk", {}, "", drafts);
 }
 
+TEST_CASE("kernels that verify take no more shared memory than there is") {
+  auto model = GENERATE(as<std::string>(), "gated_delta_net", "kda");
+  GpuRequest request;
+  request.path = examplePath(model);
+  request.route = "inner";
+  request.entryType = "bf16";
+  request.capacity = 24;
+  request.drafts = 8;
+  auto sharedOf = [&](const std::string &arch) {
+    int64_t bytes = jit::sharedBytesOf(arch);
+    request.layout["shared"] = bytes;
+    std::string messages;
+    std::optional<GpuProgram> program = compileForGpu(request, messages);
+    INFO(messages);
+    REQUIRE(program);
+    REQUIRE(program->verify);
+    CHECK((bytes == 0 || program->verify->sharedBytes <= bytes));
+    return program->verify->sharedBytes;
+  };
+  // All rows of a head where there is room.
+  CHECK(sharedOf("sm_90a") > sharedOf("sm_120"));
+  CHECK(sharedOf("sm_80") <= 163 << 10);
+}
+
 /// The kernel that prefills alone.
 static void checkPrefill(const std::string &model, const std::string &arch,
                          int64_t mostShared) {
