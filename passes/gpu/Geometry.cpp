@@ -313,7 +313,9 @@ LogicalResult GpuKernel::chooseGeometry() {
   };
   int64_t threads = std::max<int64_t>(schedule.threads,
                                       threadsFor(mostRows(kStateRegisters)));
-  threads = std::max(threads, fewestThreads(rows));
+  int64_t blocks = schedule.batch * heads * (valueSize / rows);
+  bool areMany = !schedule.batch || blocks > 2 * kFewBlocks;
+  threads = std::max(threads, fewestThreads(rows, areMany));
   // Keys that decay are loaded two elements a thread.
   if (!decayedKeys.empty())
     threads = std::max(threads, int64_t(llvm::alignTo(keySize / 2, 32)));

@@ -100,7 +100,10 @@ protected:
   /// Blocks that a multiprocessor is to hold; 0 is left to ptxas, which knows
   /// shared memory only where its size is static.
   virtual int64_t blocksAtOnce();
-  virtual int64_t fewestThreads(int64_t /*rows*/) { return 32; }
+  /// Of a block with so many rows, one of few or of many.
+  virtual int64_t fewestThreads(int64_t /*rows*/, bool /*areMany*/) {
+    return 32;
+  }
   virtual void chooseSizes();
   /// Vectors that rows meet at a time.
   virtual int64_t countRanks();

@@ -66,7 +66,7 @@ private:
   bool mayMultiplyReads() override { return false; }
   int64_t costOfKeyValues() override;
   int64_t tileBytes() override;
-  int64_t fewestThreads(int64_t rows) override;
+  int64_t fewestThreads(int64_t rows, bool areMany) override;
   int64_t blocksAtOnce() override;
   /// Whether the rows of a state can be put where they were copied to.
   bool keepsRows() const { return !hasSpareRows(); }

@@ -133,7 +133,7 @@ int64_t GpuVerifyKernel::tileBytes() {
 
 /// A warp for each draft. A thread has what was read of its row, and what is
 /// appended, of all drafts: where that is much, there are fewer threads.
-int64_t GpuVerifyKernel::fewestThreads(int64_t rows) {
+int64_t GpuVerifyKernel::fewestThreads(int64_t rows, bool areMany) {
   constexpr int64_t mostOfRow = 24, fewWarps = 4;
   int64_t ofDraft = 0;
   step.walk([&](ReadOp read) {
@@ -147,9 +147,9 @@ int64_t GpuVerifyKernel::fewestThreads(int64_t rows) {
   int64_t warps = static_cast<int64_t>(llvm::PowerOf2Ceil(most()));
   if (most() * ofDraft > mostOfRow)
     warps = std::min(warps, fewWarps);
-  // Threads without rows of their own idle wherever rows are the work, which
-  // keys that decay outweigh.
-  if (decayedKeys.empty())
+  // Threads without rows of their own idle wherever rows are the work, and many
+  // blocks wait for them; keys that decay outweigh that.
+  if (areMany && decayedKeys.empty())
     warps = std::clamp<int64_t>(rows / 32, 1, warps);
   return 32 * warps;
 }
