@@ -39,6 +39,8 @@ struct ExplainOptions {
   std::vector<int64_t> batches{1, 8, 64, 256};
   std::string machine = "cpu";
   std::optional<int64_t> drafts; ///< a step in speculation; none: about 4
+  int64_t layers = 1;            ///< whose memory a request needs
+  double memory = 0;             ///< bytes for all requests; 0: not asked
   bool json = false;
 };
 /// Prints the history form, operand classes, routes, bytes and crossings.

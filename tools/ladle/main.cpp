@@ -61,6 +61,22 @@ void addSourceOptions(CLI::App &command, SourceOptions &source,
       ->check(CLI::Range(1, 1024));
 }
 
+void addMemoryOption(CLI::App &command, double &bytes) {
+  command
+      .add_option_function<std::string>(
+          "--memory",
+          [&bytes](std::string text) {
+            // Its own errors name units.
+            if (std::string wrong = CLI::AsSizeValue(/*kb_is_1000=*/true)(text);
+                !wrong.empty())
+              throw CLI::ValidationError("--memory", wrong);
+            bytes = std::stod(text);
+          },
+          "for the states and entries of all requests, 80GiB say: how many "
+          "requests with drafts it holds")
+      ->type_name("BYTES");
+}
+
 const std::map<std::string, double> timeUnits{
     {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}};
 
@@ -289,6 +305,11 @@ int main(int argc, char **argv) {
       ->add_option("--drafts", explainOptions.drafts,
                    "of a row in speculation (default: 4, or half of L)")
       ->check(CLI::Range(1, 16));
+  explainCommand
+      ->add_option("--layers", explainOptions.layers,
+                   "of a model, whose memory a request needs (default: 1)")
+      ->check(CLI::Range(1, 1024));
+  addMemoryOption(*explainCommand, explainOptions.memory);
   explainCommand->add_flag("--json", explainOptions.json, "for a program");
 
   EmitOptions emitOptions;
