@@ -355,13 +355,11 @@ llvm::json::Object Explanation::memoryToJSON() const {
     SequenceMemory memory = memoryOf(cost);
     double bytes = memory.bytes(options.layers);
     double states = memory.bytesOfStates(options.layers);
-    llvm::json::Object route{{"route", stringifyRoute(cost.route)},
-                             {"state", memory.state},
-                             {"entries", memory.entries},
-                             {"carries", memory.carries},
-                             {"cursors", memory.cursors},
-                             {"bytes", bytes},
-                             {"gain", memory.gain(options.layers)}};
+    llvm::json::Object route{
+        {"route", stringifyRoute(cost.route)}, {"state", memory.state},
+        {"entries", memory.entries},           {"carries", memory.carries},
+        {"cursors", memory.cursors},           {"bytes", bytes},
+        {"gain", memory.gain(options.layers)}};
     result["state_a_draft"] = states;
     if (options.memory > 0) {
       route["requests"] = SequenceMemory::countIn(options.memory, bytes);
