@@ -399,9 +399,12 @@ std::string Compilation::makeReproducer(RouteKind route,
     text += " --states " + std::string(toString(signature.states[0].dtype));
   if (options.stateLayout != toString(StateLayout::DvDk))
     text += " --state-layout " + options.stateLayout;
-  text += " --routes " + std::string(toString(route)) + " --entries " +
-          options.entryType + " --m " + std::to_string(options.capacity) +
-          " --batch " + std::to_string(std::min<int64_t>(options.batch, 65535));
+  text +=
+      " --routes " + std::string(toString(route)) + " --entries " +
+      options.entryType + " --m " +
+      std::to_string(options.capacity - options.drafts) +
+      (options.drafts ? " --drafts " + std::to_string(options.drafts) : "") +
+      " --batch " + std::to_string(std::min<int64_t>(options.batch, 65535));
   jit::GpuLayout layout = layoutOf(route);
   layout.erase("batch"); // the same that the batch stands for
   std::string schedule;

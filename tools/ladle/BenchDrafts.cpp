@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "runtime/tune/Problem.h"
+#include "runtime/tune/TunedTable.h"
 #include "tools/ladle/Bench.h"
+#include "tools/ladle/BenchPrograms.h"
 #include "tools/ladle/BenchStore.h"
 #include "tools/ladle/DraftReport.h"
 #include "tools/ladle/DraftTimer.h"
@@ -38,6 +39,9 @@ private:
   std::vector<DraftSpec> listSpecs() const;
   Status beginRun();
   Json describeRun() const;
+  /// In place of the route `auto`: what was tuned, or else what the model
+  /// chooses.
+  Result<DraftSpec> choose(const DraftSpec &spec);
   /// Why it is left out; empty if it was measured or known.
   Result<std::string> take(const DraftSpec &spec);
   Result<std::string> measure(const DraftSpec &spec, const DraftCost &cost,
@@ -98,6 +102,42 @@ std::vector<DraftSpec> DraftBench::listSpecs() const {
                   {source, route, drafts, m, batch, options.schedule});
             }
   return specs;
+}
+
+Result<DraftSpec> DraftBench::choose(const DraftSpec &spec) {
+  std::vector<tune::Candidate> candidates;
+  for (const char *route : {"inner", "outer", "adjoint"})
+    candidates.push_back({route, spec.threshold, spec.schedule});
+  DraftSpec chosen = spec;
+  auto take = [&](const tune::Candidate &candidate) {
+    chosen.route = candidate.route;
+    chosen.threshold = candidate.threshold;
+    chosen.schedule = candidate.schedule;
+  };
+  auto modelled = chooseLeast(
+      candidates, [&](const tune::Candidate &each) -> std::optional<double> {
+        const Planner *planner = plans.find(spec);
+        DraftPlan plan;
+        if (planner)
+          plan = planner->draftPlan(each.route, Rates::gpu(gpu.device().name()),
+                                    spec.batch, each.threshold,
+                                    static_cast<double>(spec.drafts) / 2);
+        if (!planner || !plan.obstacle.empty())
+          return std::nullopt;
+        return plan.predicted;
+      });
+  if (!modelled)
+    return Status(ErrorCode::InvalidArgument,
+                  "none of the routes verifies all drafts of a row at once");
+  take(*modelled);
+  Result<jit::GpuProgram> program = chosen.compile();
+  if (!program)
+    return program.status();
+  if (auto tuned =
+          tune::lookupTuned(gpu.device().name(), program->signature,
+                            spec.source.entryType, spec.batch, spec.drafts))
+    take(tuned->candidate);
+  return chosen;
 }
 
 //===----------------------------------------------------------------------===//
@@ -288,7 +328,13 @@ Status DraftBench::run() {
   std::vector<DraftSpec> specs = listSpecs();
   std::string last;
   for (size_t i = 0; i < specs.size(); ++i) {
-    const DraftSpec &spec = specs[i];
+    DraftSpec spec = specs[i];
+    if (spec.route == "auto") {
+      Result<DraftSpec> chosen = choose(spec);
+      if (!chosen)
+        return chosen.status();
+      spec = std::move(*chosen);
+    }
     Result<std::string> why = take(spec);
     if (!why)
       return Status(why.status().code(),

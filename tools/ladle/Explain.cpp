@@ -54,13 +54,14 @@ private:
   }
   std::string describe(std::optional<RouteChoice> choice) const;
   /// What was chosen on such a machine by measuring, if somebody has.
-  std::optional<tune::TunedChoice> findTuned(int64_t batch) const {
+  std::optional<tune::TunedChoice> findTuned(int64_t batch,
+                                             int64_t ofDrafts = 0) const {
     std::string card = machine.name == "h200" ? "NVIDIA H200" : "";
     return tune::lookupTuned(
         card,
         jit::signatureOf(recurrence,
                          *parseStateLayout(options.source.stateLayout)),
-        options.source.entryType, batch);
+        options.source.entryType, batch, ofDrafts);
   }
 
   /// Where kv_only and the choice for long sequences cross.
@@ -296,6 +297,13 @@ void Explanation::printSpeculation(raw_ostream &os) {
                         cost.verify->bytes(entries),
                         cost.verifyFold->bytes(entries));
   }
+  for (int64_t batch : options.batches)
+    if (auto tuned = findTuned(batch, drafts))
+      os << llvm::formatv(
+          "  batch {0}: tuned on {1} for batch {2}, {3:F0} % of "
+          "drafts accepted: {4}, {5:F2} µs a step\n",
+          batch, tuned->date, tuned->batch, 100 * tuned->acceptance,
+          tuned->candidate.str(), tuned->seconds * 1e6);
   printMemory(os);
 }
 
