@@ -51,10 +51,10 @@ Result<DraftTimer::Tree> DraftTimer::makeTree(int64_t drafts, double accepted,
                                              : branches ? (draft - 1) / 2
                                                         : draft - 1));
     // Spread over the rows, so that the mean is what was asked for.
-    auto upTo = [&](int64_t rows) {
+    auto sumOver = [&](int64_t rows) {
       return std::llround(accepted * static_cast<double>(rows));
     };
-    int64_t wanted = upTo(row + 1) - upTo(row), taken = 0;
+    int64_t wanted = sumOver(row + 1) - sumOver(row), taken = 0;
     // The accepted path of a tree that branches in two goes down its left side.
     for (int64_t next = 0; taken < wanted && next < drafts; ++taken) {
       path.push_back(static_cast<int32_t>(next));

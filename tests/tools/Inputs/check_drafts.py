@@ -1,3 +1,5 @@
+# Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checks a file of `ladle bench --drafts`: which numbers of drafts it has, that
 rates follow from times, and the lines that sum them up."""
 

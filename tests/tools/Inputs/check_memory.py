@@ -1,3 +1,5 @@
+# Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compares what `ladle explain --json` says a request of Gated DeltaNet needs
 with what its arrays take, counted from the shapes of Qwen3-Next."""
 
