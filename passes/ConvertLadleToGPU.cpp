@@ -80,11 +80,12 @@ struct ConvertLadleToGPU
     }
     if (failed(checkForms(module)))
       return signalPassFailure();
-    if (threads < 0 || threads > 512 || threads % 32) {
-      module.emitError("threads must be a multiple of 32 up to 512, got ")
-          << threads.getValue();
-      return signalPassFailure();
-    }
+    for (int64_t each : {threads.getValue(), verifyThreads.getValue()})
+      if (each < 0 || each > 512 || each % 32) {
+        module.emitError("threads must be a multiple of 32 up to 512, got ")
+            << each;
+        return signalPassFailure();
+      }
     OpBuilder builder(&getContext());
     builder.setInsertionPointToEnd(module.getBody());
     auto kernels =
@@ -145,8 +146,9 @@ struct ConvertLadleToGPU
         continue;
       }
       GpuSchedule schedule;
-      schedule.threads = threads;
-      schedule.tileRows = tileRows;
+      // Those of decoding are no good for drafts, either.
+      schedule.threads = step.verifies() ? verifyThreads : threads;
+      schedule.tileRows = step.verifies() ? verifyTileRows : tileRows;
       schedule.batch = batch;
       schedule.shared = shared;
       // A flush comes once in a sequence, and drafts need a state as a whole.

@@ -161,6 +161,11 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
            "bulk copies of a tile that warps wait for apart; 0 stands for 1">,
     Option<"stages", "stages", "int64_t", "0",
            "stages in which a warp's rows are copied and read; 0 stands for 1">,
+    Option<"verifyThreads", "verify-threads", "int64_t", "0",
+           "threads of a block that verifies at least; 0 stands for what its rows "
+           "and drafts need">,
+    Option<"verifyTileRows", "verify-tile-rows", "int64_t", "0",
+           "rows of dv in a block that verifies; 0 stands for up to 64 KiB of state">,
     Option<"forms", "forms", "int64_t", "0",
            "the sum of what kernels hold: 1 decode, 2 decode_fold, 4 fold, "
            "8 prefill_fold; 0 all">,

@@ -345,6 +345,34 @@ int64_t RouteCost::bestSeparateThreshold(int64_t limit) const {
 }
 
 //===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+SequenceMemory ladle::sequenceMemory(RecurrenceOp recurrence,
+                                     const RouteCost &cost, int64_t capacity,
+                                     int64_t drafts) {
+  SequenceMemory memory;
+  for (BlockArgument argument :
+       recurrence.getArgumentsOfKind(ArgumentKind::State)) {
+    auto type = cast<StateType>(argument.getType());
+    memory.state += stateElements(type) * elementBytes(type.getElementType());
+  }
+  double carries = 0;
+  for (BlockArgument argument :
+       recurrence.getArgumentsOfKind(ArgumentKind::Carry)) {
+    auto type = cast<RankedTensorType>(argument.getType());
+    carries += static_cast<double>(type.getNumElements()) *
+               elementBytes(type.getElementType());
+  }
+  auto versions = static_cast<double>(drafts + 1);
+  memory.carries = carries * versions;
+  // What a token appends is an entry.
+  memory.entries = cost.decode.entryWritten * static_cast<double>(capacity);
+  memory.stateADraft = (memory.state + carries) * versions;
+  return memory;
+}
+
+//===----------------------------------------------------------------------===//
 // Choice
 //===----------------------------------------------------------------------===//
 

@@ -16,6 +16,7 @@
 
 #include "dialect/LadleOps.h"
 #include "passes/analysis/Machine.h"
+#include "passes/analysis/SequenceMemory.h"
 
 namespace ladle {
 
@@ -69,6 +70,11 @@ struct RouteCost {
                         int64_t limit) const;
   int64_t bestSeparateThreshold(int64_t limit) const;
 };
+
+/// What a sequence keeps by a route with a ring of `capacity` entries and
+/// `drafts` a row, without its cursors.
+SequenceMemory sequenceMemory(RecurrenceOp recurrence, const RouteCost &cost,
+                              int64_t capacity, int64_t drafts);
 
 /// The costs of all routes whose steps are in `module` for `recurrence`.
 std::vector<RouteCost> collectCosts(mlir::Operation *module,

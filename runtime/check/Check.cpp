@@ -93,6 +93,8 @@ Result<CompileOptions> Workbench::makeOptions(const CheckCase &config) {
   options.chunk = config.chunk;
   options.numerics = config.byChunk ? "chunk" : "step";
   options.target = request.target;
+  options.schedule = request.schedule;
+  options.batch = request.batch;
   Result<const Oracles *> oracles = getOracles(config);
   if (!oracles)
     return oracles.status();
@@ -124,14 +126,17 @@ Result<Program> Workbench::getProgram(const CheckCase &config) {
     if (program.route() == config.route)
       return program;
   // Asking for it alone gives the diagnostics that say why.
+  Result<Program> program = compileAlone(config);
+  return program ? Status(ErrorCode::Internal, "the route was left out")
+                 : program.status();
+}
+
+Result<Program> Workbench::compileAlone(const CheckCase &config) {
   Result<CompileOptions> options = makeOptions(config);
   if (!options)
     return options.status();
   options->route = toString(config.route);
-  Result<Program> program =
-      compileSource(request.source, request.path, *options);
-  return program ? Status(ErrorCode::Internal, "the route was left out")
-                 : program.status();
+  return compileSource(request.source, request.path, *options);
 }
 
 //===----------------------------------------------------------------------===//

@@ -36,6 +36,10 @@ struct CheckRequest {
   int64_t drafts = 0;
   /// All cases with a buffer have pages of so many entries; 0: some have pages.
   int64_t page = 0;
+  /// How kernels of a GPU are laid out, and for how many rows: as in
+  /// CompileOptions.
+  std::map<std::string, int64_t> schedule;
+  int64_t batch = CompileOptions().batch;
   /// Called after each of `total` cases.
   std::function<void(size_t done, size_t total)> progress;
 };
@@ -85,6 +89,8 @@ public:
   /// The one that decodes by the route of `config`; NotFound says why there is
   /// none.
   Result<Program> getProgram(const CheckCase &config);
+  /// The same, compiled without the other routes, and not kept.
+  Result<Program> compileAlone(const CheckCase &config);
   Result<const Oracles *> getOracles(const CheckCase &config);
 
 private:

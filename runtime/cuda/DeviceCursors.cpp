@@ -15,33 +15,54 @@
 
 using namespace ladle;
 
-static constexpr int64_t cursorBytes = 2 * sizeof(int32_t);
+static constexpr int64_t number = sizeof(int32_t);
+static constexpr int64_t cursorBytes = 2 * number;
+
+namespace {
+/// An array with so many bytes a slot.
+struct SlotArray {
+  cuda::Memory DeviceCursors::*memory;
+  int64_t bytes;
+};
+} // namespace
+
+static std::vector<SlotArray> slotArrays(int64_t capacity, int64_t drafts,
+                                         int64_t table) {
+  std::vector<SlotArray> arrays{{&DeviceCursors::positions, cursorBytes},
+                                {&DeviceCursors::epochs, number},
+                                {&DeviceCursors::staged, number}};
+  if (drafts) {
+    arrays.push_back({&DeviceCursors::order, capacity * number});
+    arrays.push_back({&DeviceCursors::versions, number});
+    arrays.push_back({&DeviceCursors::waiting, number});
+  }
+  if (table)
+    arrays.push_back({&DeviceCursors::pageTable, table * number});
+  return arrays;
+}
+
+int64_t DeviceCursors::slotBytes(int64_t capacity, int64_t drafts) {
+  int64_t bytes = 0;
+  for (const SlotArray &array : slotArrays(capacity, drafts, /*table=*/0))
+    bytes += array.bytes;
+  return bytes;
+}
 
 Status DeviceCursors::begin() {
-  constexpr int64_t number = sizeof(int32_t);
-  struct Wanted {
-    cuda::Memory &memory;
-    int64_t bytes;
-  };
-  std::vector<Wanted> wanted{{positions, slots * cursorBytes},
-                             {epochs, slots * number},
-                             {thresholds, number},
-                             {staged, slots * number}};
-  if (drafts) {
-    wanted.push_back({order, slots * capacity * number});
-    wanted.push_back({versions, slots * number});
-    wanted.push_back({waiting, slots * number});
-  }
-  if (page)
-    wanted.push_back({pageTable, slots * tableSize() * number});
-  for (auto &[memory, bytes] : wanted) {
+  auto allocate = [&](cuda::Memory &memory, int64_t bytes) {
     Result<cuda::Memory> made = cuda::Memory::allocate(code->device, bytes);
     if (!made)
       return made.status();
     memory = std::move(*made);
-    if (Status status = memory.fill(0); !status)
+    return memory.fill(0);
+  };
+  if (Status status = allocate(thresholds, number); !status)
+    return status;
+  for (const SlotArray &array :
+       slotArrays(capacity, drafts, page ? tableSize() : 0))
+    if (Status status = allocate(this->*array.memory, slots * array.bytes);
+        !status)
       return status;
-  }
   Result<cuda::HostWord> word = cuda::HostWord::allocate(code->device);
   if (!word)
     return word.status();

@@ -37,6 +37,8 @@ struct DeviceCursors final : Cursors::Impl {
   cuda::Memory pageTable;
   std::vector<int32_t> pagesOfSlots;
   Blocks freePages;
+  /// Bytes of a slot without pages.
+  static int64_t slotBytes(int64_t capacity, int64_t drafts);
   /// How the drafts that wait were verified, if cursors are of one pool.
   CursorMove::Kind verifiedBy = CursorMove::Append;
 

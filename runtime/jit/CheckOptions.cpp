@@ -7,6 +7,7 @@
 
 #include "runtime/jit/CheckOptions.h"
 #include "runtime/Kernels.h"
+#include "runtime/jit/GpuLayout.h"
 
 using namespace ladle;
 
@@ -75,6 +76,8 @@ Status jit::checkOptions(const CompileOptions &options) {
       options.entryType != "f16")
     return invalid("entryType", "'" + options.entryType + "'",
                    "f32, bf16 or f16");
+  if (std::string wrong = checkLayout(options.schedule); !wrong.empty())
+    return Status(ErrorCode::InvalidArgument, "schedule: " + wrong);
   if (!parseStateLayout(options.stateLayout))
     return invalid("stateLayout", "'" + options.stateLayout + "'",
                    "dv_dk or dk_dv");

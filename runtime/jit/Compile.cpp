@@ -83,7 +83,8 @@ private:
   DiskCache cache;
   /// Of a GPU, from `load` on.
   std::shared_ptr<const GpuCode> gpu;
-  std::optional<tune::TunedChoice> tuned;
+  /// Of steps, and of steps that verify the program's drafts.
+  std::optional<tune::TunedChoice> tuned, tunedForDrafts;
   int64_t crossover = 0; ///< of a plan
   std::unique_ptr<jit::Compiler> compiler;
 };
@@ -247,8 +248,13 @@ Status Compilation::keepBuffered(jit::Plan &plan) const {
 void Compilation::applyTuning(jit::Plan &plan) {
   tuned = tune::lookupTuned(target.deviceName(), plan.shape, options.entryType,
                             options.batch);
+  if (options.drafts > 0)
+    tunedForDrafts =
+        tune::lookupTuned(target.deviceName(), plan.shape, options.entryType,
+                          options.batch, options.drafts);
+  const auto &choice = tunedForDrafts ? tunedForDrafts : tuned;
   std::optional<RouteKind> route =
-      tuned ? parseRoute(tuned->candidate.route) : std::nullopt;
+      choice ? parseRoute(choice->candidate.route) : std::nullopt;
   // Short contexts and bandwidths of the caller's are the model's business.
   if (options.route != "auto" || !route || options.context != 0 ||
       options.readBandwidth > 0 || options.updateBandwidth > 0 ||
@@ -256,7 +262,7 @@ void Compilation::applyTuning(jit::Plan &plan) {
     return;
   plan.route = *route;
   plan.foldThreshold =
-      std::min(tuned->candidate.threshold, options.capacity - options.drafts);
+      std::min(choice->candidate.threshold, options.capacity - options.drafts);
 }
 
 jit::GpuLayout Compilation::layoutOf(RouteKind route) const {
@@ -266,13 +272,20 @@ jit::GpuLayout Compilation::layoutOf(RouteKind route) const {
   // From so many rows on, blocks fill a GPU however they are laid out.
   constexpr int64_t manyRows = 256;
   layout["batch"] = std::min(options.batch, manyRows);
-  if (!tuned || tuned->candidate.route != toString(route))
-    return layout;
-  // Older tables may name what there is no more.
-  for (const jit::GpuParameter &parameter : jit::gpuParameters())
-    if (auto found = tuned->candidate.schedule.find(parameter.name);
-        found != tuned->candidate.schedule.end() && found->second != 0)
+  auto take = [&](const jit::GpuParameter &parameter,
+                  const jit::GpuLayout &from) {
+    if (auto found = from.find(parameter.name);
+        found != from.end() && found->second != 0)
       layout[parameter.name] = found->second;
+  };
+  // Older tables may name what there is no more.
+  for (const jit::GpuParameter &parameter : jit::gpuParameters()) {
+    const auto &choice = parameter.verifies ? tunedForDrafts : tuned;
+    if (!options.schedule.empty())
+      take(parameter, options.schedule);
+    else if (choice && choice->candidate.route == toString(route))
+      take(parameter, choice->candidate.schedule);
+  }
   return layout;
 }
 
@@ -358,10 +371,13 @@ std::string Compilation::makeManifest(RouteKind route,
   for (const LoadedRoute &loaded : routes)
     if (loaded.object.route == RouteKind::KvOnly)
       manifest["crossover"] = crossover;
-  if (tuned)
-    manifest["tuned"] = json::Object{{"choice", tuned->candidate.str()},
-                                     {"batch", tuned->batch},
-                                     {"date", tuned->date}};
+  for (const auto &[name, choice] :
+       {std::pair("tuned", &tuned),
+        std::pair("tuned_for_drafts", &tunedForDrafts)})
+    if (*choice)
+      manifest[name] = json::Object{{"choice", (*choice)->candidate.str()},
+                                    {"batch", (*choice)->batch},
+                                    {"date", (*choice)->date}};
   manifest["kernels"] = std::move(kernels);
   std::string text;
   llvm::raw_string_ostream(text) << json::Value(std::move(manifest));
@@ -383,9 +399,12 @@ std::string Compilation::makeReproducer(RouteKind route,
     text += " --states " + std::string(toString(signature.states[0].dtype));
   if (options.stateLayout != toString(StateLayout::DvDk))
     text += " --state-layout " + options.stateLayout;
-  text += " --routes " + std::string(toString(route)) + " --entries " +
-          options.entryType + " --m " + std::to_string(options.capacity) +
-          " --batch " + std::to_string(std::min<int64_t>(options.batch, 65535));
+  text +=
+      " --routes " + std::string(toString(route)) + " --entries " +
+      options.entryType + " --m " +
+      std::to_string(options.capacity - options.drafts) +
+      (options.drafts ? " --drafts " + std::to_string(options.drafts) : "") +
+      " --batch " + std::to_string(std::min<int64_t>(options.batch, 65535));
   jit::GpuLayout layout = layoutOf(route);
   layout.erase("batch"); // the same that the batch stands for
   std::string schedule;

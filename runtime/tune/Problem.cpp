@@ -50,6 +50,8 @@ std::string Problem::fileName() const {
   for (char &c : readable)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-')
       c = '_';
-  return fmt::format("{}-b{}-{}", readable, batch,
+  std::string ofDrafts =
+      drafts ? fmt::format("-t{}-{:.0f}", drafts, 100 * acceptance) : "";
+  return fmt::format("{}-b{}{}-{}", readable, batch, ofDrafts,
                      fingerprintOf(shape + "|" + entryType));
 }

@@ -26,7 +26,11 @@ struct Problem {
   std::string entryType; ///< of cached values that depend on a state
   int64_t batch = 1;
   /// Of the text of the default's kernels: another compiler, other times.
-  std::string fingerprint;
+  std::string fingerprint = {};
+  /// Of steps that verify so many a row, of which this part is accepted; 0:
+  /// steps of a token.
+  int64_t drafts = 0;
+  double acceptance = 0;
 
   bool operator==(const Problem &) const = default;
   /// "NVIDIA_H200-gated_delta_rule-b256-0123456789abcdef"

@@ -21,13 +21,18 @@ namespace fs = std::filesystem;
 static constexpr const char *kSchema = "ladle-trials-1";
 
 static Json toJson(const Problem &problem) {
-  return {{"schema", kSchema},
-          {"device", problem.device},
-          {"driver", problem.driver},
-          {"shape", problem.shape},
-          {"entry", problem.entryType},
-          {"batch", problem.batch},
-          {"fingerprint", problem.fingerprint}};
+  Json json{{"schema", kSchema},
+            {"device", problem.device},
+            {"driver", problem.driver},
+            {"shape", problem.shape},
+            {"entry", problem.entryType},
+            {"batch", problem.batch},
+            {"fingerprint", problem.fingerprint}};
+  if (problem.drafts) {
+    json["drafts"] = problem.drafts;
+    json["acceptance"] = problem.acceptance;
+  }
+  return json;
 }
 
 static Json toJson(const Trial &trial) {

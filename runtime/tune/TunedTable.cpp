@@ -52,6 +52,8 @@ Result<TunedTable> TunedTable::parse(const std::string &text) {
       choice.candidate.route = entry.at("route");
       choice.candidate.threshold = entry.at("m");
       entry.at("schedule").get_to(choice.candidate.schedule);
+      choice.drafts = entry.value("drafts", int64_t(0));
+      choice.acceptance = entry.value("acceptance", 0.0);
       choice.seconds = entry.at("us").get<double>() * 1e-6;
       choice.limit = entry.at("limit_us").get<double>() * 1e-6;
       choice.date = entry.at("date");
@@ -81,6 +83,10 @@ std::string TunedTable::str() const {
                {"us", microseconds(choice.seconds)},
                {"limit_us", microseconds(choice.limit)},
                {"date", choice.date}};
+    if (choice.drafts) {
+      entry["drafts"] = choice.drafts;
+      entry["acceptance"] = choice.acceptance;
+    }
     text += separator + entry.dump();
     separator = ",\n  ";
   }
@@ -103,7 +109,8 @@ const TunedTable &TunedTable::builtIn() {
 //===----------------------------------------------------------------------===//
 
 static auto sortKey(const TunedChoice &choice) {
-  return std::tie(choice.device, choice.shape, choice.entryType, choice.batch);
+  return std::tie(choice.device, choice.shape, choice.entryType, choice.drafts,
+                  choice.batch);
 }
 
 void TunedTable::add(TunedChoice choice) {
@@ -125,13 +132,14 @@ void TunedTable::add(const TunedTable &other) {
 std::optional<TunedChoice> TunedTable::lookup(const std::string &device,
                                               const std::string &shape,
                                               const std::string &entryType,
-                                              int64_t batch) const {
+                                              int64_t batch,
+                                              int64_t drafts) const {
   const TunedChoice *best = nullptr;
   int64_t largest = 0;
   double distance = 0;
   for (const TunedChoice &choice : choices) {
     if (choice.device != device || choice.shape != shape ||
-        choice.entryType != entryType)
+        choice.entryType != entryType || choice.drafts != drafts)
       continue;
     largest = std::max(largest, choice.batch);
     double apart = std::abs(std::log2(static_cast<double>(batch)) -
@@ -186,20 +194,20 @@ static Result<TunedTable> readTable(const std::string &path) {
 std::optional<TunedChoice> tune::lookupTuned(const std::string &device,
                                              const Signature &signature,
                                              const std::string &entryType,
-                                             int64_t batch) {
-  return lookupTuned(device, describe(signature), entryType, batch);
+                                             int64_t batch, int64_t drafts) {
+  return lookupTuned(device, describe(signature), entryType, batch, drafts);
 }
 
 std::optional<TunedChoice> tune::lookupTuned(const std::string &device,
                                              const std::string &shape,
                                              const std::string &entryType,
-                                             int64_t batch) {
+                                             int64_t batch, int64_t drafts) {
   std::string folder = defaultTuneFolder();
   if (!folder.empty())
     if (Result<TunedTable> mine = readTable(userTable(folder)))
-      if (auto choice = mine->lookup(device, shape, entryType, batch))
+      if (auto choice = mine->lookup(device, shape, entryType, batch, drafts))
         return choice;
-  return TunedTable::builtIn().lookup(device, shape, entryType, batch);
+  return TunedTable::builtIn().lookup(device, shape, entryType, batch, drafts);
 }
 
 Status tune::addToTable(const std::string &path, const TunedChoice &choice) {

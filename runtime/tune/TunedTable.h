@@ -21,6 +21,10 @@ struct TunedChoice {
   std::string device, shape, entryType;
   int64_t batch = 1;
   Candidate candidate;
+  /// Of steps that verify so many a row, of which this part is accepted; 0:
+  /// steps of a token.
+  int64_t drafts = 0;
+  double acceptance = 0;
   double seconds = 0, limit = 0; ///< a step, amortised over the cycle
   std::string date;
 };
@@ -34,11 +38,12 @@ public:
 
   /// The choice for the batch that is nearest: by ratio, at most four times as
   /// large or small. Beyond a batch that fills the device, no matter how far.
+  /// Of so many drafts, no others.
   std::optional<TunedChoice> lookup(const std::string &device,
                                     const std::string &shape,
-                                    const std::string &entryType,
-                                    int64_t batch) const;
-  /// Replaces the choice for the same shape and batch.
+                                    const std::string &entryType, int64_t batch,
+                                    int64_t drafts = 0) const;
+  /// Replaces the choice for the same shape, batch and number of drafts.
   void add(TunedChoice choice);
   void add(const TunedTable &other);
   /// One choice a line, sorted.
@@ -55,13 +60,13 @@ private:
 std::optional<TunedChoice> lookupTuned(const std::string &device,
                                        const Signature &signature,
                                        const std::string &entryType,
-                                       int64_t batch);
+                                       int64_t batch, int64_t drafts = 0);
 
 /// The same for describe(signature).
 std::optional<TunedChoice> lookupTuned(const std::string &device,
                                        const std::string &shape,
                                        const std::string &entryType,
-                                       int64_t batch);
+                                       int64_t batch, int64_t drafts = 0);
 
 /// Adds a choice to the table at `path`, which need not be there yet.
 Status addToTable(const std::string &path, const TunedChoice &choice);

@@ -95,6 +95,31 @@ TEST_CASE("a table survives being written, and a choice replaces an older") {
   CHECK(choice->seconds == Approx(1e-6));
 }
 
+TEST_CASE("steps that verify have choices of their own") {
+  TunedTable table;
+  table.add(makeChoice(8, 8));
+  for (int64_t drafts : {2, 4}) {
+    TunedChoice choice = makeChoice(8, 8 + drafts);
+    choice.drafts = drafts;
+    choice.acceptance = 0.5;
+    table.add(choice);
+  }
+  CHECK(table.size() == 3);
+  Result<TunedTable> again = TunedTable::parse(table.str());
+  REQUIRE(again);
+  CHECK(again->str() == table.str());
+  auto lookup = [&](int64_t drafts) {
+    return again->lookup("NVIDIA Test 1", describe(makeSignature()), "bf16", 8,
+                         drafts);
+  };
+  REQUIRE(lookup(0));
+  CHECK(lookup(0)->candidate.threshold == 8);
+  REQUIRE(lookup(4));
+  CHECK(lookup(4)->candidate.threshold == 12);
+  CHECK(lookup(4)->acceptance == 0.5);
+  CHECK_FALSE(lookup(3));
+}
+
 TEST_CASE("what is no table is refused") {
   CHECK_FALSE(TunedTable::parse("{"));
   CHECK_FALSE(TunedTable::parse("{\"schema\": \"ladle-tuned-0\"}"));

@@ -13,32 +13,37 @@ using namespace ladle;
 using namespace ladle::tool;
 
 int tool::bench(const BenchOptions &options) {
-  if (options.drafts && options.prompts) {
+  bool hasDrafts = !options.drafts.empty();
+  if (hasDrafts && options.prompts) {
     fmt::print(stderr, "error: prompts and drafts are timed apart\nnote: "
                        "leave --drafts or --prompts out\n");
     return 2;
   }
-  if (options.device == "cpu" && (options.drafts || options.prompts)) {
+  if (options.device == "cpu" && (hasDrafts || options.prompts)) {
     fmt::print(stderr,
                "error: {} are timed on a GPU\nnote: leave {} or --device cpu "
                "out\n",
-               options.drafts ? "steps with drafts" : "prompts",
-               options.drafts ? "--drafts" : "--prompts");
+               hasDrafts ? "steps with drafts" : "prompts",
+               hasDrafts ? "--drafts" : "--prompts");
     return 2;
   }
-  if (options.drafts && (!options.schedule.empty() || !options.forms.empty())) {
-    fmt::print(stderr,
-               "error: steps with drafts are laid out by the generator\nnote: "
-               "leave --drafts out, or --schedule and --forms\n");
+  if (hasDrafts && !options.forms.empty()) {
+    fmt::print(stderr, "error: kernels that verify have no forms to compare\n"
+                       "note: leave --drafts or --forms out\n");
+    return 2;
+  }
+  if (!hasDrafts && options.memory > 0) {
+    fmt::print(stderr, "error: --memory is about requests with drafts\nnote: "
+                       "set --drafts too, for instance --drafts 1,2,4,8\n");
     return 2;
   }
   if (options.device == "cpu")
     return benchOnHost(options);
   Result<measure::Gpu> gpu = measure::Gpu::open();
-  if (options.drafts || options.prompts) {
+  if (hasDrafts || options.prompts) {
     if (gpu)
-      return options.drafts ? benchDrafts(options, *gpu)
-                            : benchPrompts(options, *gpu);
+      return hasDrafts ? benchDrafts(options, *gpu)
+                       : benchPrompts(options, *gpu);
     fmt::print(stderr, "error: {}\n", gpu.message());
     return 1;
   }

@@ -63,23 +63,35 @@ GpuSpec tool::specOf(const SourceOptions &source,
   return spec;
 }
 
-std::optional<tune::Candidate> tool::chooseByModel(
-    GpuPlans &plans, const std::string &card, const SourceOptions &source,
-    const std::vector<tune::Candidate> &candidates, int64_t batch) {
+std::optional<tune::Candidate> tool::chooseLeast(
+    const std::vector<tune::Candidate> &candidates,
+    const std::function<std::optional<double>(const tune::Candidate &)>
+        &seconds) {
   constexpr double tie = 1.01;
   std::optional<tune::Candidate> best;
   double least = 0;
   for (const tune::Candidate &candidate : candidates) {
-    std::optional<RoutePlan> plan =
-        plans.plan(specOf(source, candidate), Rates::gpu(card), batch);
-    if (!plan)
-      return std::nullopt;
-    if (!plan->isLegal() || (best && plan->seconds >= least / tie))
+    std::optional<double> each = seconds(candidate);
+    if (!each || (best && *each >= least / tie))
       continue;
     best = candidate;
-    least = plan->seconds;
+    least = *each;
   }
   return best;
+}
+
+std::optional<tune::Candidate> tool::chooseByModel(
+    GpuPlans &plans, const std::string &card, const SourceOptions &source,
+    const std::vector<tune::Candidate> &candidates, int64_t batch) {
+  return chooseLeast(
+      candidates,
+      [&](const tune::Candidate &candidate) -> std::optional<double> {
+        std::optional<RoutePlan> plan =
+            plans.plan(specOf(source, candidate), Rates::gpu(card), batch);
+        if (!plan || !plan->isLegal())
+          return std::nullopt;
+        return plan->seconds;
+      });
 }
 
 //===----------------------------------------------------------------------===//

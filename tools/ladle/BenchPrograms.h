@@ -14,6 +14,7 @@
 #include "tools/measure/GpuCycle.h"
 #include "tools/measure/GpuReference.h"
 
+#include <functional>
 #include <memory>
 
 namespace ladle::tool {
@@ -60,9 +61,15 @@ private:
   std::map<std::string, Planner> planners;
 };
 
-/// The candidate that the model predicts to be the fastest, and of those within
-/// a hundredth the first. None if none is legal. What it chooses on a card does
-/// not depend on what a run measures there.
+/// The candidate with the fewest seconds, and of those within a hundredth the
+/// first. None if none is legal, which has no seconds.
+std::optional<tune::Candidate>
+chooseLeast(const std::vector<tune::Candidate> &candidates,
+            const std::function<std::optional<double>(const tune::Candidate &)>
+                &seconds);
+
+/// That which the model predicts to be the fastest. What it chooses on a card
+/// does not depend on what a run measures there.
 std::optional<tune::Candidate>
 chooseByModel(GpuPlans &plans, const std::string &card,
               const SourceOptions &source,

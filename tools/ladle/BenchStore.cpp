@@ -16,14 +16,14 @@ using namespace ladle;
 using namespace ladle::tool;
 using Json = nlohmann::ordered_json;
 
-static constexpr const char *kSchema = "ladle-bench-1";
-
 Json BenchKey::json() const {
   Json key = {{"file", file},   {"preset", preset}, {"sizes", sizes},
               {"route", route}, {"state", state},   {"entry", entry},
               {"m", threshold}, {"batch", batch},   {"schedule", schedule}};
   if (layout != "dv_dk")
     key["layout"] = layout;
+  if (drafts)
+    key["drafts"] = drafts;
   return key;
 }
 
@@ -35,8 +35,10 @@ std::string tool::today() {
 }
 
 Result<BenchStore> BenchStore::open(const std::string &path,
-                                    const std::string &device) {
+                                    const std::string &device,
+                                    const std::string &schema) {
   BenchStore store;
+  store.schema = schema;
   store.path = path;
   store.device = device;
   std::ifstream file(path);
@@ -48,9 +50,9 @@ Result<BenchStore> BenchStore::open(const std::string &path,
         fmt::format("'{}' {}\nnote: give --json another file", path, what));
   };
   Json document = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!document.is_object() || document.value("schema", "") != kSchema ||
+  if (!document.is_object() || document.value("schema", "") != schema ||
       !document["runs"].is_array() || !document["results"].is_array())
-    return damaged("holds no figures of ladle bench");
+    return damaged("holds no such figures of ladle bench");
   if (std::string other = document.value("device", ""); other != device)
     return damaged(
         fmt::format("holds figures of {}, and this is {}", other, device));
@@ -102,7 +104,7 @@ Status BenchStore::save() const {
   std::string temporary = path + ".part";
   {
     std::ofstream file(temporary);
-    file << "{\n \"schema\": " << Json(kSchema).dump()
+    file << "{\n \"schema\": " << Json(schema).dump()
          << ",\n \"device\": " << Json(device).dump() << ",\n \"runs\": ["
          << lines(runs) << "],\n \"results\": [" << lines(results) << "]\n}\n";
     if (!file.flush())

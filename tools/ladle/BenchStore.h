@@ -25,6 +25,7 @@ struct BenchKey {
   int64_t threshold = 1, batch = 1;
   std::map<std::string, int64_t> schedule;
   std::string layout = "dv_dk"; ///< of states
+  int64_t drafts = 0;           ///< of a row, in steps that verify
 
   nlohmann::ordered_json json() const;
   std::string str() const { return json().dump(); }
@@ -37,7 +38,8 @@ public:
   /// `path` may be empty: nothing is kept. InvalidData if the file holds
   /// something else, or figures of another device.
   static Result<BenchStore> open(const std::string &path,
-                                 const std::string &device);
+                                 const std::string &device,
+                                 const std::string &schema = "ladle-bench-1");
 
   const nlohmann::ordered_json *find(const BenchKey &key) const;
   /// Starts a run: the date, the command, what the device gave.
@@ -48,7 +50,7 @@ public:
   Status save() const;
 
 private:
-  std::string path, device;
+  std::string path, device, schema;
   std::vector<nlohmann::ordered_json> runs, results;
 };
 

@@ -39,6 +39,8 @@ struct ExplainOptions {
   std::vector<int64_t> batches{1, 8, 64, 256};
   std::string machine = "cpu";
   std::optional<int64_t> drafts; ///< a step in speculation; none: about 4
+  int64_t layers = 1;            ///< whose memory a request needs
+  double memory = 0;             ///< bytes for all requests; 0: not asked
   bool json = false;
 };
 /// Prints the history form, operand classes, routes, bytes and crossings.
@@ -117,8 +119,9 @@ struct BenchOptions {
   /// On a GPU: forms whose kernels are timed besides those that hold all.
   std::vector<std::string> forms;
   int64_t samples = 9; ///< of each fill; on a CPU the rounds
-  /// Steps that verify so many a row, on a GPU; 0: steps of a token.
-  int64_t drafts = 0;
+  /// Steps that verify so many a row, on a GPU; empty: steps of a token.
+  std::vector<int64_t> drafts;
+  double memory = 0; ///< bytes for requests with drafts; 0: not asked
   /// Tokens of the prompts that rows take in a call, on a GPU; 0: steps.
   int64_t prompts = 0;
   /// Of a model, which share cursors: on a GPU these move once in so many
@@ -141,6 +144,10 @@ struct TuneRequest {
   std::vector<std::string> routes{"recurrent", "inner", "outer", "adjoint"};
   std::vector<int64_t> thresholds{4, 8, 16, 32}; ///< m
   std::vector<int64_t> batches{256};
+  /// Steps that verify so many a row, of which a part is accepted; empty: steps
+  /// of a token.
+  std::vector<int64_t> drafts;
+  double acceptance = 0.5;
   /// Parameters of the schedule: "threads=64:128:256".
   std::vector<std::string> vary;
   std::string mode = "fill"; ///< off, frozen, fill or force

@@ -9,6 +9,7 @@
 #include "passes/analysis/CostModel.h"
 #include "passes/analysis/HistoryForm.h"
 #include "passes/analysis/MathNotation.h"
+#include "runtime/cuda/DeviceCursors.h"
 #include "runtime/jit/Interface.h"
 #include "runtime/tune/TunedTable.h"
 #include "tools/ladle/Commands.h"
@@ -45,6 +46,7 @@ private:
   void printBufferSizes(raw_ostream &os);
   void printCrossings(raw_ostream &os);
   void printSpeculation(raw_ostream &os);
+  void printMemory(raw_ostream &os);
   int64_t threshold(const RouteCost &cost, int64_t batch) const {
     return cost.decodeFold && cost.route != Route::KvOnly
                ? cost.bestThreshold(machine, batch, options.source.capacity)
@@ -52,13 +54,14 @@ private:
   }
   std::string describe(std::optional<RouteChoice> choice) const;
   /// What was chosen on such a machine by measuring, if somebody has.
-  std::optional<tune::TunedChoice> findTuned(int64_t batch) const {
+  std::optional<tune::TunedChoice> findTuned(int64_t batch,
+                                             int64_t ofDrafts = 0) const {
     std::string card = machine.name == "h200" ? "NVIDIA H200" : "";
     return tune::lookupTuned(
         card,
         jit::signatureOf(recurrence,
                          *parseStateLayout(options.source.stateLayout)),
-        options.source.entryType, batch);
+        options.source.entryType, batch, ofDrafts);
   }
 
   /// Where kv_only and the choice for long sequences cross.
@@ -68,6 +71,9 @@ private:
   };
   static constexpr int64_t kPage = 16;
   std::optional<KvOnly> findKvOnly() const;
+  /// By a route with a ring.
+  SequenceMemory memoryOf(const RouteCost &cost) const;
+  llvm::json::Object memoryToJSON() const;
 
   int64_t drafts;
   const ExplainOptions &options;
@@ -217,25 +223,12 @@ std::string Explanation::describe(std::optional<RouteChoice> choice) const {
   return text;
 }
 
-/// Bytes that a sequence keeps besides its entries.
-static std::pair<double, double> sequenceBytes(RecurrenceOp recurrence) {
-  double states = 0, carries = 0;
-  auto sizeOf = [](Type element, double count) {
-    return count * element.getIntOrFloatBitWidth() / 8;
-  };
-  for (BlockArgument argument :
-       recurrence.getArgumentsOfKind(ArgumentKind::State)) {
-    auto type = cast<StateType>(argument.getType());
-    states += sizeOf(type.getElementType(), double(type.getHeads()) *
-                                                type.getKeySize() *
-                                                type.getValueSize());
-  }
-  for (BlockArgument argument :
-       recurrence.getArgumentsOfKind(ArgumentKind::Carry)) {
-    auto type = cast<RankedTensorType>(argument.getType());
-    carries += sizeOf(type.getElementType(), type.getNumElements());
-  }
-  return {states, carries};
+SequenceMemory Explanation::memoryOf(const RouteCost &cost) const {
+  SequenceMemory memory =
+      sequenceMemory(recurrence, cost, options.source.capacity, drafts);
+  memory.cursors = static_cast<double>(
+      DeviceCursors::slotBytes(options.source.capacity, drafts));
+  return memory;
 }
 
 std::optional<Explanation::KvOnly> Explanation::findKvOnly() const {
@@ -250,7 +243,7 @@ std::optional<Explanation::KvOnly> Explanation::findKvOnly() const {
       entry = cost.decode.entryWritten;
   return KvOnly{*tokens, entry * double(*tokens),
                 entry * double(llvm::alignTo(*tokens, kPage)),
-                sequenceBytes(recurrence).first};
+                memoryOf(costs.front()).state};
 }
 
 void Explanation::printCrossings(raw_ostream &os) {
@@ -284,8 +277,7 @@ void Explanation::printCrossings(raw_ostream &os) {
 }
 
 void Explanation::printSpeculation(raw_ostream &os) {
-  double capacity = options.source.capacity, most = drafts;
-  auto [states, carries] = sequenceBytes(recurrence);
+  double most = drafts;
   // Committed entries from one fold to the next, when all drafts are accepted.
   auto entries = std::max<int64_t>(0, options.source.capacity - 2 * drafts);
   os << "speculation, " << drafts
@@ -305,18 +297,87 @@ void Explanation::printSpeculation(raw_ostream &os) {
                         cost.verify->bytes(entries),
                         cost.verifyFold->bytes(entries));
   }
-  os << "  memory of a sequence\n";
-  for (const RouteCost &cost : costs)
-    if (cost.decodeFold)
-      os << llvm::formatv("    {0,-10} {1}: state, {2} entries, carries of {3} "
-                          "drafts\n",
-                          stringifyRoute(cost.route),
-                          humanBytes(states +
-                                     cost.decode.entryWritten * capacity +
-                                     carries * (most + 1)),
-                          options.source.capacity, drafts);
-  os << "    a state a draft: " << humanBytes((states + carries) * (most + 1))
-     << "\n";
+  for (int64_t batch : options.batches)
+    if (auto tuned = findTuned(batch, drafts))
+      os << llvm::formatv(
+          "  batch {0}: tuned on {1} for batch {2}, {3:F0} % of "
+          "drafts accepted: {4}, {5:F2} µs a step\n",
+          batch, tuned->date, tuned->batch, 100 * tuned->acceptance,
+          tuned->candidate.str(), tuned->seconds * 1e6);
+  printMemory(os);
+}
+
+/// What a request needs, and how many there is room for, against a state a
+/// draft.
+void Explanation::printMemory(raw_ostream &os) {
+  int64_t layers = options.layers;
+  os << "memory of a request with " << drafts << " drafts, "
+     << options.source.capacity << " entries, " << layers
+     << (layers == 1 ? " layer" : " layers")
+     << ": gain is how many times the requests of a state a draft\n";
+  bool hasBudget = options.memory > 0;
+  std::string held =
+      hasBudget ? "in " + humanBytes(options.memory) : std::string();
+  auto line = [&](StringRef route, const std::string &state,
+                  const std::string &entries, const std::string &carries,
+                  const std::string &cursors, double all, double gain) {
+    os << llvm::formatv("  {0,-15} {1,10} {2,10} {3,10} {4,10} {5,10} {6,6:F2}",
+                        route, state, entries, carries, cursors,
+                        humanBytes(all), gain);
+    if (hasBudget)
+      os << llvm::formatv(" {0,14}",
+                          SequenceMemory::countIn(options.memory, all));
+    os << "\n";
+  };
+  os << llvm::formatv("  {0,-15} {1,10} {2,10} {3,10} {4,10} {5,10} {6,6}",
+                      "route", "state", "entries", "carries", "cursors", "all",
+                      "gain");
+  if (hasBudget)
+    os << llvm::formatv(" {0,14}", held);
+  os << "\n";
+  double states = 0;
+  for (const RouteCost &cost : costs) {
+    if (!cost.decodeFold)
+      continue;
+    SequenceMemory memory = memoryOf(cost);
+    states = memory.bytesOfStates(layers);
+    auto inAll = [&](double ofLayer) {
+      return humanBytes(ofLayer * static_cast<double>(layers));
+    };
+    line(stringifyRoute(cost.route), inAll(memory.state), inAll(memory.entries),
+         inAll(memory.carries), humanBytes(memory.cursors),
+         memory.bytes(layers), memory.gain(layers));
+  }
+  if (states > 0)
+    line("a state a draft", "", "", "", "", states, 1);
+}
+
+llvm::json::Object Explanation::memoryToJSON() const {
+  llvm::json::Array routes;
+  llvm::json::Object result{{"drafts", drafts},
+                            {"capacity", options.source.capacity},
+                            {"layers", options.layers}};
+  for (const RouteCost &cost : costs) {
+    if (!cost.decodeFold)
+      continue;
+    SequenceMemory memory = memoryOf(cost);
+    double bytes = memory.bytes(options.layers);
+    double states = memory.bytesOfStates(options.layers);
+    llvm::json::Object route{
+        {"route", stringifyRoute(cost.route)}, {"state", memory.state},
+        {"entries", memory.entries},           {"carries", memory.carries},
+        {"cursors", memory.cursors},           {"bytes", bytes},
+        {"gain", memory.gain(options.layers)}};
+    result["state_a_draft"] = states;
+    if (options.memory > 0) {
+      route["requests"] = SequenceMemory::countIn(options.memory, bytes);
+      result["requests_of_a_state_a_draft"] =
+          SequenceMemory::countIn(options.memory, states);
+    }
+    routes.push_back(std::move(route));
+  }
+  result["routes"] = std::move(routes);
+  return result;
 }
 
 //===----------------------------------------------------------------------===//
@@ -403,6 +464,8 @@ llvm::json::Object Explanation::toJSON() {
                             {"tuned", std::move(tunedChoices)},
                             {"routes", std::move(routes)},
                             {"choices", std::move(choices)}};
+  if (drafts)
+    result["memory"] = memoryToJSON();
   if (auto crossover = findKvOnly())
     result["kv_only"] =
         llvm::json::Object{{"batch", options.batches.back()},

@@ -9,7 +9,10 @@
 #include "passes/Pipelines.h"
 #include "passes/analysis/CostModel.h"
 #include "passes/analysis/HistoryForm.h"
+#include "runtime/cuda/DeviceCursors.h"
 #include "tools/ladle/Source.h"
+
+#include <cmath>
 
 using namespace mlir;
 using namespace ladle;
@@ -21,8 +24,16 @@ struct Planner::Impl {
   };
   std::string recurrence;
   int64_t stateBytes = 0;
-  int64_t capacity = 0;
+  int64_t capacity = 0, drafts = 0;
   std::vector<RouteCost> costs;
+  std::vector<std::pair<std::string, SequenceMemory>> memories;
+
+  const RouteCost *find(const std::string &route) const {
+    for (const RouteCost &cost : costs)
+      if (stringifyRoute(cost.route) == route)
+        return &cost;
+    return nullptr;
+  }
   std::vector<Obstacle> obstacles;
 };
 
@@ -47,12 +58,76 @@ static std::string describe(const HistoryForm::Obstacle &obstacle) {
 }
 
 std::optional<DraftCost> Planner::draftCost(const std::string &route) const {
-  for (const RouteCost &cost : impl->costs)
-    if (stringifyRoute(cost.route) == route && cost.verify)
-      return DraftCost{cost.verify->bytes(0), cost.verifyFold->bytes(0),
-                       cost.verify->entryRead,
-                       cost.verifyFold->stateRead +
-                           cost.verifyFold->stateWritten};
+  const RouteCost *cost = impl->find(route);
+  if (!cost || !cost->verify)
+    return std::nullopt;
+  return DraftCost{cost->verify->bytes(0), cost->verifyFold->bytes(0),
+                   cost->verify->entryRead,
+                   cost->verifyFold->stateRead +
+                       cost->verifyFold->stateWritten};
+}
+
+std::vector<DraftStep> tool::draftCycle(int64_t drafts, int64_t accepted,
+                                        int64_t threshold) {
+  if (accepted == 0)
+    return {DraftStep(0, drafts, threshold)};
+  std::vector<DraftStep> cycle;
+  int64_t fill = accepted;
+  do {
+    cycle.emplace_back(fill, drafts, threshold);
+    fill = (cycle.back().folds ? 0 : fill) + accepted;
+  } while (!cycle.back().folds);
+  return cycle;
+}
+
+double tool::meanOfCycle(int64_t drafts, double accepted, int64_t threshold,
+                         const std::function<double(const DraftStep &)> &of) {
+  auto mean = [&](int64_t whole) {
+    std::vector<DraftStep> cycle = draftCycle(drafts, whole, threshold);
+    double sum = 0;
+    for (const DraftStep &step : cycle)
+      sum += of(step);
+    return sum / static_cast<double>(cycle.size());
+  };
+  double whole = std::floor(accepted), part = accepted - whole;
+  double result = mean(static_cast<int64_t>(whole));
+  if (part > 0)
+    result += part * (mean(static_cast<int64_t>(whole) + 1) - result);
+  return result;
+}
+
+DraftPlan Planner::draftPlan(const std::string &route, const Rates &rates,
+                             int64_t rows, int64_t threshold,
+                             double accepted) const {
+  DraftPlan plan;
+  for (const Impl::Obstacle &obstacle : impl->obstacles)
+    if (obstacle.route == route)
+      plan.obstacle = obstacle.text;
+  std::optional<DraftCost> least = draftCost(route);
+  if (!least) {
+    if (plan.obstacle.empty())
+      plan.obstacle = "it does not verify all drafts of a row at once";
+    return plan;
+  }
+  const RouteCost &cost = *impl->find(route);
+  auto batch = static_cast<double>(rows);
+  plan.predicted = meanOfCycle(
+      impl->drafts, accepted, threshold, [&](const DraftStep &step) {
+        const StepCost &of = step.folds ? *cost.verifyFold : *cost.verify;
+        return of.seconds(rates.machine, batch, static_cast<double>(step.fill));
+      });
+  plan.limit =
+      batch * meanOfCycle(impl->drafts, accepted, threshold,
+                          [&](const DraftStep &step) {
+                            return least->leastSeconds(step, rates.bandwidth);
+                          });
+  return plan;
+}
+
+std::optional<SequenceMemory> Planner::memory(const std::string &route) const {
+  for (const auto &[name, memory] : impl->memories)
+    if (name == route)
+      return memory;
   return std::nullopt;
 }
 
@@ -80,6 +155,15 @@ std::optional<Planner> Planner::create(const SourceOptions &options,
   impl->recurrence = recurrence.getSymName();
   impl->capacity = options.capacity;
   impl->costs = collectCosts(*source.module, recurrence.getSymName());
+  impl->drafts = drafts;
+  for (const RouteCost &cost : impl->costs)
+    if (cost.decodeFold) {
+      SequenceMemory memory =
+          sequenceMemory(recurrence, cost, options.capacity, drafts);
+      memory.cursors = static_cast<double>(
+          DeviceCursors::slotBytes(options.capacity, drafts));
+      impl->memories.emplace_back(stringifyRoute(cost.route).str(), memory);
+    }
   for (const StateHistory &state : history->getStates()) {
     auto type = cast<StateType>(state.state.getType());
     impl->stateBytes += type.getHeads() * type.getKeySize() *

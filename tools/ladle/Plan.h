@@ -11,9 +11,11 @@
 #define LADLE_TOOLS_LADLE_PLAN_H
 
 #include "passes/analysis/Machine.h"
+#include "passes/analysis/SequenceMemory.h"
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/Host.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,6 +61,23 @@ struct Rates {
                    int multiprocessors = 0);
 };
 
+/// A step of a row that verifies drafts: the entries that it finds, and whether
+/// it folds them.
+struct DraftStep {
+  int64_t fill = 0;
+  bool folds = false;
+  DraftStep(int64_t fill, int64_t drafts, int64_t threshold)
+      : fill(fill), folds(fill > 0 && fill + drafts > threshold) {}
+};
+/// The steps from one fold to the next, if each accepts `accepted` of its
+/// `drafts`. One without entries if none is ever accepted.
+std::vector<DraftStep> draftCycle(int64_t drafts, int64_t accepted,
+                                  int64_t threshold);
+/// The mean over a cycle. If `accepted` is no whole number, it is that of rows
+/// of which some accept one more than others.
+double meanOfCycle(int64_t drafts, double accepted, int64_t threshold,
+                   const std::function<double(const DraftStep &)> &of);
+
 /// Bytes of a row that a step with drafts cannot do without.
 struct DraftCost {
   double empty = 0, folding = 0; ///< without entries
@@ -71,6 +90,19 @@ struct DraftCost {
   double foldBytes(int64_t fill) const {
     return folding + entry * static_cast<double>(fill);
   }
+  /// The least time that a row's bytes take.
+  double leastSeconds(const DraftStep &step, const Bandwidth &bandwidth) const {
+    double updated = step.folds ? updatedBytes : 0;
+    double all = step.folds ? foldBytes(step.fill) : bytes(step.fill);
+    return updated / bandwidth.update + (all - updated) / bandwidth.read;
+  }
+};
+
+/// A route that verifies, on a machine: seconds of a step of all rows, mean of
+/// a cycle.
+struct DraftPlan {
+  std::string obstacle; ///< why it does not; empty if it does
+  double predicted = 0, limit = 0;
 };
 
 struct RunPlan {
@@ -91,6 +123,12 @@ public:
   const std::string &recurrence() const;
   /// Of a route by its name; nothing if it does not verify drafts at once.
   std::optional<DraftCost> draftCost(const std::string &route) const;
+  /// What a step of `rows` rows takes that verifies, and folds beyond
+  /// `threshold` entries.
+  DraftPlan draftPlan(const std::string &route, const Rates &rates,
+                      int64_t rows, int64_t threshold, double accepted) const;
+  /// What a sequence keeps by a route with a ring; nothing for others.
+  std::optional<SequenceMemory> memory(const std::string &route) const;
   /// Of all states of one row.
   int64_t stateBytes() const;
   /// The routes for `rows` rows of sequences that are longer than a buffer.

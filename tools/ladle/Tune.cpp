@@ -10,8 +10,8 @@
 #include "runtime/tune/TunedTable.h"
 #include "tools/ladle/BenchStore.h"
 #include "tools/ladle/Table.h"
-#include "tools/ladle/TuneMeasurer.h"
 #include "tools/ladle/TuneReport.h"
+#include "tools/ladle/TuneSubject.h"
 #include "tools/measure/Ceilings.h"
 
 #include <algorithm>
@@ -37,9 +37,9 @@ private:
   Status openDevice();
   Result<tune::Space> makeSpace() const;
   Status tuneBatch(int64_t batch);
+  Status makeSubjects();
   std::optional<Candidate> makeDefault(int64_t batch);
-  std::string obstacle(const Candidate &candidate);
-  tune::Expectation expect(const Candidate &candidate, int64_t batch);
+  std::string describe(int64_t batch) const;
   Result<Outcome> search(const tune::Problem &problem,
                          const Candidate &fallback);
   Status keep(const tune::Problem &problem, const Outcome &outcome);
@@ -53,7 +53,9 @@ private:
   std::string card, folder;
   Rates rates = Rates::gpu("");
   tune::Space space;
-  GpuPlans plans;
+  int64_t drafts = 0; ///< what is tuned now; 0: steps of a token
+  TuneSubject *subject = nullptr;
+  std::vector<std::pair<int64_t, std::unique_ptr<TuneSubject>>> subjects;
 };
 
 } // namespace
@@ -74,7 +76,8 @@ Result<tune::Space> Tuning::makeSpace() const {
     made.routes.push_back({route, route != "recurrent"});
   made.thresholds = request.thresholds;
   for (const jit::GpuParameter &parameter : jit::gpuParameters())
-    if (!parameter.tried.empty())
+    if (!parameter.tried.empty() &&
+        parameter.verifies == !request.drafts.empty())
       made.parameters.push_back({parameter.name, parameter.tried});
   for (const std::string &text : request.vary) {
     size_t equals = text.find('=');
@@ -110,19 +113,10 @@ Result<tune::Space> Tuning::makeSpace() const {
   return made;
 }
 
-std::string Tuning::obstacle(const Candidate &candidate) {
-  std::optional<RoutePlan> plan =
-      plans.plan(specOf(request.source, candidate), rates, 1);
-  return plan ? plan->obstacle : "the file has errors";
-}
-
-tune::Expectation Tuning::expect(const Candidate &candidate, int64_t batch) {
-  std::optional<RoutePlan> plan =
-      plans.plan(specOf(request.source, candidate), rates, batch);
-  if (!plan)
-    return {};
-  return {plan->seconds,
-          plan->leastSeconds(rates.bandwidth) * static_cast<double>(batch)};
+/// "batch 8", "4 drafts, batch 8".
+std::string Tuning::describe(int64_t batch) const {
+  return drafts ? fmt::format("{} drafts, batch {}", drafts, batch)
+                : fmt::format("batch {}", batch);
 }
 
 /// The model's choice, with the first schedule.
@@ -134,7 +128,7 @@ std::optional<Candidate> Tuning::makeDefault(int64_t batch) {
   std::erase_if(candidates, [&](const Candidate &candidate) {
     return candidate.schedule != schedule;
   });
-  return chooseByModel(plans, card, request.source, candidates, batch);
+  return subject->choose(candidates, card, batch);
 }
 
 //===----------------------------------------------------------------------===//
@@ -157,7 +151,8 @@ Result<Outcome> Tuning::search(const tune::Problem &problem,
     return request.budget <= 0 || last + longest <= request.budget;
   };
   options.progress = [&](const std::string &label, double part) {
-    progress.show(fmt::format("batch {}, {}", problem.batch, label), part, 1);
+    progress.show(fmt::format("{}, {}", describe(problem.batch), label), part,
+                  1);
   };
   Status written;
   options.record = [&](const tune::Trial &trial) {
@@ -165,7 +160,7 @@ Result<Outcome> Tuning::search(const tune::Problem &problem,
       written = status;
   };
   // Without a device nothing is sampled in the modes that are left.
-  std::optional<GpuMeasurer> measurer;
+  std::unique_ptr<tune::Measurer> measurer;
   struct Nothing : tune::Measurer {
     std::string prepare(const Candidate &) override { return "no device"; }
     std::string check(const Candidate &) override { return "no device"; }
@@ -174,15 +169,14 @@ Result<Outcome> Tuning::search(const tune::Problem &problem,
     }
   } nothing;
   if (gpu)
-    measurer.emplace(*gpu, plans, request.source, rates, problem.batch);
+    measurer = subject->makeMeasurer(*gpu, rates, problem.batch);
   Outcome outcome = tune::tune(
       space, fallback,
-      [&](const Candidate &candidate) { return obstacle(candidate); },
+      [&](const Candidate &candidate) { return subject->obstacle(candidate); },
       [&](const Candidate &candidate) {
-        return expect(candidate, problem.batch);
+        return subject->expect(candidate, rates, problem.batch);
       },
-      measurer ? static_cast<tune::Measurer &>(*measurer) : nothing, options,
-      store->trials());
+      measurer ? *measurer : nothing, options, store->trials());
   if (!written)
     return written;
   return outcome;
@@ -192,9 +186,17 @@ Status Tuning::keep(const tune::Problem &problem, const Outcome &outcome) {
   const tune::Trial *trial = outcome.find(outcome.chosen);
   if (!trial || !trial->isTimed() || !outcome.isComplete)
     return Status();
-  tune::TunedChoice choice{
-      problem.device, problem.shape,    problem.entryType,     problem.batch,
-      outcome.chosen, trial->seconds(), trial->expected.limit, today()};
+  tune::TunedChoice choice;
+  choice.device = problem.device;
+  choice.shape = problem.shape;
+  choice.entryType = problem.entryType;
+  choice.batch = problem.batch;
+  choice.drafts = problem.drafts;
+  choice.acceptance = problem.acceptance;
+  choice.candidate = outcome.chosen;
+  choice.seconds = trial->seconds();
+  choice.limit = trial->expected.limit;
+  choice.date = today();
   if (!request.table.empty())
     if (Status status = tune::addToTable(request.table, choice); !status)
       return status;
@@ -206,12 +208,12 @@ Status Tuning::tuneBatch(int64_t batch) {
   if (!modelled)
     return Status(ErrorCode::InvalidArgument,
                   fmt::format("none of the routes is legal: {}",
-                              obstacle(space.enumerate().front())));
+                              subject->obstacle(space.enumerate().front())));
   const Candidate &fallback = *modelled;
   // Another list of schedules is no other compiler.
   Candidate plain = fallback;
   plain.schedule.clear();
-  Result<jit::GpuProgram> program = compileSpec(specOf(request.source, plain));
+  Result<jit::GpuProgram> program = subject->compile(plain);
   if (!program)
     return program.status();
   tune::Problem problem{card,
@@ -219,12 +221,14 @@ Status Tuning::tuneBatch(int64_t batch) {
                         tune::describe(program->signature),
                         request.source.entryType,
                         batch,
-                        tune::fingerprintOf(program->text)};
+                        tune::fingerprintOf(program->text),
+                        drafts,
+                        drafts ? request.acceptance : 0};
   bool measures = mode == Mode::Fill || mode == Mode::Force;
   if (mode == Mode::Frozen) {
     auto known = tune::lookupTuned(card, program->signature,
-                                   request.source.entryType, batch);
-    fmt::print("batch {}: {}\n", batch,
+                                   request.source.entryType, batch, drafts);
+    fmt::print("{}: {}\n", describe(batch),
                known ? fmt::format("{}, {} a step, tuned on {} for batch {}",
                                    known->candidate.str(),
                                    formatTime(known->seconds), known->date,
@@ -237,7 +241,7 @@ Status Tuning::tuneBatch(int64_t batch) {
   if (!outcome)
     return outcome.status();
   const tune::Trial *trial = outcome->find(outcome->chosen);
-  fmt::print("batch {}: {}{}, {}\n", batch, outcome->chosen.str(),
+  fmt::print("{}: {}{}, {}\n", describe(batch), outcome->chosen.str(),
              trial->isTimed()
                  ? fmt::format(", {} a step, {:.1f} % of the limit",
                                formatTime(trial->seconds()),
@@ -271,14 +275,26 @@ Status Tuning::openDevice() {
   return Status();
 }
 
+Status Tuning::makeSubjects() {
+  if (request.drafts.empty())
+    subjects.emplace_back(0, tuneTokens(request.source));
+  for (int64_t number : request.drafts)
+    subjects.emplace_back(
+        number, tuneDrafts(request.source, number, request.acceptance));
+  // One says what is wrong with a file.
+  if (!subjects.front().second->isValid(space.enumerate().front()))
+    return Status(ErrorCode::InvalidData,
+                  fmt::format("'{}' cannot be tuned", request.source.file));
+  return Status();
+}
+
 Status Tuning::run() {
   Result<tune::Space> made = makeSpace();
   if (!made)
     return made.status();
   space = std::move(*made);
-  if (!plans.plan(specOf(request.source, space.enumerate().front()), rates, 1))
-    return Status(ErrorCode::InvalidData,
-                  fmt::format("'{}' cannot be tuned", request.source.file));
+  if (Status status = makeSubjects(); !status)
+    return status;
   folder = request.folder.empty() ? tune::defaultTuneFolder() : request.folder;
   if (folder.empty())
     return Status(ErrorCode::NotFound,
@@ -296,9 +312,13 @@ Status Tuning::run() {
                         ceilings->update().bytesPerSecond()},
                        gpu->device().multiprocessors());
   }
-  for (int64_t batch : request.batches)
-    if (Status status = tuneBatch(batch); !status)
-      return status;
+  for (auto &[number, steps] : subjects) {
+    drafts = number;
+    subject = steps.get();
+    for (int64_t batch : request.batches)
+      if (Status status = tuneBatch(batch); !status)
+        return status;
+  }
   return Status();
 }
 

@@ -7,6 +7,7 @@
 
 #include "tools/ladle/TuneMeasurer.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 using namespace ladle;
@@ -92,4 +93,77 @@ Result<double> GpuMeasurer::sample(const Candidate &candidate) {
       return Status(status.code(), firstLine(status.message()));
   }
   return entry.cycle->sampleCycle();
+}
+
+//===----------------------------------------------------------------------===//
+// Steps that verify
+//===----------------------------------------------------------------------===//
+
+std::string DraftMeasurer::prepare(const Candidate &candidate) {
+  Result<jit::GpuProgram> program = specOf(candidate).compile();
+  if (!program)
+    return firstLine(program.message());
+  Result<measure::LoadedKernels> kernels = gpu.load(program->text);
+  if (!kernels)
+    return firstLine(kernels.message());
+  return measure::describeSpills(kernels->resources);
+}
+
+std::string DraftMeasurer::check(const Candidate &candidate) {
+  DraftSpec spec = specOf(candidate);
+  Result<std::string> wrong = spec.check();
+  if (!wrong)
+    return firstLine(wrong.message());
+  return wrong->empty() ? ""
+                        : fmt::format("{}; repeat with: {}", firstLine(*wrong),
+                                      spec.reproducer());
+}
+
+void DraftMeasurer::forgetAllBut(size_t count) {
+  while (entries.size() > count)
+    entries.erase(std::min_element(entries.begin(), entries.end(),
+                                   [](const auto &a, const auto &b) {
+                                     return a.second.lastUse < b.second.lastUse;
+                                   }));
+}
+
+Status DraftMeasurer::record(const Candidate &candidate) {
+  DraftSpec spec = specOf(candidate);
+  const Planner *planner = plans.find(spec);
+  std::optional<DraftCost> cost =
+      planner ? planner->draftCost(spec.route) : std::nullopt;
+  if (!cost)
+    return Status(ErrorCode::Internal, "the candidate has no plan");
+  DraftTimer::Options options;
+  options.replaySeconds = kReplaySeconds;
+  options.rowBytes = cost->bytes(0);
+  options.leastSeconds =
+      static_cast<double>(spec.batch) *
+      cost->leastSeconds(DraftStep(0, spec.drafts, spec.threshold),
+                         rates.bandwidth);
+  auto timer = DraftTimer::create(spec, gpu, options);
+  if (!timer)
+    return timer.status();
+  if (Status status = (*timer)->recordCycle(/*branches=*/false, accepted);
+      !status)
+    return status;
+  entries[candidate].timer = std::move(*timer);
+  return Status();
+}
+
+Result<double> DraftMeasurer::sample(const Candidate &candidate) {
+  if (!entries.count(candidate)) {
+    forgetAllBut(kResident - 1);
+    Status status = record(candidate);
+    // Others may hold the memory.
+    if (!status && status.code() == ErrorCode::ResourceExhausted) {
+      entries.clear();
+      status = record(candidate);
+    }
+    if (!status)
+      return Status(status.code(), firstLine(status.message()));
+  }
+  Entry &entry = entries.at(candidate);
+  entry.lastUse = ++uses;
+  return entry.timer->sampleCycle();
 }

@@ -10,6 +10,7 @@
 
 #include "runtime/tune/Tuner.h"
 #include "tools/ladle/BenchPrograms.h"
+#include "tools/ladle/DraftTimer.h"
 
 namespace ladle::tool {
 
@@ -40,6 +41,37 @@ private:
   SourceOptions source;
   Rates rates;
   int64_t batch, uses = 0;
+  std::map<tune::Candidate, Entry> entries;
+};
+
+/// The same for steps that verify, of which so many drafts are accepted on
+/// average: a sample is a cycle.
+class DraftMeasurer : public tune::Measurer {
+public:
+  using MakeSpec = std::function<DraftSpec(const tune::Candidate &)>;
+  DraftMeasurer(const measure::Gpu &gpu, DraftPlans &plans, MakeSpec specOf,
+                const Rates &rates, double accepted)
+      : gpu(gpu), plans(plans), specOf(std::move(specOf)), rates(rates),
+        accepted(accepted) {}
+
+  std::string prepare(const tune::Candidate &candidate) override;
+  std::string check(const tune::Candidate &candidate) override;
+  Result<double> sample(const tune::Candidate &candidate) override;
+
+private:
+  struct Entry {
+    std::unique_ptr<DraftTimer> timer;
+    int64_t lastUse = 0;
+  };
+  Status record(const tune::Candidate &candidate);
+  void forgetAllBut(size_t count);
+
+  const measure::Gpu &gpu;
+  DraftPlans &plans;
+  MakeSpec specOf;
+  Rates rates;
+  double accepted;
+  int64_t uses = 0;
   std::map<tune::Candidate, Entry> entries;
 };
 

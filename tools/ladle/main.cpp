@@ -61,6 +61,22 @@ void addSourceOptions(CLI::App &command, SourceOptions &source,
       ->check(CLI::Range(1, 1024));
 }
 
+void addMemoryOption(CLI::App &command, double &bytes) {
+  command
+      .add_option_function<std::string>(
+          "--memory",
+          [&bytes](std::string text) {
+            // Its own errors name units.
+            if (std::string wrong = CLI::AsSizeValue(/*kb_is_1000=*/true)(text);
+                !wrong.empty())
+              throw CLI::ValidationError("--memory", wrong);
+            bytes = std::stod(text);
+          },
+          "for the states and entries of all requests, 80GiB say: how many "
+          "requests with drafts it holds")
+      ->type_name("BYTES");
+}
+
 const std::map<std::string, double> timeUnits{
     {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}};
 
@@ -96,6 +112,19 @@ void addTuneOptions(CLI::App &command, TuneRequest &tune) {
   addList("--m", tune.thresholds, "entries of a cycle to choose from")
       ->check(CLI::Range(2, 1024));
   addList("--batch", tune.batches, "rows")->check(CLI::PositiveNumber);
+  command
+      .add_option(
+          "--drafts", tune.drafts,
+          "steps that verify so many drafts a row instead of steps of a "
+          "token, for instance 2,4,8")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 16));
+  command
+      .add_option("--acceptance", tune.acceptance,
+                  "of --drafts, the part that is accepted on average")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   addList("--vary", tune.vary,
           "values of a parameter of the kernels: threads=64:128:256; "
           "parameters are " +
@@ -147,10 +176,14 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
       ->check(CLI::Range(1, 1024));
   command
       .add_option("--drafts", bench.drafts,
-                  "steps that verify so many drafts a row, at several fills, "
-                  "and whole cycles with all, half and none of them accepted; "
-                  "on a GPU, by inner unless --routes says otherwise")
+                  "steps that verify so many drafts a row (1,2,4,8 say), at "
+                  "several fills, and whole cycles with all, half and none of "
+                  "them accepted; then tokens a second for each number; on a "
+                  "GPU, by inner unless --routes says otherwise")
+      ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1, 16));
+  addMemoryOption(command, bench.memory);
   command
       .add_option(
           "--prompts", bench.prompts,
@@ -289,6 +322,11 @@ int main(int argc, char **argv) {
       ->add_option("--drafts", explainOptions.drafts,
                    "of a row in speculation (default: 4, or half of L)")
       ->check(CLI::Range(1, 16));
+  explainCommand
+      ->add_option("--layers", explainOptions.layers,
+                   "of a model, whose memory a request needs (default: 1)")
+      ->check(CLI::Range(1, 1024));
+  addMemoryOption(*explainCommand, explainOptions.memory);
   explainCommand->add_flag("--json", explainOptions.json, "for a program");
 
   EmitOptions emitOptions;

@@ -43,7 +43,7 @@ struct CompileOptions {
   /// without drafts.
   int64_t page = 0;
   /// The most drafts of a row that Decoder::verify takes, 0 to 16; the capacity
-  /// is twice as much at least. 0: the program only decodes. Of the CPU.
+  /// is twice as much at least. 0: the program only decodes.
   int64_t drafts = 0;
   /// Whether the program takes prompts (Decoder::prefill), and the tokens of
   /// one that it answers at once, 1 to 256. Of the CPU.
@@ -66,6 +66,9 @@ struct CompileOptions {
   /// By which rows of kv_only go on once they have a state: inner, outer or,
   /// without drafts, recurrent. On a GPU the caller changes to it.
   std::string longRoute = "inner";
+  /// Of a GPU: parameters of the kernels by name, as `ladle bench --schedule`
+  /// takes them, in place of what was tuned. 0 is left to the generator.
+  std::map<std::string, int64_t> schedule;
   /// Further routes of the same program, which must cache the same entries.
   std::vector<std::string> extraRoutes;
   bool useDiskCache = true;
@@ -90,6 +93,8 @@ struct CompileOptions {
 ///   token and row, all amortised over a cycle and predicted
 /// - "crossover" if kv_only is among the routes: Program::crossover
 /// - "warnings": what the compiler had to say
+/// - "tuned" if the choice or the schedule were tuned: "choice", "batch" and
+///   "date"; with drafts, "tuned_for_drafts" says the same of what verifies
 /// - "kernels": an array of "route", "bytes" of code, "cached", "milliseconds"
 /// - of cuda: "device", "driver", "nvrtc", "context_milliseconds" for the
 ///   context of the device, which a process creates once, and "milliseconds"

@@ -150,6 +150,31 @@ TEST_CASE("what was tuned for a shape and a device is compiled") {
   CHECK(manifestOf(*after)["tuned"]["choice"] == "outer m=3 threads=64");
   CHECK(manifestOf(*after)["fold_threshold"] == 3);
   CHECK(manifestOf(*after)["kernels"][0]["cached"] == false);
+  // What verifies is tuned apart, by the number of drafts.
+  options.drafts = 2;
+  choice.drafts = 2;
+  choice.candidate = {"inner", 5, {{"verify_threads", 128}}};
+  REQUIRE(tune::addToTable(tune::userTable(cache.path), choice));
+  Result<Program> verifies = compileFile(path, options);
+  REQUIRE(verifies);
+  CHECK(verifies->route() == RouteKind::Inner);
+  CHECK(manifestOf(*verifies)["tuned_for_drafts"]["choice"] ==
+        "inner m=5 verify_threads=128");
+  CHECK(manifestOf(*verifies)["fold_threshold"] == 5);
+  // A schedule of the caller's goes before it, and is other kernels.
+  options.route = "inner";
+  Result<Program> tunedInner = compileFile(path, options);
+  REQUIRE(tunedInner);
+  CHECK(manifestOf(*tunedInner)["kernels"][0]["cached"] == true);
+  options.schedule = {{"verify_threads", 256}};
+  Result<Program> scheduled = compileFile(path, options);
+  REQUIRE(scheduled);
+  CHECK(manifestOf(*scheduled)["kernels"][0]["cached"] == false);
+  options.schedule = {{"warps", 4}};
+  CHECK_THAT(compileFile(path, options).message(),
+             Contains("schedule: kernels have no parameter 'warps'"));
+  options.schedule.clear();
+  options.drafts = 0;
   // A route that the caller has chosen stays.
   options.route = "recurrent";
   Result<Program> asked = compileFile(path, options);

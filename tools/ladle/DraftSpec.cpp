@@ -1,0 +1,123 @@
+//===- DraftSpec.cpp - a program that verifies ----------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/check/Check.h"
+#include "tools/ladle/DraftTimer.h"
+
+#include <fmt/format.h>
+#include <fstream>
+
+using namespace ladle;
+using namespace ladle::tool;
+
+SourceOptions DraftSpec::plannedSource() const {
+  SourceOptions planned = source;
+  planned.capacity = capacity();
+  return planned;
+}
+
+std::map<std::string, int64_t> DraftSpec::fullSchedule() const {
+  // What was tuned would take the place of none.
+  std::map<std::string, int64_t> full{{"verify_threads", 0}};
+  for (const auto &[name, value] : schedule)
+    full[name] = value;
+  return full;
+}
+
+Result<jit::GpuProgram> DraftSpec::compile() const {
+  jit::GpuRequest request;
+  request.path = source.file;
+  request.preset = source.preset;
+  request.sizes = source.sizes;
+  request.route = route;
+  request.stateType = source.stateType;
+  request.entryType = source.entryType;
+  request.stateLayout = source.stateLayout;
+  request.capacity = capacity();
+  request.drafts = drafts;
+  request.layout = schedule;
+  // As a program has it.
+  constexpr int64_t manyRows = 256;
+  request.layout["batch"] = std::min(batch, manyRows);
+  std::string messages;
+  std::optional<jit::GpuProgram> program =
+      jit::compileForGpu(request, messages);
+  if (!program)
+    return Status(ErrorCode::InvalidData, messages);
+  return std::move(*program);
+}
+
+Result<std::string> DraftSpec::check() const {
+  check::CheckRequest request;
+  request.path = source.file;
+  std::ifstream file(source.file);
+  request.source.assign(std::istreambuf_iterator<char>(file), {});
+  request.elaboration.preset = source.preset;
+  request.elaboration.sizes = source.sizes;
+  request.target = "cuda";
+  request.schedule = fullSchedule();
+  request.batch = batch;
+  std::string state = source.stateType.empty() ? "f32" : source.stateType;
+  Result<check::CheckCase> config = check::CheckCase::parse(
+      fmt::format("route={},state={},entries={},L={},m={},drafts={},trees=1,"
+                  "rows=2,tokens=4,seed=1",
+                  route, state, route == "adjoint" ? "f32" : source.entryType,
+                  capacity(), threshold, drafts));
+  if (!config)
+    return config.status();
+  check::Workbench workbench(request);
+  Result<const check::Oracles *> oracles = workbench.getOracles(*config);
+  if (!oracles)
+    return oracles.status();
+  Result<Program> program = workbench.compileAlone(*config);
+  if (!program)
+    return program.status();
+  check::CaseResult result =
+      check::runCase(*config, *program, **oracles,
+                     check::RandomInputs(request.ranges, config->seed));
+  if (!result.failure.empty())
+    return result.failure;
+  for (const check::FormResult &form : result.forms)
+    if (form.count && !form.passed())
+      return fmt::format("is wrong by {:.2g} of the largest answer, allowed is "
+                         "{:.2g}",
+                         form.error.value, form.bound.value());
+  return std::string();
+}
+
+const Planner *DraftPlans::find(const DraftSpec &spec) {
+  std::string key =
+      fmt::format("{} {} {} {}", spec.source.stateType, spec.source.entryType,
+                  spec.drafts, spec.capacity());
+  auto found = planners.find(key);
+  if (found == planners.end()) {
+    std::optional<Planner> made =
+        Planner::create(spec.plannedSource(), spec.drafts);
+    if (!made)
+      return nullptr;
+    found = planners.emplace(key, std::move(*made)).first;
+  }
+  return &found->second;
+}
+
+std::string DraftSpec::reproducer() const {
+  std::string text = fmt::format("ladle bench '{}' --device gpu", source.file);
+  if (!source.preset.empty())
+    text += fmt::format(" --preset '{}'", source.preset);
+  for (const auto &[name, value] : source.sizes)
+    text += fmt::format(" --set {}={}", name, value);
+  if (!source.stateType.empty())
+    text += " --states " + source.stateType;
+  text += fmt::format(" --routes {} --entries {} --m {} --batch {} --drafts {}",
+                      route, source.entryType, threshold, batch, drafts);
+  std::string given;
+  for (const auto &[name, value] : schedule)
+    if (value != 0)
+      given += fmt::format("{}{}={}", given.empty() ? " --schedule " : ",",
+                           name, value);
+  return text + given;
+}

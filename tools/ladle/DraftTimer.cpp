@@ -1,0 +1,323 @@
+//===- DraftTimer.cpp - steps that verify, replayed -----------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "tools/ladle/DraftTimer.h"
+#include "runtime/check/Batch.h"
+#include "runtime/check/Oracle.h"
+#include "runtime/check/RandomInputs.h"
+
+#include <cmath>
+#include <fstream>
+#include <numeric>
+
+using namespace ladle;
+using namespace ladle::tool;
+
+static constexpr int64_t kMostLaunches = 512;
+
+/// int32 numbers in the memory of the device, which graphs hold.
+static Result<DeviceTensor> makeNumbers(DeviceId device,
+                                        std::vector<int32_t> values) {
+  return DeviceTensor::copyOf(
+      device, TensorView::dense(values, DType::I32,
+                                {static_cast<int64_t>(values.size())}));
+}
+
+static std::span<const int32_t> numbersOf(const DeviceTensor &memory) {
+  return {memory.as<int32_t>(), static_cast<size_t>(memory.view().count())};
+}
+
+//===----------------------------------------------------------------------===//
+// Drafts of all rows
+//===----------------------------------------------------------------------===//
+
+/// So many drafts a row, and what of them is accepted.
+struct DraftTimer::Tree {
+  DeviceTensor starts, parents, numAccepted, path;
+  int64_t drafts, acceptedByFirst, mostAccepted;
+};
+
+Result<DraftTimer::Tree> DraftTimer::makeTree(int64_t drafts, double accepted,
+                                              bool branches) const {
+  std::vector<int32_t> starts{0}, parents, numAccepted, path;
+  for (int64_t row = 0; row < spec.batch; ++row) {
+    starts.push_back(static_cast<int32_t>((row + 1) * drafts));
+    for (int64_t draft = 0; draft < drafts; ++draft)
+      parents.push_back(static_cast<int32_t>(draft == 0 ? -1
+                                             : branches ? (draft - 1) / 2
+                                                        : draft - 1));
+    // Spread over the rows, so that the mean is what was asked for.
+    auto sumOver = [&](int64_t rows) {
+      return std::llround(accepted * static_cast<double>(rows));
+    };
+    int64_t wanted = sumOver(row + 1) - sumOver(row), taken = 0;
+    // The accepted path of a tree that branches in two goes down its left side.
+    for (int64_t next = 0; taken < wanted && next < drafts; ++taken) {
+      path.push_back(static_cast<int32_t>(next));
+      next = branches ? 2 * next + 1 : next + 1;
+    }
+    numAccepted.push_back(static_cast<int32_t>(taken));
+  }
+  if (path.empty())
+    path.push_back(0);
+  int64_t most = *std::max_element(numAccepted.begin(), numAccepted.end());
+  int64_t first = numAccepted.front();
+  DeviceId device = program->device();
+  Result<DeviceTensor> all[] = {
+      makeNumbers(device, starts), makeNumbers(device, parents),
+      makeNumbers(device, numAccepted), makeNumbers(device, path)};
+  for (const Result<DeviceTensor> &each : all)
+    if (!each)
+      return each.status();
+  return Tree{std::move(*all[0]),
+              std::move(*all[1]),
+              std::move(*all[2]),
+              std::move(*all[3]),
+              drafts,
+              first,
+              most};
+}
+
+//===----------------------------------------------------------------------===//
+// Layers and their inputs
+//===----------------------------------------------------------------------===//
+
+DraftTimer::DraftTimer(DraftSpec given, const measure::Gpu &device)
+    : spec(std::move(given)), gpu(device) {}
+DraftTimer::~DraftTimer() = default;
+
+Result<std::unique_ptr<DraftTimer>> DraftTimer::create(const DraftSpec &spec,
+                                                       const measure::Gpu &gpu,
+                                                       const Options &options) {
+  std::unique_ptr<DraftTimer> timer(new DraftTimer(spec, gpu));
+  if (Status status = timer->prepare(options); !status)
+    return status;
+  return timer;
+}
+
+Status DraftTimer::fillInputs() {
+  std::ifstream file(spec.source.file);
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  frontend::ElaborationOptions elaboration;
+  elaboration.preset = spec.source.preset;
+  elaboration.sizes = spec.source.sizes;
+  std::string messages;
+  auto oracle =
+      check::compileOracle(spec.source.file, text, elaboration, messages);
+  if (!oracle)
+    return Status(ErrorCode::InvalidArgument, messages);
+  check::RandomInputs random{{}, /*seed=*/1};
+  int64_t most = spec.batch * spec.drafts;
+  check::Batch batch(program->signature(), most,
+                     /*packed=*/false, check::Batch::gpuAlignment);
+  batch.setParams(
+      random.draw(oracle->getParams(), 0, check::RandomInputs::params));
+  constexpr int64_t kinds = 16;
+  for (int64_t kind = 0; kind < kinds; ++kind) {
+    auto drawn = random.draw(oracle->getTokens(), kind, 0);
+    for (int64_t i = kind; i < most; i += kinds)
+      batch.setTokens(i, drawn);
+  }
+  for (const auto &[name, view] : batch.getTensors()) {
+    Result<DeviceTensor> made = DeviceTensor::copyOf(program->device(), view);
+    if (!made)
+      return made.status();
+    tensors[name] = made->view();
+    memory.emplace(name, std::move(*made));
+  }
+  return Status();
+}
+
+Status DraftTimer::prepare(const Options &options) {
+  CompileOptions compile;
+  compile.preset = spec.source.preset;
+  compile.sizes.insert(spec.source.sizes.begin(), spec.source.sizes.end());
+  compile.target = "cuda";
+  compile.route = spec.route;
+  compile.stateType = spec.source.stateType;
+  compile.stateLayout = spec.source.stateLayout;
+  compile.entryType = spec.source.entryType;
+  compile.capacity = spec.capacity();
+  compile.drafts = spec.drafts;
+  compile.batch = spec.batch;
+  compile.schedule = spec.fullSchedule();
+  Result<Program> made = compileFile(spec.source.file, compile);
+  if (!made)
+    return made.status();
+  program = std::move(*made);
+  CursorOptions cursorOptions;
+  cursorOptions.slots = spec.batch;
+  cursorOptions.foldThreshold = spec.threshold;
+  Result<Cursors> shared = Cursors::create(*program, cursorOptions);
+  if (!shared)
+    return shared.status();
+  cursors = std::move(*shared);
+  auto cache = static_cast<double>(gpu.device().cacheBytes());
+  double bytes = static_cast<double>(spec.batch) * options.rowBytes;
+  auto count = static_cast<int64_t>(3 * cache / bytes) + 2;
+  PoolOptions poolOptions;
+  poolOptions.cursors = cursors;
+  for (int64_t i = 0; i < count; ++i) {
+    Result<Pool> pool = Pool::create(*program, poolOptions);
+    if (!pool)
+      return pool.status();
+    Layer layer;
+    layer.pool = std::make_unique<Pool>(std::move(*pool));
+    Result<Decoder> decoder = Decoder::create(*program, *layer.pool);
+    if (!decoder)
+      return decoder.status();
+    layer.decoder = std::make_unique<Decoder>(std::move(*decoder));
+    layers.push_back(std::move(layer));
+  }
+  slotNumbers.resize(spec.batch);
+  std::iota(slotNumbers.begin(), slotNumbers.end(), 0);
+  Result<DeviceTensor> numbers = makeNumbers(program->device(), slotNumbers);
+  if (!numbers)
+    return numbers.status();
+  slots.emplace(std::move(*numbers));
+  if (Status status = fillInputs(); !status)
+    return status;
+  modelLayers = std::max<int64_t>(options.modelLayers, count);
+  double once = std::max(options.leastSeconds, 1.5e-6);
+  steps =
+      std::clamp<int64_t>(std::llround(options.replaySeconds / once),
+                          modelLayers, std::max(modelLayers, kMostLaunches));
+  return Status();
+}
+
+VerifyArguments DraftTimer::arguments(const Tree &tree) const {
+  VerifyArguments result;
+  result.rows = spec.batch;
+  result.slots = numbersOf(*slots);
+  result.cuSeqlens = numbersOf(tree.starts);
+  result.parents = numbersOf(tree.parents);
+  result.drafts = spec.batch * tree.drafts;
+  result.tensors = tensors;
+  for (const auto *specs :
+       {&program->signature().tokens, &program->signature().outputs})
+    for (const TensorSpec &each : *specs) {
+      TensorView &view = result.tensors.find(each.name)->second;
+      view = view.slice(0, 0, result.drafts);
+    }
+  return result;
+}
+
+Status DraftTimer::verifyAll(const Tree &tree, int64_t count) {
+  VerifyArguments given = arguments(tree);
+  for (int64_t i = 0; i < count; ++i)
+    if (Status status = layers[i % layers.size()].decoder->verify(
+            given, gpu.device().stream());
+        !status)
+      return status;
+  return Status();
+}
+
+Status DraftTimer::commit(const Tree &tree) {
+  return cursors->commit(numbersOf(*slots), numbersOf(tree.numAccepted),
+                         numbersOf(tree.path), gpu.device().stream());
+}
+
+/// All slots with so many entries behind states that are not zero.
+Status DraftTimer::setFill(int64_t fill) {
+  // Whatever waits is rejected.
+  Result<Tree> none = makeTree(/*drafts=*/1, /*accepted=*/0,
+                               /*branches=*/false);
+  if (!none)
+    return none.status();
+  if (Status status = commit(*none); !status)
+    return status;
+  if (Status status = cursors->flush(slotNumbers, gpu.device().stream());
+      !status)
+    return status;
+  for (int64_t left = fill; left > 0;) {
+    int64_t count = std::min(left, spec.drafts);
+    Result<Tree> chain =
+        makeTree(count, static_cast<double>(count), /*branches=*/false);
+    if (!chain)
+      return chain.status();
+    if (Status status = verifyAll(*chain, static_cast<int64_t>(layers.size()));
+        !status)
+      return status;
+    if (Status status = commit(*chain); !status)
+      return status;
+    if (Status status = gpu.device().synchronize(); !status)
+      return status;
+    left -= count;
+  }
+  return gpu.device().synchronize();
+}
+
+//===----------------------------------------------------------------------===//
+// Graphs
+//===----------------------------------------------------------------------===//
+
+Result<std::vector<double>> DraftTimer::timeVerify(bool branches, int64_t fill,
+                                                   int64_t count) {
+  if (Status status = setFill(fill); !status)
+    return status;
+  Result<Tree> tree = makeTree(spec.drafts, /*accepted=*/0, branches);
+  if (!tree)
+    return tree.status();
+  Result<cuda::Graph> graph = cuda::Graph::record(
+      gpu.device(), [&] { return verifyAll(*tree, steps); });
+  if (!graph)
+    return graph.status();
+  // The first replay uploads the graph.
+  if (Status status = graph->replay(); !status)
+    return status;
+  std::vector<double> samples;
+  for (int64_t i = 0; i < count; ++i) {
+    Result<double> seconds = graph->time(1);
+    if (!seconds)
+      return seconds.status();
+    samples.push_back(*seconds / static_cast<double>(steps));
+  }
+  return samples;
+}
+
+/// A graph verifies in all layers and commits; it is replayed until rows have
+/// folded several times.
+Status DraftTimer::recordCycle(bool branches, double accepted) {
+  cycle.reset();
+  if (Status status = setFill(0); !status)
+    return status;
+  Result<Tree> tree = makeTree(spec.drafts, accepted, branches);
+  if (!tree)
+    return tree.status();
+  cycleTree = std::make_unique<Tree>(std::move(*tree));
+  cycleAccepted = cycleTree->acceptedByFirst;
+  cycleSteps = modelLayers;
+  Result<cuda::Graph> graph =
+      cuda::Graph::record(gpu.device(), [&]() -> Status {
+        if (Status status = verifyAll(*cycleTree, cycleSteps); !status)
+          return status;
+        return commit(*cycleTree);
+      });
+  if (!graph)
+    return graph.status();
+  cycle.emplace(std::move(*graph));
+  // Rows that accept one more fold at other times: as often as both repeat.
+  auto lengthFor = [&](int64_t taken) {
+    return static_cast<int64_t>(
+        draftCycle(spec.drafts, taken, spec.threshold).size());
+  };
+  int64_t length = lengthFor(cycleTree->mostAccepted);
+  if (accepted != std::floor(accepted))
+    length = std::lcm(length, lengthFor(cycleTree->mostAccepted - 1));
+  for (int64_t i = 0; i <= length; ++i)
+    if (Status status = cycle->replay(); !status)
+      return status;
+  cycleReplays = length * std::max<int64_t>(1, steps / (cycleSteps * length));
+  return Status();
+}
+
+Result<double> DraftTimer::sampleCycle() {
+  Result<double> seconds = cycle->time(static_cast<int>(cycleReplays));
+  if (!seconds)
+    return seconds.status();
+  return *seconds / static_cast<double>(cycleReplays * cycleSteps);
+}
