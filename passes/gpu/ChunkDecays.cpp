@@ -189,10 +189,11 @@ void GpuChunkKernel::emitVectorGrams(ArrayRef<PathGramOp> ops) {
       product.rows = tokens * ranks;
       product.columns = tokens * keyRanks;
       product.factors.push_back(
-          {{side.scaled, false, size == 1 && side.from.isShort},
+          {{{side.scaled, false, size == 1 && side.from.isShort}},
            {ofKeys.scaled, false, size == 1 && keys.isShort},
            [&](Value) { return constantIndex(depth); }});
-      product.finish = [&](Value row, Value column, Value sums) {
+      product.finish = [&](Value row, Value column, ValueRange all) {
+        Value sums = all.front();
         // A token of the second block of two, and one of the first.
         Value token = over(row, ranks);
         for (int64_t i = 0; i < 2; ++i) {

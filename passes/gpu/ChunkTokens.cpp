@@ -26,8 +26,8 @@ using namespace ladle;
 
 /// Tokens of a team whose loads are under way at the same time.
 static constexpr int64_t kTokensAtOnce = 4;
-/// With more values than these, registers are for one.
-static constexpr size_t kFewValues = 6;
+/// With more vectors than these, registers are for one.
+static constexpr int64_t kFewValues = 6;
 
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -409,8 +409,9 @@ LogicalResult GpuChunkKernel::emitPass(EachDraftOp op, ArrayRef<Sink> sinks) {
     return success();
   int64_t teams = schedule.threads / lanes;
   int64_t rounds = llvm::divideCeil(tokensAtOnce(), teams);
-  int64_t each =
-      sinks.size() > kFewValues ? 1 : std::min(rounds, kTokensAtOnce);
+  int64_t vectors = llvm::count_if(
+      sinks, [](const Sink &sink) { return typeOf(sink.value).getRank() > 1; });
+  int64_t each = vectors > kFewValues ? 1 : std::min(rounds, kTokensAtOnce);
   Current outer = current;
   llvm::scope_exit restore([&] { current = outer; });
   Operation *start = anchor();
@@ -473,10 +474,12 @@ LogicalResult GpuChunkKernel::emitDrafts(EachDraftOp op) {
     bool isShort = extend && isa<BlockArgument>(extend.getIn());
     bool isInside = llvm::any_of(
         result.getUsers(), [](Operation *user) { return !isa<YieldOp>(user); });
+    isInside |= isTerm(result);
     for (unsigned each : {Full, Tile}) {
       if (!(form & each) || !isInside)
         continue;
-      Stack stack = makeStack(typeOf(value), each == Tile);
+      Stack stack = makeStack(typeOf(value), each == Tile,
+                              shortElementOf(cast<OpResult>(result)));
       stack.isShort = isShort;
       sinks.push_back({value, stack, {}, each == Tile, {}});
       made.emplace_back(result, stack);
