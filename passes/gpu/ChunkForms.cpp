@@ -239,6 +239,35 @@ public:
     return std::nullopt;
   }
 
+  /// Has products of two such values summed as they came, too.
+  void moveOutOfSums() {
+    for (SumOp sum :
+         llvm::to_vector(region.getBody().front().getOps<SumOp>())) {
+      auto of = sum.getInput().getDefiningOp<arith::MulFOp>();
+      if (!of || !isIn(of, region) || sum.getResult().getType().getRank() != 1)
+        continue;
+      b.setInsertionPoint(sum);
+      auto lhs = find(of.getLhs()), rhs = find(of.getRhs());
+      if (!lhs || !rhs || lhs->size() != 1 || rhs->size() != 1)
+        continue;
+      auto [left, leftScale] = lhs->front();
+      auto [right, rightScale] = rhs->front();
+      if ((!leftScale && !rightScale) || left.getType() != right.getType())
+        continue;
+      Value result = SumOp::create(
+          b,
+          RankedTensorType::get(typeOf(left).getShape().take_front(),
+                                b.getF32Type()),
+          arith::MulFOp::create(b, left, right), sum.getDimAttr());
+      for (Value scale : {leftScale, rightScale})
+        if (scale)
+          result = product(result, scale);
+      if (result.getType() == sum.getType())
+        sum.replaceAllUsesWith(result);
+    }
+    b.setInsertionPoint(region.getYield());
+  }
+
 private:
   template <typename Change>
   static std::optional<SmallVector<ChunkTerm, 2>>
@@ -311,6 +340,7 @@ ChunkForms ladle::separateScales(StepOp step) {
     if (!region.getCarries().empty())
       continue;
     Terms terms(region);
+    terms.moveOutOfSums();
     SmallVector<std::pair<unsigned, SmallVector<ChunkTerm, 2>>> found;
     for (auto [i, value] : llvm::enumerate(region.getYield().getValues())) {
       bool isKey = false, isMultiplied = false;

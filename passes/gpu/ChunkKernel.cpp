@@ -473,6 +473,17 @@ LogicalResult GpuChunkKernel::emitChunk() {
   for (Operation &op : step.getBody().front().without_terminator()) {
     b.setLoc(unnamed(op.getLoc()));
     beginOp();
+    // Tokens of a region are loaded before the last product ahead of it.
+    if (isa<PathProductOp>(op) ||
+        (isa<ReadOp>(op) && !find(op.getResult(0), tiles > 1))) {
+      Operation *next = op.getNextNode();
+      while (next && !isa<EachDraftOp>(next))
+        next = next->getNextNode();
+      if (next) {
+        anchors.push_back(anchor());
+        earlyLoads[next] = anchors.back();
+      }
+    }
     if (failed(emitOp(&op)))
       return failure();
     releaseAfter(&op);

@@ -105,6 +105,11 @@ private:
   /// Whether rows of several tokens are beside each other in a tile.
   bool isNarrow() const { return shape.tokens < 16 && !hasBlocks; }
   static int64_t pitchOf(int64_t size);
+  /// Terms of a product over dk: a multiple of those of two tiles, unless there
+  /// are no zeros as far as that.
+  int64_t depthOfKeys() const {
+    return std::min<int64_t>(llvm::alignTo(keySize, 16), pitchOf(keySize));
+  }
   mlir::Value allocate(int64_t rows, int64_t size, mlir::Type element = {});
   void release(mlir::Value stack);
   void releaseAfter(mlir::Operation *op);
@@ -150,6 +155,7 @@ private:
   mlir::LogicalResult emitDrafts(EachDraftOp op);
   mlir::LogicalResult emitPass(EachDraftOp op, llvm::ArrayRef<Sink> sinks);
   mlir::LogicalResult emitSink(const Sink &sink, mlir::Value valid);
+  mlir::Value fillOf(const Sink &sink);
   void
   storeParts(llvm::ArrayRef<mlir::Value> components, const Place &place,
              mlir::Value guard,
@@ -207,6 +213,10 @@ private:
   mlir::Value firstTerm(const Operand &operand, mlir::Value row, mlir::Value k);
   mlir::Value loadTerms(const Operand &operand, mlir::Value at, int64_t row,
                         bool isPaired);
+  bool takesHalves(const Factor &factor) const;
+  void multiplyHalves(const Factor &factor, const Together &together,
+                      mlir::Value row, mlir::Value column,
+                      llvm::SmallVectorImpl<mlir::Value> &sums);
   std::pair<mlir::Value, mlir::Value> splitTerms(mlir::Value value);
   mlir::Value loadTwo(mlir::Value memory, mlir::Value row, mlir::Value column);
   void storeTwo(mlir::Value memory, mlir::Value row, mlir::Value column,
@@ -223,8 +233,12 @@ private:
     mlir::Value after;   ///< [tokens + 1], the last of all tokens
   };
   const Weights &weightsOf(mlir::Value decays);
-  void forThreads(mlir::Value count,
-                  llvm::function_ref<void(mlir::Value)> body);
+  void forThreads(mlir::Value count, llvm::function_ref<void(mlir::Value)> body,
+                  int64_t firstWarp = 0);
+  mlir::Value forDecays(
+      const Stack &decays, mlir::Value column, mlir::Value first,
+      llvm::function_ref<mlir::Value(mlir::Value, mlir::Value, mlir::Value)>
+          body);
   void emitPathDecay(PathDecayOp op);
   void emitVectorGrams(llvm::ArrayRef<PathGramOp> ops);
 
@@ -291,6 +305,11 @@ private:
     mlir::Operation *loads = nullptr; ///< where loads of tokens go
     mlir::Operation *start = nullptr; ///< of the pass
   } current;
+  Current beginNumbers(EachDraftOp op);
+  mlir::LogicalResult emitNumbers(const Current &ofNumbers,
+                                  llvm::ArrayRef<Sink> sinks);
+  /// Where tokens of a region may be loaded, before it.
+  llvm::DenseMap<mlir::Operation *, mlir::Operation *> earlyLoads;
   int64_t scopes = 1000;
   llvm::SmallVector<mlir::Operation *> anchors;
 };

@@ -25,6 +25,8 @@ using namespace ladle;
 
 /// Tokens whose values are solved for one by one.
 static constexpr int64_t kSolved = 16;
+/// Of these, so many before the others take from them.
+static constexpr int64_t kPanel = 4;
 static constexpr int64_t kPart = 8;
 /// Reads of a state at a time, with sums in registers.
 static constexpr size_t kReads = 2;
@@ -122,7 +124,7 @@ void GpuChunkKernel::emitGrams(ArrayRef<PathGramOp> ops) {
     grams.push_back(gram.memory);
     fullStacks[op.getResult()] = gram;
   }
-  int64_t depth = llvm::alignTo(keySize, kPart);
+  int64_t depth = depthOfKeys();
   Product product;
   product.rows = rowsOf(ranks);
   product.columns = rowsOf(keys);
@@ -296,31 +298,41 @@ void GpuChunkKernel::solveColumn(PathSolveOp op, ArrayRef<size_t> open,
       solved[i].push_back(memref::LoadOp::create(
           b, into.memory, ValueRange{rowOf(into, row), column}));
   }
-  for (int64_t token = 1; token < kSolved; ++token)
+  // Adds what a token takes from those between two others.
+  auto take = [&](int64_t token, int64_t from, int64_t to) {
     for (size_t i : open) {
       Stack into = stackOf(op.getResult(i), true);
       for (int64_t r = 0; r < into.components; ++r) {
         int64_t row = token * into.components + r;
-        Value sum = solved[i][row];
+        Value &sum = solved[i][static_cast<size_t>(row)];
         for (size_t g : terms[i]) {
           auto known = solved.find(op.getColumns()[g]);
           if (known == solved.end())
             continue;
           int64_t keys = typeOf(op.getGrams()[g]).getShape()[4];
           Value gram = stackOf(op.getGrams()[g]).memory, some;
-          for (int64_t k = 0; k < token * keys; ++k) {
-            if (k % 4 == 0)
+          for (int64_t k = from * keys; k < to * keys; ++k) {
+            if (k % kPanel == 0)
               some = vector::LoadOp::create(
-                  b, VectorType::get({4}, b.getF32Type()), gram,
+                  b, VectorType::get({kPanel}, b.getF32Type()), gram,
                   ValueRange{rowOf(into, row), add(times(first, keys), k)});
-            sum = math::FmaOp::create(b,
-                                      vector::ExtractOp::create(b, some, k % 4),
-                                      known->second[k], sum);
+            sum = math::FmaOp::create(
+                b, vector::ExtractOp::create(b, some, k % kPanel),
+                known->second[static_cast<size_t>(k)], sum);
           }
         }
-        solved[i][row] = sum;
       }
     }
+  };
+  // A panel is solved, and then all later tokens take from it, which need not
+  // wait for each other.
+  for (int64_t panel = 0; panel < kSolved; panel += kPanel) {
+    int64_t end = panel + kPanel;
+    for (int64_t token = panel + 1; token < end; ++token)
+      take(token, panel, token);
+    for (int64_t token = end; token < kSolved; ++token)
+      take(token, panel, end);
+  }
   for (size_t i : open) {
     Stack into = stackOf(op.getResult(i), true);
     for (auto [row, value] : llvm::enumerate(solved[i]))
@@ -361,7 +373,7 @@ void GpuChunkKernel::emitRead(ReadOp op) {
   for (Value result : results)
     willWrite(result);
   int64_t components = componentCount(unstackType(typeOf(op.getQuery())));
-  int64_t depth = llvm::alignTo(keySize, kPart);
+  int64_t depth = depthOfKeys();
   Product product;
   product.rows = rowsOf(components);
   product.columns = llvm::alignTo(schedule.tileRows, kPart);

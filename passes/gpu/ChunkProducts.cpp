@@ -29,6 +29,8 @@ static constexpr int64_t kWarp = 32;
 static constexpr int64_t kTileRows = 16;
 static constexpr int64_t kTileColumns = 8;
 static constexpr int64_t kTerms = 8;
+/// Parts of an f32 that are bf16.
+static constexpr int64_t kParts = 3;
 
 //===----------------------------------------------------------------------===//
 // Numbers
@@ -112,7 +114,7 @@ std::pair<Value, Value> GpuChunkKernel::splitTerms(Value value) {
 /// of one side is for all tiles of the other.
 GpuChunkKernel::Together
 GpuChunkKernel::tilesTogether(const Product &product) const {
-  constexpr int64_t mostSums = 8;
+  constexpr int64_t mostSums = 4;
   int64_t rowTiles = product.rows / kTileRows;
   int64_t columnTiles = product.columns / kTileColumns;
   int64_t warps = schedule.threads / kWarp;
@@ -124,6 +126,16 @@ GpuChunkKernel::tilesTogether(const Product &product) const {
     for (const Factor &factor : product.factors) {
       const Operand &right = factor.right;
       bool isRightAlong = right.alongRows;
+      if (takesHalves(factor)) {
+        // Half of what 16 terms take.
+        bool isExact =
+            cast<MemRefType>(right.memory.getType()).getElementType().isBF16();
+        int64_t rows =
+            together.rows * static_cast<int64_t>(factor.lefts.size());
+        cost += rows * (2 + together.columns * (isExact ? 1 : 3) / 2) +
+                together.columns * (isExact ? 1 : 12);
+        continue;
+      }
       for (const Operand &left : factor.lefts) {
         bool isPaired = !left.alongRows && !isRightAlong;
         int64_t load =
@@ -181,6 +193,8 @@ void GpuChunkKernel::multiplyTerms(const Factor &factor,
   Value firstOfRight = firstTerm(right, column, k);
   auto terms = scf::ForOp::create(b, constantIndex(0), depth,
                                   constantIndex(kTerms), sums);
+  // A step is long, and a copy of it takes registers and instruction cache.
+  terms->setAttr("ladle.rolled", b.getUnitAttr());
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(terms.getBody());
   Value from = terms.getInductionVar();
@@ -239,6 +253,75 @@ void GpuChunkKernel::multiplyTerms(const Factor &factor,
   sums.assign(terms.result_begin(), terms.result_end());
 }
 
+/// Whether left sides are of bf16, so that products of it are exact and of
+/// twice the terms.
+bool GpuChunkKernel::takesHalves(const Factor &factor) const {
+  return depthOfKeys() % (2 * kTerms) == 0 && !factor.right.alongRows &&
+         llvm::all_of(factor.lefts, [&](const Operand &left) {
+           auto type = cast<MemRefType>(left.memory.getType());
+           return type.getElementType().isBF16() && !left.alongRows;
+         });
+}
+
+/// multiplyTerms for bf16 on the left. On the right an f32 is the sum of three.
+void GpuChunkKernel::multiplyHalves(const Factor &factor,
+                                    const Together &together, Value row,
+                                    Value column,
+                                    SmallVectorImpl<Value> &sums) {
+  const Operand &right = factor.right;
+  Value depth = factor.depth(row), ofGroup = over(warpLane, 4);
+  row = arith::AddIOp::create(b, row, ofGroup);
+  column = arith::AddIOp::create(b, column, ofGroup);
+  Value k = times(arith::RemUIOp::create(b, warpLane, constantIndex(4)), 2);
+  SmallVector<Value> firsts;
+  for (const Operand &left : factor.lefts)
+    firsts.push_back(firstTerm(left, row, k));
+  Value firstOfRight = firstTerm(right, column, k);
+  auto terms = scf::ForOp::create(b, constantIndex(0), depth,
+                                  constantIndex(2 * kTerms), sums);
+  terms->setAttr("ladle.rolled", b.getUnitAttr());
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(terms.getBody());
+  Value from = terms.getInductionVar(), zero = constantIndex(0);
+  // Two terms beside each other, and two that are 8 further on.
+  auto load = [&](const Operand &operand, Value at,
+                  ArrayRef<int64_t> rows) -> Value {
+    auto element = cast<MemRefType>(operand.memory.getType()).getElementType();
+    SmallVector<Value> all;
+    for (int64_t term : {0, 8})
+      for (int64_t each : rows) {
+        Value two = vector::LoadOp::create(
+            b, VectorType::get({2}, element), operand.memory,
+            ValueRange{zero, add(at, each * pitchIn(operand.memory) + term)});
+        for (int64_t i : {0, 1})
+          all.push_back(vector::ExtractOp::create(b, two, i));
+      }
+    return vector::FromElementsOp::create(
+        b, VectorType::get({static_cast<int64_t>(all.size())}, element), all);
+  };
+  SmallVector<Value> lefts;
+  for (auto [left, first] : llvm::zip(factor.lefts, firsts)) {
+    Value at = arith::AddIOp::create(b, first, from);
+    for (int64_t i = 0; i < together.rows; ++i)
+      lefts.push_back(load(left, at, {i * kTileRows, i * kTileRows + 8}));
+  }
+  Value at = arith::AddIOp::create(b, firstOfRight, from);
+  SmallVector<Value> next(terms.getRegionIterArgs());
+  for (int64_t j = 0; j < together.columns; ++j) {
+    Value all = load(right, at, {j * kTileColumns});
+    bool isExact = cast<VectorType>(all.getType()).getElementType().isBF16();
+    Components parts = isExact ? Components{all} : partsOf(all, kParts);
+    for (Value part : llvm::reverse(parts))
+      for (auto [i, left] : llvm::enumerate(lefts)) {
+        Value &sum = next[i * static_cast<size_t>(together.columns) +
+                          static_cast<size_t>(j)];
+        sum = multiplyTiles(left, part, sum);
+      }
+  }
+  scf::YieldOp::create(b, next);
+  sums.assign(terms.result_begin(), terms.result_end());
+}
+
 void GpuChunkKernel::emitProduct(const Product &product) {
   int64_t warps = schedule.threads / kWarp;
   Together together = tilesTogether(product);
@@ -292,7 +375,10 @@ void GpuChunkKernel::emitProduct(const Product &product) {
                        element(lower, 1)}));
       }
   for (const Factor &factor : product.factors)
-    multiplyTerms(factor, together, firstRow, firstColumn, sums);
+    if (takesHalves(factor))
+      multiplyHalves(factor, together, firstRow, firstColumn, sums);
+    else
+      multiplyTerms(factor, together, firstRow, firstColumn, sums);
   size_t tiles = sums.size() / sides;
   for (size_t tile = 0; tile < tiles; ++tile)
     for (int64_t half = 0; half < 2; ++half) {

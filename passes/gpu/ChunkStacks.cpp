@@ -28,6 +28,7 @@ int64_t GpuChunkKernel::pitchOf(int64_t size) {
   constexpr int64_t banks = 32, part = 8;
   if (size == 1)
     return 1;
+  size = std::max<int64_t>(size, 2 * part);
   return llvm::alignTo(llvm::alignTo(size, part) - part, banks) + part;
 }
 
