@@ -439,7 +439,26 @@ LogicalResult KernelPrinter::printVectorOperation(Operation *op) {
         truncate.getResult(),
         formatv("from_floats<{0}>({1})", element, use(truncate.getIn())).str());
   }
-  // Fragments of two dimensions are only multiplied.
+  // Fragments of two dimensions are multiplied, or taken apart as they lie.
+  if (auto extract = dyn_cast<vector::ExtractOp>(op)) {
+    auto type = cast<VectorType>(extract.getSource().getType());
+    ArrayRef<int64_t> at = extract.getStaticPosition();
+    if (type.getRank() == 2 && !at.empty() &&
+        extract.getDynamicPosition().empty()) {
+      int64_t columns = type.getDimSize(1);
+      int64_t first = at[0] * columns + (at.size() > 1 ? at[1] : 0);
+      std::string source = use(extract.getSource());
+      auto text = [&](int64_t i) {
+        return formatv("{0}[{1}]", source, first + i).str();
+      };
+      if (at.size() > 1)
+        return define(extract.getResult(), text(0));
+      SmallVector<std::string> row;
+      for (int64_t i = 0; i < columns; ++i)
+        row.push_back(text(i));
+      return define(extract.getResult(), "{" + llvm::join(row, ", ") + "}");
+    }
+  }
   auto isFragment = [](Type type) {
     auto vector = dyn_cast<VectorType>(type);
     return vector && vector.getRank() > 1;

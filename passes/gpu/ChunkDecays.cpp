@@ -26,18 +26,50 @@ using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kPart = 8;
+static constexpr int64_t kWarp = 32;
+/// Warps that begin with decays of paths, and of what comes after a token.
+static constexpr int64_t kPathWarp = 5, kAfterWarp = 3;
 
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
 }
 
 /// Calls `body` with what threads have of `count`.
-void GpuChunkKernel::forThreads(Value count, function_ref<void(Value)> body) {
+void GpuChunkKernel::forThreads(Value count, function_ref<void(Value)> body,
+                                int64_t firstWarp) {
+  int64_t warps = schedule.threads / kWarp;
+  Value from = thread;
+  // So that what is for few threads is not for the same.
+  if (firstWarp % warps)
+    from = arith::RemUIOp::create(
+        b, add(thread, schedule.threads - firstWarp % warps * kWarp),
+        constantIndex(schedule.threads));
   auto loop =
-      scf::ForOp::create(b, thread, count, constantIndex(schedule.threads));
+      scf::ForOp::create(b, from, count, constantIndex(schedule.threads));
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   body(loop.getInductionVar());
+}
+
+/// Goes from token to token with a number, which `body` gets and changes: with
+/// the token and its decay. Decays are loaded before anything is stored, which
+/// may be to the same memory as far as the compiler knows.
+Value GpuChunkKernel::forDecays(const Stack &decays, Value column, Value first,
+                                function_ref<Value(Value, Value, Value)> body) {
+  int64_t tokens = tokensAtOnce(), each = std::gcd<int64_t>(tokens, 8);
+  auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(tokens),
+                                 constantIndex(each), ValueRange{first});
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value from = loop.getInductionVar(), number = loop.getRegionIterArg(0);
+  SmallVector<Value> loaded;
+  for (int64_t i = 0; i < each; ++i)
+    loaded.push_back(memref::LoadOp::create(
+        b, decays.memory, ValueRange{add(from, decays.first + i), column}));
+  for (int64_t i = 0; i < each; ++i)
+    number = body(add(from, i), number, loaded[static_cast<size_t>(i)]);
+  scf::YieldOp::create(b, number);
+  return loop.getResult(0);
 }
 
 const GpuChunkKernel::Weights &GpuChunkKernel::weightsOf(Value decays) {
@@ -53,42 +85,43 @@ const GpuChunkKernel::Weights &GpuChunkKernel::weightsOf(Value decays) {
   willWrite(result.after);
   Value zero = constantIndex(0);
   Value one = constantFloat(1), none = constantFloat(0);
-  auto decayOf = [&](Value token) -> Value {
-    return memref::LoadOp::create(b, stack.memory,
-                                  ValueRange{add(token, stack.first), zero});
-  };
   // Row s is row s − 1 times the decay of s − 1, and 1 for s − 1 itself.
   forThreads(constantIndex(tokens), [&](Value column) {
-    auto rows = scf::ForOp::create(b, zero, constantIndex(tokens),
-                                   constantIndex(1), ValueRange{none});
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(rows.getBody());
-    Value at = rows.getInductionVar(), weight = rows.getRegionIterArg(0);
-    memref::StoreOp::create(b, weight, result.between, ValueRange{at, column});
-    Value next = arith::MulFOp::create(b, weight, decayOf(at));
-    next = arith::SelectOp::create(
-        b, compare(arith::CmpIPredicate::eq, at, column), one, next);
-    scf::YieldOp::create(b, next);
+    Value last = forDecays(
+        stack, zero, none, [&](Value at, Value weight, Value decay) -> Value {
+          memref::StoreOp::create(b, weight, result.between,
+                                  ValueRange{at, column});
+          return arith::SelectOp::create(
+              b, compare(arith::CmpIPredicate::eq, at, column), one,
+              arith::MulFOp::create(b, weight, decay));
+        });
+    // Tokens that fill up a tile have decays of 1.
+    for (int64_t at = tokensAtOnce(); at < tokens; ++at) {
+      memref::StoreOp::create(b, last, result.between,
+                              ValueRange{constantIndex(at), column});
+      last = arith::SelectOp::create(
+          b, compare(arith::CmpIPredicate::eq, constantIndex(at), column), one,
+          last);
+    }
   });
   // What comes after a token, and all for the one behind the last.
-  forThreads(constantIndex(tokens + 1), [&](Value token) {
-    Value isAll =
-        compare(arith::CmpIPredicate::eq, token, constantIndex(tokens));
-    auto all = scf::ForOp::create(b, zero, constantIndex(tokensAtOnce()),
-                                  constantIndex(1), ValueRange{one});
-    {
-      OpBuilder::InsertionGuard guard(b);
-      b.setInsertionPointToStart(all.getBody());
-      Value at = all.getInductionVar(), product = all.getRegionIterArg(0);
-      Value isAfter = arith::OrIOp::create(
-          b, isAll, compare(arith::CmpIPredicate::sgt, at, token));
-      Value next = arith::MulFOp::create(b, product, decayOf(at));
-      scf::YieldOp::create(
-          b, Value(arith::SelectOp::create(b, isAfter, next, product)));
-    }
-    memref::StoreOp::create(b, all.getResult(0), result.after,
-                            ValueRange{token, zero});
-  });
+  forThreads(
+      constantIndex(tokens + 1),
+      [&](Value token) {
+        Value isAll =
+            compare(arith::CmpIPredicate::eq, token, constantIndex(tokens));
+        Value all = forDecays(
+            stack, zero, one,
+            [&](Value at, Value product, Value decay) -> Value {
+              Value isAfter = arith::OrIOp::create(
+                  b, isAll, compare(arith::CmpIPredicate::sgt, at, token));
+              return arith::SelectOp::create(
+                  b, isAfter, arith::MulFOp::create(b, product, decay),
+                  product);
+            });
+        memref::StoreOp::create(b, all, result.after, ValueRange{token, zero});
+      },
+      kAfterWarp);
   beginOp();
   return result;
 }
@@ -100,19 +133,17 @@ void GpuChunkKernel::emitPathDecay(PathDecayOp op) {
     Stack path = makeStack(unstackType(typeOf(op.getResult())), false);
     willRead(decays.memory);
     willWrite(path.memory);
-    forThreads(constantIndex(path.size), [&](Value column) {
-      auto loop =
-          scf::ForOp::create(b, constantIndex(0), constantIndex(tokensAtOnce()),
-                             constantIndex(1), ValueRange{constantFloat(1)});
-      OpBuilder::InsertionGuard guard(b);
-      b.setInsertionPointToStart(loop.getBody());
-      Value at = loop.getInductionVar();
-      Value product = loop.getRegionIterArg(0);
-      memref::StoreOp::create(b, product, path.memory, ValueRange{at, column});
-      Value decay = memref::LoadOp::create(
-          b, decays.memory, ValueRange{add(at, decays.first), column});
-      scf::YieldOp::create(b, Value(arith::MulFOp::create(b, product, decay)));
-    });
+    forThreads(
+        constantIndex(path.size),
+        [&](Value column) {
+          forDecays(decays, column, constantFloat(1),
+                    [&](Value at, Value product, Value decay) -> Value {
+                      memref::StoreOp::create(b, product, path.memory,
+                                              ValueRange{at, column});
+                      return arith::MulFOp::create(b, product, decay);
+                    });
+        },
+        isNumber ? kPathWarp : 0);
     fullStacks[op.getResult()] = path;
   }
   // Other warps can go on meanwhile.
@@ -189,10 +220,11 @@ void GpuChunkKernel::emitVectorGrams(ArrayRef<PathGramOp> ops) {
       product.rows = tokens * ranks;
       product.columns = tokens * keyRanks;
       product.factors.push_back(
-          {{side.scaled, false, size == 1 && side.from.isShort},
+          {{{side.scaled, false, size == 1 && side.from.isShort}},
            {ofKeys.scaled, false, size == 1 && keys.isShort},
            [&](Value) { return constantIndex(depth); }});
-      product.finish = [&](Value row, Value column, Value sums) {
+      product.finish = [&](Value row, Value column, ValueRange all) {
+        Value sums = all.front();
         // A token of the second block of two, and one of the first.
         Value token = over(row, ranks);
         for (int64_t i = 0; i < 2; ++i) {

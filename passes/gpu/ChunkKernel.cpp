@@ -261,15 +261,19 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
                                                     const GpuSchedule &schedule,
                                                     int64_t drafts,
                                                     OpBuilder &builder) {
-  GpuChunkKernel probe(step, schedule, drafts, {}, builder);
-  if (failed(probe.check()))
+  ChunkForms forms;
+  if (failed(
+          GpuChunkKernel(step, schedule, drafts, {}, forms, builder).check()))
     return failure();
+  moveTokenValues(step);
+  forms = separateScales(step);
+  GpuChunkKernel probe(step, schedule, drafts, {}, forms, builder);
   probe.chooseSizes();
   SmallVector<Shape> shapes = shapesOf(step, schedule, probe.ownsAllRows);
   std::optional<Shape> smallest;
   int64_t fewest = 0;
   for (const Shape &shape : shapes) {
-    GpuChunkKernel kernel(step, schedule, drafts, shape, builder);
+    GpuChunkKernel kernel(step, schedule, drafts, shape, forms, builder);
     FailureOr<gpu::GPUFuncOp> built = kernel.buildPrefill();
     if (failed(built))
       return failure();
@@ -283,7 +287,7 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
     }
   }
   if (fewest <= probe.mostShared())
-    return GpuChunkKernel(step, schedule, drafts, *smallest, builder)
+    return GpuChunkKernel(step, schedule, drafts, *smallest, forms, builder)
         .buildPrefill();
   InFlightDiagnostic diag = step.emitError("a chunk of its prompts needs ")
                             << fewest << " bytes of shared memory in a block, "
@@ -385,9 +389,9 @@ void GpuChunkKernel::emitPaddedRow() {
 void GpuChunkKernel::clearShared() {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPoint(endOfClearing);
-  Value zero = constantFloat(0);
   for (Value memory : function.getWorkgroupAttributions()) {
     auto type = cast<MemRefType>(memory.getType());
+    Value zero = convertTo(constantFloat(0), type.getElementType());
     auto loop =
         scf::ForOp::create(b, thread, constantIndex(type.getNumElements()),
                            constantIndex(schedule.threads));
@@ -467,6 +471,17 @@ LogicalResult GpuChunkKernel::emitChunk() {
   for (Operation &op : step.getBody().front().without_terminator()) {
     b.setLoc(unnamed(op.getLoc()));
     beginOp();
+    // Tokens of a region are loaded before the last product ahead of it.
+    if (isa<PathProductOp>(op) ||
+        (isa<ReadOp>(op) && !find(op.getResult(0), tiles > 1))) {
+      Operation *next = op.getNextNode();
+      while (next && !isa<EachDraftOp>(next))
+        next = next->getNextNode();
+      if (next) {
+        anchors.push_back(anchor());
+        earlyLoads[next] = anchors.back();
+      }
+    }
     if (failed(emitOp(&op)))
       return failure();
     releaseAfter(&op);

@@ -25,6 +25,7 @@
 #define LADLE_PASSES_GPU_CHUNKKERNEL_H
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "passes/gpu/ChunkForms.h"
 #include "passes/gpu/Kernel.h"
 #include "llvm/ADT/SmallBitVector.h"
 
@@ -37,8 +38,10 @@ public:
     int64_t tokens = 0, rows = 0;
   };
   GpuChunkKernel(StepOp step, const GpuSchedule &schedule, int64_t drafts,
-                 const Shape &shape, mlir::OpBuilder &builder)
-      : GpuKernel(step, StepOp(), schedule, drafts, builder), shape(shape) {}
+                 const Shape &shape, const ChunkForms &forms,
+                 mlir::OpBuilder &builder)
+      : GpuKernel(step, StepOp(), schedule, drafts, builder), shape(shape),
+        forms(forms) {}
 
   /// The kernel of a prefill_fold step, in the best shape that has room in
   /// shared memory.
@@ -102,10 +105,16 @@ private:
   /// Whether rows of several tokens are beside each other in a tile.
   bool isNarrow() const { return shape.tokens < 16 && !hasBlocks; }
   static int64_t pitchOf(int64_t size);
-  mlir::Value allocate(int64_t rows, int64_t size);
+  /// Terms of a product over dk: a multiple of those of two tiles, unless there
+  /// are no zeros as far as that.
+  int64_t depthOfKeys() const {
+    return std::min<int64_t>(llvm::alignTo(keySize, 16), pitchOf(keySize));
+  }
+  mlir::Value allocate(int64_t rows, int64_t size, mlir::Type element = {});
   void release(mlir::Value stack);
   void releaseAfter(mlir::Operation *op);
-  Stack makeStack(mlir::RankedTensorType ofOneToken, bool isTile);
+  Stack makeStack(mlir::RankedTensorType ofOneToken, bool isTile,
+                  mlir::Type element = {});
   void willRead(mlir::Value memory);
   void willWrite(mlir::Value memory);
   void syncAll();
@@ -119,6 +128,17 @@ private:
   const Stack *find(mlir::Value value, bool isTile) const;
   /// The stack of a product or of a value over dk; all are there.
   const Stack &stackOf(mlir::Value value, bool isTile = false) const;
+  /// A stack that is multiplied, and what the product is multiplied by.
+  struct Term {
+    Stack base;
+    std::optional<Stack> scale;
+  };
+  llvm::SmallVector<Term, 2> termsOf(mlir::Value value) const;
+  void demandTerms(mlir::Value value);
+  bool hasStack(mlir::Value value) const;
+  bool isTerm(mlir::Value value) const;
+  mlir::Type shortElementOf(mlir::OpResult result) const;
+  mlir::Value scaleAt(const Stack &scale, mlir::Value token);
 
   //===--- ChunkTokens.cpp: the arithmetic of tokens ----------------------===//
   int64_t scopeOf(mlir::Value value) const override;
@@ -135,6 +155,7 @@ private:
   mlir::LogicalResult emitDrafts(EachDraftOp op);
   mlir::LogicalResult emitPass(EachDraftOp op, llvm::ArrayRef<Sink> sinks);
   mlir::LogicalResult emitSink(const Sink &sink, mlir::Value valid);
+  mlir::Value fillOf(const Sink &sink);
   void
   storeParts(llvm::ArrayRef<mlir::Value> components, const Place &place,
              mlir::Value guard,
@@ -162,23 +183,40 @@ private:
     std::function<mlir::Value(mlir::Value)> scale = nullptr;
   };
   struct Factor {
-    Operand left, right;
+    llvm::SmallVector<Operand, 2> lefts; ///< of the same right side, each a sum
+    Operand right;
     /// Terms for a tile that begins at a row, a multiple of 8.
     std::function<mlir::Value(mlir::Value)> depth;
+    bool isTriangular = false; ///< the depth is the row's
   };
   struct Product {
-    int64_t rows = 0, columns = 0;  ///< multiples of 16 and 8
-    mlir::Value firstRow = nullptr; ///< of `rows`; null for 0
-    llvm::SmallVector<Factor> factors;
+    int64_t rows = 0, columns = 0;        ///< multiples of 16 and 8
+    mlir::Value firstRow = nullptr;       ///< of `rows`; null for 0
+    llvm::SmallVector<Factor, 2> factors; ///< of as many left sides each
     /// Columns of a tile that begins at a row; null for all.
     std::function<mlir::Value(mlir::Value)> width = nullptr;
     /// Two elements beside each other, before the product; null for zero.
     std::function<mlir::Value(mlir::Value, mlir::Value)> start = nullptr;
-    std::function<void(mlir::Value, mlir::Value, mlir::Value)> finish;
+    /// With two elements beside each other of each sum.
+    std::function<void(mlir::Value, mlir::Value, mlir::ValueRange)> finish;
   };
+  /// Tiles that a warp has at a time, of each left side.
+  struct Together {
+    int64_t rows = 1, columns = 1;
+  };
+  Together tilesTogether(const Product &product) const;
   void emitProduct(const Product &product);
-  mlir::Value loadTerms(const Operand &operand, mlir::Value at, mlir::Value k,
+  void multiplyTerms(const Factor &factor, const Together &together,
+                     mlir::Value row, mlir::Value column,
+                     llvm::SmallVectorImpl<mlir::Value> &sums);
+  /// Where a lane's terms of an operand begin, in its memory.
+  mlir::Value firstTerm(const Operand &operand, mlir::Value row, mlir::Value k);
+  mlir::Value loadTerms(const Operand &operand, mlir::Value at, int64_t row,
                         bool isPaired);
+  bool takesHalves(const Factor &factor) const;
+  void multiplyHalves(const Factor &factor, const Together &together,
+                      mlir::Value row, mlir::Value column,
+                      llvm::SmallVectorImpl<mlir::Value> &sums);
   std::pair<mlir::Value, mlir::Value> splitTerms(mlir::Value value);
   mlir::Value loadTwo(mlir::Value memory, mlir::Value row, mlir::Value column);
   void storeTwo(mlir::Value memory, mlir::Value row, mlir::Value column,
@@ -195,13 +233,18 @@ private:
     mlir::Value after;   ///< [tokens + 1], the last of all tokens
   };
   const Weights &weightsOf(mlir::Value decays);
-  void forThreads(mlir::Value count,
-                  llvm::function_ref<void(mlir::Value)> body);
+  void forThreads(mlir::Value count, llvm::function_ref<void(mlir::Value)> body,
+                  int64_t firstWarp = 0);
+  mlir::Value forDecays(
+      const Stack &decays, mlir::Value column, mlir::Value first,
+      llvm::function_ref<mlir::Value(mlir::Value, mlir::Value, mlir::Value)>
+          body);
   void emitPathDecay(PathDecayOp op);
   void emitVectorGrams(llvm::ArrayRef<PathGramOp> ops);
 
   //===--- ChunkPaths.cpp: sums along the chain, reads and folds ----------===//
   mlir::LogicalResult emitPathGram(PathGramOp op);
+  void emitGrams(llvm::ArrayRef<PathGramOp> ops);
   mlir::LogicalResult emitPathProduct(PathProductOp op);
   mlir::LogicalResult emitPathSolve(PathSolveOp op);
   void solveColumn(PathSolveOp op, llvm::ArrayRef<size_t> open,
@@ -210,9 +253,21 @@ private:
   void emitRead(ReadOp op);
   void emitFold(FoldDraftsOp op);
   mlir::Value columnsBefore(mlir::Value row, int64_t ranks, int64_t keys);
-  Factor pathFactor(mlir::Value gram, mlir::Value values, bool isStrict);
+  Factor pathFactor(mlir::Value gram, mlir::Value values);
+  /// The left sides of products, and of each value the sides that it is the sum
+  /// of, with the numbers by which these are multiplied.
+  struct Sides {
+    llvm::SmallVector<Operand, 2> lefts;
+    llvm::SmallVector<
+        llvm::SmallVector<std::pair<size_t, std::optional<Stack>>, 2>>
+        terms;
+  };
+  Sides sidesOf(llvm::ArrayRef<mlir::Value> values);
+  mlir::Value sumOf(const Sides &sides, size_t value, mlir::Value token,
+                    mlir::ValueRange sums);
 
   Shape shape;
+  const ChunkForms &forms;
   int64_t chunk = 0;
   bool hasBlocks = false; ///< tokens are taken 16 at a time
 
@@ -226,9 +281,10 @@ private:
   llvm::DenseMap<mlir::Value, Stack> fullStacks, tileStacks;
   llvm::DenseMap<mlir::Value, Weights> weights;
   llvm::DenseMap<unsigned, mlir::Value> heldStates; ///< by argument, [dv, dk]
-  /// By rows and elements: memory that is free, and of memory.
-  std::map<std::pair<int64_t, int64_t>, llvm::SmallVector<mlir::Value>> unused;
-  llvm::DenseMap<mlir::Value, std::pair<int64_t, int64_t>> sizes;
+  /// Memory that is free, and of memory its rows, their elements and bits.
+  using Size = std::tuple<int64_t, int64_t, unsigned>;
+  std::map<Size, llvm::SmallVector<mlir::Value>> unused;
+  llvm::DenseMap<mlir::Value, Size> sizes;
   llvm::DenseSet<mlir::Value> isRead, isWritten;     ///< since the last barrier
   llvm::DenseSet<mlir::Value> readByOp, writtenByOp; ///< by the one at hand
   llvm::DenseSet<mlir::Value> decayStacks;
@@ -249,6 +305,11 @@ private:
     mlir::Operation *loads = nullptr; ///< where loads of tokens go
     mlir::Operation *start = nullptr; ///< of the pass
   } current;
+  Current beginNumbers(EachDraftOp op);
+  mlir::LogicalResult emitNumbers(const Current &ofNumbers,
+                                  llvm::ArrayRef<Sink> sinks);
+  /// Where tokens of a region may be loaded, before it.
+  llvm::DenseMap<mlir::Operation *, mlir::Operation *> earlyLoads;
   int64_t scopes = 1000;
   llvm::SmallVector<mlir::Operation *> anchors;
 };

@@ -25,7 +25,11 @@ using namespace ladle;
 
 /// Tokens whose values are solved for one by one.
 static constexpr int64_t kSolved = 16;
+/// Of these, so many before the others take from them.
+static constexpr int64_t kPanel = 4;
 static constexpr int64_t kPart = 8;
+/// Reads of a state at a time, with sums in registers.
+static constexpr size_t kReads = 2;
 
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -45,58 +49,121 @@ Value GpuChunkKernel::columnsBefore(Value row, int64_t ranks, int64_t keys) {
 LogicalResult GpuChunkKernel::emitPathGram(PathGramOp op) {
   if (find(op.getResult(), false))
     return success();
-  ArrayRef<int64_t> shapeOf = op.getResult().getType().getShape();
-  int64_t ranks = shapeOf[2], keys = shapeOf[4];
-  if (op.getDecays() && typeOf(op.getDecays()).getRank() > 2) {
-    SmallVector<PathGramOp> ops;
-    for (auto other : op->getBlock()->getOps<PathGramOp>())
-      if (other.getKeys() == op.getKeys() &&
-          other.getDecays() == op.getDecays() &&
-          find(other.getQueries(), false) && !find(other.getResult(), false))
-        ops.push_back(other);
+  bool isVector = op.getDecays() && typeOf(op.getDecays()).getRank() > 2;
+  // What is multiplied with the same keys is multiplied at the same time.
+  SmallVector<PathGramOp> ops;
+  for (auto other : op->getBlock()->getOps<PathGramOp>())
+    if (other.getKeys() == op.getKeys() &&
+        other.getDecays() == op.getDecays() && hasStack(other.getQueries()) &&
+        (isVector || other.getType() == op.getType()) &&
+        !find(other.getResult(), false))
+      ops.push_back(other);
+  if (isVector)
     emitVectorGrams(ops);
-    return success();
+  else
+    emitGrams(ops);
+  return success();
+}
+
+/// Finds the stacks that sums of products are made of, each of them once.
+GpuChunkKernel::Sides GpuChunkKernel::sidesOf(ArrayRef<Value> values) {
+  Sides sides;
+  for (Value value : values) {
+    auto &mine = sides.terms.emplace_back();
+    for (const Term &term : termsOf(value)) {
+      auto found = llvm::find_if(sides.lefts, [&](const Operand &left) {
+        return left.memory == term.base.memory;
+      });
+      size_t at = static_cast<size_t>(found - sides.lefts.begin());
+      if (found == sides.lefts.end()) {
+        sides.lefts.push_back({term.base.memory, false, term.base.isShort});
+        willRead(term.base.memory);
+      }
+      if (term.scale)
+        willRead(term.scale->memory);
+      mine.emplace_back(at, term.scale);
+    }
   }
-  Stack query = stackOf(op.getQueries()), key = stackOf(op.getKeys());
+  return sides;
+}
+
+/// The sum of the sides of a value, at a row of its stack.
+Value GpuChunkKernel::sumOf(const Sides &sides, size_t value, Value token,
+                            ValueRange sums) {
+  Value result;
+  for (auto &[side, scale] : sides.terms[value]) {
+    Value part = sums[side];
+    if (scale)
+      part = arith::MulFOp::create(b, part, splat(scaleAt(*scale, token), 2));
+    result = result ? Value(arith::AddFOp::create(b, result, part)) : part;
+  }
+  return result;
+}
+
+void GpuChunkKernel::emitGrams(ArrayRef<PathGramOp> ops) {
+  PathGramOp first = ops.front();
+  ArrayRef<int64_t> shapeOf = first.getResult().getType().getShape();
+  int64_t ranks = shapeOf[2], keys = shapeOf[4];
   Value between;
-  if (op.getDecays())
-    between = weightsOf(op.getDecays()).between;
-  Stack gram;
-  gram.memory = allocate(rowsOf(ranks), rowsOf(keys));
-  for (Value each : {query.memory, key.memory})
-    willRead(each);
+  if (first.getDecays())
+    between = weightsOf(first.getDecays()).between;
+  SmallVector<Value> queries, grams;
+  for (PathGramOp op : ops)
+    queries.push_back(op.getQueries());
+  Sides sides = sidesOf(queries);
+  Term key = termsOf(first.getKeys()).front();
+  willRead(key.base.memory);
+  if (key.scale)
+    willRead(key.scale->memory);
   if (between)
     willRead(between);
-  willWrite(gram.memory);
-  int64_t depth = llvm::alignTo(keySize, kPart);
+  for (PathGramOp op : ops) {
+    Stack gram;
+    gram.memory = allocate(rowsOf(ranks), rowsOf(keys));
+    willWrite(gram.memory);
+    grams.push_back(gram.memory);
+    fullStacks[op.getResult()] = gram;
+  }
+  int64_t depth = depthOfKeys();
   Product product;
   product.rows = rowsOf(ranks);
   product.columns = rowsOf(keys);
-  product.factors.push_back({{query.memory, false, query.isShort},
-                             {key.memory, false, key.isShort},
+  product.factors.push_back({sides.lefts,
+                             {key.base.memory, false, key.base.isShort},
                              [&](Value) { return constantIndex(depth); }});
   product.width = [&](Value row) { return columnsBefore(row, ranks, keys); };
-  product.finish = [&](Value row, Value column, Value sums) {
+  product.finish = [&](Value row, Value column, ValueRange sums) {
     Value token = over(row, ranks);
-    SmallVector<Value> kept;
+    SmallVector<Value> weights, isBefore;
     for (int64_t i = 0; i < 2; ++i) {
-      Value ancestor = over(add(column, i), keys);
-      Value sum = vector::ExtractOp::create(b, sums, i);
+      Value ancestor = over(add(column, i), keys), weight;
       if (between)
-        sum = arith::MulFOp::create(
-            b, sum,
-            memref::LoadOp::create(b, between, ValueRange{token, ancestor}));
-      Value isBefore = compare(arith::CmpIPredicate::slt, ancestor, token);
-      kept.push_back(
-          arith::SelectOp::create(b, isBefore, sum, constantFloat(0)));
+        weight =
+            memref::LoadOp::create(b, between, ValueRange{token, ancestor});
+      if (key.scale) {
+        Value scale = scaleAt(*key.scale, ancestor);
+        weight =
+            weight ? Value(arith::MulFOp::create(b, weight, scale)) : scale;
+      }
+      weights.push_back(weight);
+      isBefore.push_back(compare(arith::CmpIPredicate::slt, ancestor, token));
     }
-    storeTwo(gram.memory, row, column,
-             vector::FromElementsOp::create(b, cast<VectorType>(sums.getType()),
-                                            kept));
+    for (auto [at, gram] : llvm::enumerate(grams)) {
+      Value both = sumOf(sides, at, token, sums);
+      SmallVector<Value> kept;
+      for (int64_t i = 0; i < 2; ++i) {
+        Value sum = vector::ExtractOp::create(b, both, i);
+        if (weights[static_cast<size_t>(i)])
+          sum = arith::MulFOp::create(b, sum, weights[static_cast<size_t>(i)]);
+        kept.push_back(arith::SelectOp::create(
+            b, isBefore[static_cast<size_t>(i)], sum, constantFloat(0)));
+      }
+      storeTwo(gram, row, column,
+               vector::FromElementsOp::create(
+                   b, cast<VectorType>(both.getType()), kept));
+    }
   };
   emitProduct(product);
-  fullStacks[op.getResult()] = gram;
-  return success();
 }
 
 //===----------------------------------------------------------------------===//
@@ -104,20 +171,19 @@ LogicalResult GpuChunkKernel::emitPathGram(PathGramOp op) {
 //===----------------------------------------------------------------------===//
 
 /// Values of tokens before, weighted by Gram products.
-GpuChunkKernel::Factor GpuChunkKernel::pathFactor(Value gram, Value values,
-                                                  bool isStrict) {
+GpuChunkKernel::Factor GpuChunkKernel::pathFactor(Value gram, Value values) {
   ArrayRef<int64_t> shapeOf = typeOf(gram).getShape();
   int64_t ranks = shapeOf[2], keys = shapeOf[4];
   const Stack &of = stackOf(values, /*isTile=*/true);
   Value weight = stackOf(gram).memory;
   willRead(weight);
   willRead(of.memory);
-  return {{weight, false, false},
+  return {{{weight, false, false}},
           {of.memory, true, of.isShort},
-          [this, ranks, keys, isStrict](Value row) {
-            return isStrict ? times(over(row, ranks), keys)
-                            : columnsBefore(row, ranks, keys);
-          }};
+          [this, ranks, keys](Value row) {
+            return columnsBefore(row, ranks, keys);
+          },
+          /*isTriangular=*/true};
 }
 
 LogicalResult GpuChunkKernel::emitPathProduct(PathProductOp op) {
@@ -126,10 +192,10 @@ LogicalResult GpuChunkKernel::emitPathProduct(PathProductOp op) {
   product.rows = rowsOf(result.components);
   product.columns = llvm::alignTo(schedule.tileRows, kPart);
   for (auto [gram, values] : llvm::zip(op.getGrams(), op.getValues()))
-    product.factors.push_back(pathFactor(gram, values, /*isStrict=*/false));
+    product.factors.push_back(pathFactor(gram, values));
   willWrite(result.memory);
-  product.finish = [&](Value row, Value column, Value sums) {
-    storeTwo(result.memory, row, column, sums);
+  product.finish = [&](Value row, Value column, ValueRange sums) {
+    storeTwo(result.memory, row, column, sums.front());
   };
   emitProduct(product);
   (tiles > 1 ? tileStacks : fullStacks)[op.getResult()] = result;
@@ -195,16 +261,15 @@ LogicalResult GpuChunkKernel::emitPathSolve(PathSolveOp op) {
       };
       for (size_t g : terms[i]) {
         size_t of = op.getColumns()[g];
-        Factor factor = pathFactor(op.getGrams()[g], op.getResult(of),
-                                   /*isStrict=*/false);
+        Factor factor = pathFactor(op.getGrams()[g], op.getResult(of));
         int64_t keys = typeOf(op.getGrams()[g]).getShape()[4];
         factor.depth = [this, first, keys, known = !isOpen(of)](Value) {
           return times(known ? add(first, kSolved) : first, keys);
         };
         product.factors.push_back(std::move(factor));
       }
-      product.finish = [&](Value row, Value column, Value sums) {
-        storeTwo(into.memory, row, column, sums);
+      product.finish = [&](Value row, Value column, ValueRange sums) {
+        storeTwo(into.memory, row, column, sums.front());
       };
       emitProduct(product);
     }
@@ -233,31 +298,41 @@ void GpuChunkKernel::solveColumn(PathSolveOp op, ArrayRef<size_t> open,
       solved[i].push_back(memref::LoadOp::create(
           b, into.memory, ValueRange{rowOf(into, row), column}));
   }
-  for (int64_t token = 1; token < kSolved; ++token)
+  // Adds what a token takes from those between two others.
+  auto take = [&](int64_t token, int64_t from, int64_t to) {
     for (size_t i : open) {
       Stack into = stackOf(op.getResult(i), true);
       for (int64_t r = 0; r < into.components; ++r) {
         int64_t row = token * into.components + r;
-        Value sum = solved[i][row];
+        Value &sum = solved[i][static_cast<size_t>(row)];
         for (size_t g : terms[i]) {
           auto known = solved.find(op.getColumns()[g]);
           if (known == solved.end())
             continue;
           int64_t keys = typeOf(op.getGrams()[g]).getShape()[4];
           Value gram = stackOf(op.getGrams()[g]).memory, some;
-          for (int64_t k = 0; k < token * keys; ++k) {
-            if (k % 4 == 0)
+          for (int64_t k = from * keys; k < to * keys; ++k) {
+            if (k % kPanel == 0)
               some = vector::LoadOp::create(
-                  b, VectorType::get({4}, b.getF32Type()), gram,
+                  b, VectorType::get({kPanel}, b.getF32Type()), gram,
                   ValueRange{rowOf(into, row), add(times(first, keys), k)});
-            sum = math::FmaOp::create(b,
-                                      vector::ExtractOp::create(b, some, k % 4),
-                                      known->second[k], sum);
+            sum = math::FmaOp::create(
+                b, vector::ExtractOp::create(b, some, k % kPanel),
+                known->second[static_cast<size_t>(k)], sum);
           }
         }
-        solved[i][row] = sum;
       }
     }
+  };
+  // A panel is solved, and then all later tokens take from it, which need not
+  // wait for each other.
+  for (int64_t panel = 0; panel < kSolved; panel += kPanel) {
+    int64_t end = panel + kPanel;
+    for (int64_t token = panel + 1; token < end; ++token)
+      take(token, panel, token);
+    for (int64_t token = end; token < kSolved; ++token)
+      take(token, panel, end);
+  }
   for (size_t i : open) {
     Stack into = stackOf(op.getResult(i), true);
     for (auto [row, value] : llvm::enumerate(solved[i]))
@@ -277,24 +352,40 @@ static unsigned poolOf(Value state) {
 }
 
 void GpuChunkKernel::emitRead(ReadOp op) {
-  Stack query = stackOf(op.getQuery());
-  Stack result = makeStack(unstackType(typeOf(op.getResult())), tiles > 1);
+  auto &all = tiles > 1 ? tileStacks : fullStacks;
+  if (find(op.getResult(), tiles > 1))
+    return;
+  // All reads of a state at the same time, if their queries are there.
+  SmallVector<Value> queries, results;
+  for (auto other : op->getBlock()->getOps<ReadOp>())
+    if (other.getState() == op.getState() && hasStack(other.getQuery()) &&
+        other.getQuery().getType() == op.getQuery().getType() &&
+        !find(other.getResult(), tiles > 1) && queries.size() < kReads) {
+      queries.push_back(other.getQuery());
+      Stack result =
+          makeStack(unstackType(typeOf(other.getResult())), tiles > 1);
+      all[other.getResult()] = result;
+      results.push_back(result.memory);
+    }
   Value held = heldStates[poolOf(op.getState())];
-  willRead(query.memory);
+  Sides sides = sidesOf(queries);
   willRead(held);
-  willWrite(result.memory);
-  int64_t depth = llvm::alignTo(keySize, kPart);
+  for (Value result : results)
+    willWrite(result);
+  int64_t components = componentCount(unstackType(typeOf(op.getQuery())));
+  int64_t depth = depthOfKeys();
   Product product;
-  product.rows = rowsOf(query.components);
+  product.rows = rowsOf(components);
   product.columns = llvm::alignTo(schedule.tileRows, kPart);
-  product.factors.push_back({{query.memory, false, query.isShort},
-                             {held, false, false},
-                             [&](Value) { return constantIndex(depth); }});
-  product.finish = [&](Value row, Value column, Value sums) {
-    storeTwo(result.memory, row, column, sums);
+  product.factors.push_back({sides.lefts, {held, false, false}, [&](Value) {
+                               return constantIndex(depth);
+                             }});
+  product.finish = [&](Value row, Value column, ValueRange sums) {
+    for (auto [at, result] : llvm::enumerate(results))
+      storeTwo(result, row, column,
+               sumOf(sides, at, over(row, components), sums));
   };
   emitProduct(product);
-  (tiles > 1 ? tileStacks : fullStacks)[op.getResult()] = result;
 }
 
 void GpuChunkKernel::emitFold(FoldDraftsOp op) {
@@ -302,8 +393,12 @@ void GpuChunkKernel::emitFold(FoldDraftsOp op) {
   int64_t tokens = rowsFor(tokensAtOnce());
   bool isVector = op.getDecays() && typeOf(op.getDecays()).getRank() > 2;
   SmallVector<Stack> keys;
-  for (Value key : op.getKeys())
-    keys.push_back(stackOf(key));
+  SmallVector<std::optional<Stack>> scales;
+  for (Value key : op.getKeys()) {
+    Term term = termsOf(key).front();
+    keys.push_back(term.base);
+    scales.push_back(term.scale);
+  }
   Value after, total;
   if (isVector) {
     // Keys times the decays of the tokens after them, from the last one back.
@@ -363,19 +458,27 @@ void GpuChunkKernel::emitFold(FoldDraftsOp op) {
   Product product;
   product.rows = rowsFor(schedule.tileRows);
   product.columns = llvm::alignTo(keySize, kPart);
-  for (auto [value, key] : llvm::zip(op.getValues(), keys)) {
+  for (auto [value, key, scale] : llvm::zip(op.getValues(), keys, scales)) {
     const Stack &values = stackOf(value, true);
     willRead(values.memory);
     willRead(key.memory);
     int64_t ranks = key.components;
-    Operand left{values.memory, true, values.isShort && !after};
-    if (after)
-      left.scale = [this, after, ranks](Value row) -> Value {
-        return memref::LoadOp::create(
-            b, after, ValueRange{over(row, ranks), constantIndex(0)});
+    Operand left{values.memory, true, values.isShort && !after && !scale};
+    if (scale)
+      willRead(scale->memory);
+    if (after || scale)
+      left.scale = [this, after, ranks, scale](Value row) -> Value {
+        Value token = over(row, ranks), weight;
+        if (after)
+          weight = memref::LoadOp::create(b, after,
+                                          ValueRange{token, constantIndex(0)});
+        if (!scale)
+          return weight;
+        Value mine = scaleAt(*scale, token);
+        return weight ? Value(arith::MulFOp::create(b, weight, mine)) : mine;
       };
     product.factors.push_back(
-        {left, {key.memory, true, key.isShort}, [this, ranks](Value) {
+        {{left}, {key.memory, true, key.isShort}, [this, ranks](Value) {
            return constantIndex(rowsOf(ranks));
          }});
   }
@@ -391,8 +494,8 @@ void GpuChunkKernel::emitFold(FoldDraftsOp op) {
         b, after, ValueRange{constantIndex(tokens), constantIndex(0)});
     return arith::MulFOp::create(b, before, splat(all, 2));
   };
-  product.finish = [&](Value row, Value column, Value sums) {
-    storeTwo(held, row, column, sums);
+  product.finish = [&](Value row, Value column, ValueRange sums) {
+    storeTwo(held, row, column, sums.front());
   };
   emitProduct(product);
 }

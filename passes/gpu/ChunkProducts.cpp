@@ -7,7 +7,9 @@
 
 // A product of tiles takes 16 rows, 8 columns and 8 terms. An f32 is the sum of
 // what it is without its last 13 bits and of the rest, so that three products
-// are as good as f32: the fourth is below the last bit. Which terms a lane has
+// are as good as f32: the fourth is below the last bit. What came as 16 bits is
+// not split, and left sides that are multiplied with the same, states with keys
+// and with queries, share what is split of that. Which terms a lane has
 // does not matter as long as both sides agree: two beside each other where both
 // lie along their rows, and four apart where one does not, so that the lanes of
 // a warp meet different banks.
@@ -27,6 +29,8 @@ static constexpr int64_t kWarp = 32;
 static constexpr int64_t kTileRows = 16;
 static constexpr int64_t kTileColumns = 8;
 static constexpr int64_t kTerms = 8;
+/// Parts of an f32 that are bf16.
+static constexpr int64_t kParts = 3;
 
 //===----------------------------------------------------------------------===//
 // Numbers
@@ -62,30 +66,36 @@ void GpuChunkKernel::storeTwo(Value memory, Value row, Value column,
 // Products
 //===----------------------------------------------------------------------===//
 
-/// The two terms of a lane: at k and beside it, or four further on.
-Value GpuChunkKernel::loadTerms(const Operand &operand, Value at, Value k,
+/// Elements from one row of a memory to the next.
+static int64_t pitchIn(Value memory) {
+  return cast<MemRefType>(memory.getType()).getDimSize(1);
+}
+
+Value GpuChunkKernel::firstTerm(const Operand &operand, Value row, Value k) {
+  int64_t pitch = pitchIn(operand.memory);
+  return operand.alongRows ? arith::AddIOp::create(b, times(k, pitch), row)
+                           : arith::AddIOp::create(b, times(row, pitch), k);
+}
+
+/// The two terms of a lane in a row that is so far from its first: beside each
+/// other, or four apart. One number is their place, so that all that a lane
+/// loads of a memory is at constant distances.
+Value GpuChunkKernel::loadTerms(const Operand &operand, Value at, int64_t row,
                                 bool isPaired) {
-  auto type = VectorType::get({2}, b.getF32Type());
-  Value terms;
-  if (isPaired) {
-    terms = loadTwo(operand.memory, at, k);
-  } else {
-    SmallVector<Value> two;
-    for (int64_t i : {0, 4}) {
-      Value term = add(k, i);
-      SmallVector<Value> place{at, term};
-      if (operand.alongRows)
-        std::swap(place[0], place[1]);
-      two.push_back(memref::LoadOp::create(b, operand.memory, place));
-    }
-    terms = vector::FromElementsOp::create(b, type, two);
-  }
-  if (!operand.scale)
-    return terms;
-  Value scale = vector::FromElementsOp::create(
-      b, type,
-      ValueRange{operand.scale(k), operand.scale(add(k, isPaired ? 1 : 4))});
-  return arith::MulFOp::create(b, terms, scale);
+  int64_t pitch = pitchIn(operand.memory);
+  Value zero = constantIndex(0);
+  at = add(at, operand.alongRows ? row : row * pitch);
+  if (isPaired)
+    return toF32(vector::LoadOp::create(
+        b,
+        VectorType::get(
+            {2}, cast<MemRefType>(operand.memory.getType()).getElementType()),
+        operand.memory, ValueRange{zero, at}));
+  Value second = add(at, operand.alongRows ? 4 * pitch : 4);
+  return vector::FromElementsOp::create(
+      b, VectorType::get({2}, b.getF32Type()),
+      ValueRange{loadElement(operand.memory, {zero, at}),
+                 loadElement(operand.memory, {zero, second})});
 }
 
 /// The upper and the lower bits.
@@ -100,35 +110,244 @@ std::pair<Value, Value> GpuChunkKernel::splitTerms(Value value) {
   return {upper, arith::SubFOp::create(b, value, upper)};
 }
 
-void GpuChunkKernel::emitProduct(const Product &product) {
+/// The tiles of a warp for which it has least to do: what is loaded and split
+/// of one side is for all tiles of the other.
+GpuChunkKernel::Together
+GpuChunkKernel::tilesTogether(const Product &product) const {
+  constexpr int64_t mostSums = 4;
   int64_t rowTiles = product.rows / kTileRows;
   int64_t columnTiles = product.columns / kTileColumns;
   int64_t warps = schedule.threads / kWarp;
-  // Tiles beside each other share what is loaded of the left side.
-  int64_t together = 4;
-  while (together > 1 && (columnTiles % together != 0 ||
-                          rowTiles * columnTiles / together < warps))
-    together /= 2;
-  int64_t groups = columnTiles / together;
-  Type f32 = b.getF32Type();
-  auto four = VectorType::get({4}, f32), two = VectorType::get({2}, f32);
-  Value warp = over(thread, kWarp), inGroup, ofGroup;
-  inGroup = arith::RemUIOp::create(b, warpLane, constantIndex(4));
-  ofGroup = over(warpLane, 4);
+  bool hasRows = !product.width;
+  for (const Factor &factor : product.factors)
+    hasRows &= !factor.isTriangular;
+  auto costOf = [&](const Together &together) {
+    int64_t cost = 0;
+    for (const Factor &factor : product.factors) {
+      const Operand &right = factor.right;
+      bool isRightAlong = right.alongRows;
+      if (takesHalves(factor)) {
+        // Half of what 16 terms take.
+        bool isExact =
+            cast<MemRefType>(right.memory.getType()).getElementType().isBF16();
+        int64_t rows =
+            together.rows * static_cast<int64_t>(factor.lefts.size());
+        cost += rows * (2 + together.columns * (isExact ? 1 : 3) / 2) +
+                together.columns * (isExact ? 1 : 12);
+        continue;
+      }
+      for (const Operand &left : factor.lefts) {
+        bool isPaired = !left.alongRows && !isRightAlong;
+        int64_t load =
+            (isPaired ? 2 : 4) + (left.isShort ? 0 : 8) + (left.scale ? 4 : 0);
+        int64_t products = 3 - left.isShort - right.isShort;
+        cost += together.rows * (load + together.columns * products);
+      }
+      cost += together.columns * (2 + (right.isShort ? 0 : 4));
+    }
+    int64_t tasks =
+        (rowTiles / together.rows) * (columnTiles / together.columns);
+    return cost * llvm::divideCeil(tasks, warps);
+  };
+  Together best;
+  int64_t sides = static_cast<int64_t>(product.factors.front().lefts.size());
+  for (int64_t rows : {1, 2, 4})
+    for (int64_t columns : {1, 2, 4, 8}) {
+      if (rowTiles % rows || columnTiles % columns || (rows > 1 && !hasRows) ||
+          sides * rows * columns > mostSums)
+        continue;
+      Together each{rows, columns};
+      if (costOf(each) < costOf(best))
+        best = each;
+    }
+  return best;
+}
 
-  auto loop = scf::ForOp::create(b, warp, constantIndex(rowTiles * groups),
-                                 constantIndex(warps));
-  if (rowTiles * groups > warps)
+/// Adds the products of a factor to `sums`: of each left side, row of tiles and
+/// column of tiles, from a first row and column on.
+void GpuChunkKernel::multiplyTerms(const Factor &factor,
+                                   const Together &together, Value row,
+                                   Value column, SmallVectorImpl<Value> &sums) {
+  auto four = VectorType::get({4}, b.getF32Type());
+  auto element = [&](Value value, int64_t i) -> Value {
+    return vector::ExtractOp::create(b, value, i);
+  };
+  auto tileOf = [&](Value first, Value second) -> Value {
+    return vector::FromElementsOp::create(
+        b, four,
+        ValueRange{element(first, 0), element(second, 0), element(first, 1),
+                   element(second, 1)});
+  };
+  const Operand &right = factor.right;
+  bool isPaired = !right.alongRows;
+  for (const Operand &left : factor.lefts)
+    isPaired &= !left.alongRows;
+  Value k = arith::RemUIOp::create(b, warpLane, constantIndex(4));
+  k = times(k, isPaired ? 2 : 1);
+  Value depth = factor.depth(row), ofGroup = over(warpLane, 4);
+  row = arith::AddIOp::create(b, row, ofGroup);
+  column = arith::AddIOp::create(b, column, ofGroup);
+  SmallVector<Value> firsts;
+  for (const Operand &left : factor.lefts)
+    firsts.push_back(firstTerm(left, row, k));
+  Value firstOfRight = firstTerm(right, column, k);
+  auto terms = scf::ForOp::create(b, constantIndex(0), depth,
+                                  constantIndex(kTerms), sums);
+  // A step is long, and a copy of it takes registers and instruction cache.
+  terms->setAttr("ladle.rolled", b.getUnitAttr());
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(terms.getBody());
+  Value from = terms.getInductionVar();
+  auto placeOf = [&](const Operand &operand, Value first) -> Value {
+    return arith::AddIOp::create(
+        b, first,
+        operand.alongRows ? times(from, pitchIn(operand.memory)) : from);
+  };
+  SmallVector<std::pair<Value, Value>> lefts;
+  for (auto [left, first] : llvm::zip(factor.lefts, firsts)) {
+    Value at = placeOf(left, first), scale;
+    if (left.scale) {
+      Value term = arith::AddIOp::create(b, from, k);
+      scale = vector::FromElementsOp::create(
+          b, VectorType::get({2}, b.getF32Type()),
+          ValueRange{left.scale(term),
+                     left.scale(add(term, isPaired ? 1 : 4))});
+    }
+    for (int64_t i = 0; i < together.rows; ++i) {
+      Value upper = loadTerms(left, at, i * kTileRows, isPaired);
+      Value lower = loadTerms(left, at, i * kTileRows + 8, isPaired);
+      if (scale) {
+        upper = arith::MulFOp::create(b, upper, scale);
+        lower = arith::MulFOp::create(b, lower, scale);
+      }
+      if (left.isShort) {
+        lefts.emplace_back(tileOf(upper, lower), nullptr);
+        continue;
+      }
+      auto [upperMost, upperLeast] = splitTerms(upper);
+      auto [lowerMost, lowerLeast] = splitTerms(lower);
+      lefts.emplace_back(tileOf(upperMost, lowerMost),
+                         tileOf(upperLeast, lowerLeast));
+    }
+  }
+  Value at = placeOf(right, firstOfRight);
+  SmallVector<Value> next(terms.getRegionIterArgs());
+  for (int64_t j = 0; j < together.columns; ++j) {
+    Value most = loadTerms(right, at, j * kTileColumns, isPaired), rest;
+    if (!right.isShort)
+      std::tie(most, rest) = splitTerms(most);
+    auto multiply = [&](bool isLeast, Value other) {
+      for (auto [i, left] : llvm::enumerate(lefts)) {
+        Value &sum = next[i * static_cast<size_t>(together.columns) +
+                          static_cast<size_t>(j)];
+        if (Value mine = isLeast ? left.second : left.first)
+          sum = multiplyShortTiles(mine, other, sum);
+      }
+    };
+    if (rest)
+      multiply(false, rest);
+    multiply(true, most);
+    multiply(false, most);
+  }
+  scf::YieldOp::create(b, next);
+  sums.assign(terms.result_begin(), terms.result_end());
+}
+
+/// Whether left sides are of bf16, so that products of it are exact and of
+/// twice the terms.
+bool GpuChunkKernel::takesHalves(const Factor &factor) const {
+  return depthOfKeys() % (2 * kTerms) == 0 && !factor.right.alongRows &&
+         llvm::all_of(factor.lefts, [&](const Operand &left) {
+           auto type = cast<MemRefType>(left.memory.getType());
+           return type.getElementType().isBF16() && !left.alongRows;
+         });
+}
+
+/// multiplyTerms for bf16 on the left. On the right an f32 is the sum of three.
+void GpuChunkKernel::multiplyHalves(const Factor &factor,
+                                    const Together &together, Value row,
+                                    Value column,
+                                    SmallVectorImpl<Value> &sums) {
+  const Operand &right = factor.right;
+  Value depth = factor.depth(row), ofGroup = over(warpLane, 4);
+  row = arith::AddIOp::create(b, row, ofGroup);
+  column = arith::AddIOp::create(b, column, ofGroup);
+  Value k = times(arith::RemUIOp::create(b, warpLane, constantIndex(4)), 2);
+  SmallVector<Value> firsts;
+  for (const Operand &left : factor.lefts)
+    firsts.push_back(firstTerm(left, row, k));
+  Value firstOfRight = firstTerm(right, column, k);
+  auto terms = scf::ForOp::create(b, constantIndex(0), depth,
+                                  constantIndex(2 * kTerms), sums);
+  terms->setAttr("ladle.rolled", b.getUnitAttr());
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(terms.getBody());
+  Value from = terms.getInductionVar(), zero = constantIndex(0);
+  // Two terms beside each other, and two that are 8 further on.
+  auto load = [&](const Operand &operand, Value at,
+                  ArrayRef<int64_t> rows) -> Value {
+    auto element = cast<MemRefType>(operand.memory.getType()).getElementType();
+    SmallVector<Value> all;
+    for (int64_t term : {0, 8})
+      for (int64_t each : rows) {
+        Value two = vector::LoadOp::create(
+            b, VectorType::get({2}, element), operand.memory,
+            ValueRange{zero, add(at, each * pitchIn(operand.memory) + term)});
+        for (int64_t i : {0, 1})
+          all.push_back(vector::ExtractOp::create(b, two, i));
+      }
+    return vector::FromElementsOp::create(
+        b, VectorType::get({static_cast<int64_t>(all.size())}, element), all);
+  };
+  SmallVector<Value> lefts;
+  for (auto [left, first] : llvm::zip(factor.lefts, firsts)) {
+    Value at = arith::AddIOp::create(b, first, from);
+    for (int64_t i = 0; i < together.rows; ++i)
+      lefts.push_back(load(left, at, {i * kTileRows, i * kTileRows + 8}));
+  }
+  Value at = arith::AddIOp::create(b, firstOfRight, from);
+  SmallVector<Value> next(terms.getRegionIterArgs());
+  for (int64_t j = 0; j < together.columns; ++j) {
+    Value all = load(right, at, {j * kTileColumns});
+    bool isExact = cast<VectorType>(all.getType()).getElementType().isBF16();
+    Components parts = isExact ? Components{all} : partsOf(all, kParts);
+    for (Value part : llvm::reverse(parts))
+      for (auto [i, left] : llvm::enumerate(lefts)) {
+        Value &sum = next[i * static_cast<size_t>(together.columns) +
+                          static_cast<size_t>(j)];
+        sum = multiplyTiles(left, part, sum);
+      }
+  }
+  scf::YieldOp::create(b, next);
+  sums.assign(terms.result_begin(), terms.result_end());
+}
+
+void GpuChunkKernel::emitProduct(const Product &product) {
+  int64_t warps = schedule.threads / kWarp;
+  Together together = tilesTogether(product);
+  int64_t rows = together.rows * kTileRows;
+  int64_t columns = together.columns * kTileColumns;
+  int64_t groups = product.columns / columns;
+  int64_t tasks = product.rows / rows * groups;
+  size_t sides = product.factors.front().lefts.size();
+  auto four = VectorType::get({4}, b.getF32Type());
+  auto two = VectorType::get({2}, b.getF32Type());
+  Value warp = over(thread, kWarp);
+  Value inGroup = arith::RemUIOp::create(b, warpLane, constantIndex(4));
+  Value ofGroup = over(warpLane, 4);
+
+  auto loop =
+      scf::ForOp::create(b, warp, constantIndex(tasks), constantIndex(warps));
+  if (tasks > warps)
     loop->setAttr("ladle.rolled", b.getUnitAttr());
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   Value task = loop.getInductionVar();
-  Value firstRow = times(over(task, groups), kTileRows);
+  Value firstRow = times(over(task, groups), rows);
   if (product.firstRow)
     firstRow = arith::AddIOp::create(b, product.firstRow, firstRow);
   Value firstColumn =
-      times(arith::RemUIOp::create(b, task, constantIndex(groups)),
-            together * kTileColumns);
+      times(arith::RemUIOp::create(b, task, constantIndex(groups)), columns);
   if (product.width) {
     auto branch =
         scf::IfOp::create(b, compare(arith::CmpIPredicate::slt, firstColumn,
@@ -141,67 +360,38 @@ void GpuChunkKernel::emitProduct(const Product &product) {
     return vector::ExtractOp::create(b, value, i);
   };
   SmallVector<Value> sums;
-  for (int64_t j = 0; j < together; ++j) {
-    if (!product.start) {
-      sums.push_back(arith::ConstantOp::create(b, b.getZeroAttr(four)));
-      continue;
+  for (size_t side = 0; side < sides; ++side)
+    for (int64_t i = 0; i < rows; i += kTileRows)
+      for (int64_t j = 0; j < columns; j += kTileColumns) {
+        if (!product.start) {
+          sums.push_back(arith::ConstantOp::create(b, b.getZeroAttr(four)));
+          continue;
+        }
+        Value upper = product.start(add(row, i), add(column, j));
+        Value lower = product.start(add(row, i + 8), add(column, j));
+        sums.push_back(vector::FromElementsOp::create(
+            b, four,
+            ValueRange{element(upper, 0), element(upper, 1), element(lower, 0),
+                       element(lower, 1)}));
+      }
+  for (const Factor &factor : product.factors)
+    if (takesHalves(factor))
+      multiplyHalves(factor, together, firstRow, firstColumn, sums);
+    else
+      multiplyTerms(factor, together, firstRow, firstColumn, sums);
+  size_t tiles = sums.size() / sides;
+  for (size_t tile = 0; tile < tiles; ++tile)
+    for (int64_t half = 0; half < 2; ++half) {
+      SmallVector<Value> parts;
+      for (size_t side = 0; side < sides; ++side) {
+        Value sum = sums[side * tiles + tile];
+        parts.push_back(vector::FromElementsOp::create(
+            b, two,
+            ValueRange{element(sum, 2 * half), element(sum, 2 * half + 1)}));
+      }
+      int64_t i = static_cast<int64_t>(tile) / together.columns;
+      int64_t j = static_cast<int64_t>(tile) % together.columns;
+      product.finish(add(row, i * kTileRows + half * 8),
+                     add(column, j * kTileColumns), parts);
     }
-    Value upper = product.start(row, add(column, j * kTileColumns));
-    Value lower = product.start(add(row, 8), add(column, j * kTileColumns));
-    sums.push_back(vector::FromElementsOp::create(
-        b, four,
-        ValueRange{element(upper, 0), element(upper, 1), element(lower, 0),
-                   element(lower, 1)}));
-  }
-  for (const Factor &factor : product.factors) {
-    const Operand &left = factor.left, &right = factor.right;
-    bool isPaired = !left.alongRows && !right.alongRows;
-    Value depth = factor.depth(firstRow);
-    auto terms = scf::ForOp::create(b, constantIndex(0), depth,
-                                    constantIndex(kTerms), sums);
-    b.setInsertionPointToStart(terms.getBody());
-    Value k = arith::AddIOp::create(b, terms.getInductionVar(),
-                                    times(inGroup, isPaired ? 2 : 1));
-    Value upperRow = loadTerms(left, row, k, isPaired);
-    Value lowerRow = loadTerms(left, add(row, 8), k, isPaired);
-    auto tileOf = [&](Value first, Value second) -> Value {
-      return vector::FromElementsOp::create(
-          b, four,
-          ValueRange{element(first, 0), element(second, 0), element(first, 1),
-                     element(second, 1)});
-    };
-    Value most, least;
-    if (left.isShort) {
-      most = tileOf(upperRow, lowerRow);
-    } else {
-      auto [upperMost, upperLeast] = splitTerms(upperRow);
-      auto [lowerMost, lowerLeast] = splitTerms(lowerRow);
-      most = tileOf(upperMost, lowerMost);
-      least = tileOf(upperLeast, lowerLeast);
-    }
-    SmallVector<Value> next(terms.getRegionIterArgs());
-    for (int64_t j = 0; j < together; ++j) {
-      Value at =
-          add(arith::AddIOp::create(b, firstColumn, ofGroup), j * kTileColumns);
-      Value all = loadTerms(right, at, k, isPaired);
-      Value ofRight = all, rest;
-      if (!right.isShort)
-        std::tie(ofRight, rest) = splitTerms(all);
-      if (rest)
-        next[j] = multiplyShortTiles(most, rest, next[j]);
-      if (least)
-        next[j] = multiplyShortTiles(least, ofRight, next[j]);
-      next[j] = multiplyShortTiles(most, ofRight, next[j]);
-    }
-    scf::YieldOp::create(b, next);
-    sums.assign(terms.result_begin(), terms.result_end());
-    b.setInsertionPointAfter(terms);
-  }
-  for (int64_t j = 0; j < together; ++j)
-    for (int64_t half = 0; half < 2; ++half)
-      product.finish(add(row, half * 8), add(column, j * kTileColumns),
-                     vector::FromElementsOp::create(
-                         b, two,
-                         ValueRange{element(sums[j], 2 * half),
-                                    element(sums[j], 2 * half + 1)}));
 }

@@ -28,16 +28,19 @@ int64_t GpuChunkKernel::pitchOf(int64_t size) {
   constexpr int64_t banks = 32, part = 8;
   if (size == 1)
     return 1;
+  size = std::max<int64_t>(size, 2 * part);
   return llvm::alignTo(llvm::alignTo(size, part) - part, banks) + part;
 }
 
 /// Memory of a stack that is no longer needed, or more.
-Value GpuChunkKernel::allocate(int64_t rows, int64_t size) {
-  SmallVector<Value> &list = unused[{rows, size}];
+Value GpuChunkKernel::allocate(int64_t rows, int64_t size, Type element) {
+  Size key{rows, size, element ? element.getIntOrFloatBitWidth() : 32};
+  SmallVector<Value> &list = unused[key];
   Value memory = list.empty() ? Value() : list.pop_back_val();
   if (!memory) {
-    memory = shared({rows, pitchOf(size)}, size == 1 ? "numbers" : "stack");
-    sizes[memory] = {rows, size};
+    memory =
+        shared({rows, pitchOf(size)}, size == 1 ? "numbers" : "stack", element);
+    sizes[memory] = key;
   }
   return memory;
 }
@@ -45,6 +48,9 @@ Value GpuChunkKernel::allocate(int64_t rows, int64_t size) {
 /// The memory of a stack can be another's of the same size, so that what is
 /// between its elements and the end of a row stays zero.
 void GpuChunkKernel::release(Value value) {
+  // Others may be made of it.
+  if (isTerm(value))
+    return;
   for (auto *all : {&fullStacks, &tileStacks}) {
     auto found = all->find(value);
     if (found == all->end())
@@ -80,13 +86,13 @@ void GpuChunkKernel::releaseAfter(Operation *op) {
 }
 
 GpuChunkKernel::Stack GpuChunkKernel::makeStack(RankedTensorType ofOneToken,
-                                                bool isTile) {
+                                                bool isTile, Type element) {
   Stack stack;
   stack.components = stack.step = componentCount(ofOneToken);
   if (ofOneToken.getRank() > 1)
     stack.size = isTile ? schedule.tileRows : ofOneToken.getShape().back();
   stack.isTile = isTile;
-  stack.memory = allocate(rowsOf(stack.components), stack.size);
+  stack.memory = allocate(rowsOf(stack.components), stack.size, element);
   return stack;
 }
 
@@ -172,6 +178,72 @@ bool GpuChunkKernel::demand(Value value, unsigned form) {
   return isNews;
 }
 
+/// Of what is multiplied, the terms.
+void GpuChunkKernel::demandTerms(Value value) {
+  auto found = forms.find(value);
+  if (found == forms.end()) {
+    demand(value, Full);
+    return;
+  }
+  for (const ChunkTerm &term : found->second) {
+    demand(term.base, Full);
+    if (term.scale)
+      demand(term.scale, Full);
+  }
+}
+
+SmallVector<GpuChunkKernel::Term, 2>
+GpuChunkKernel::termsOf(Value value) const {
+  auto found = forms.find(value);
+  if (found == forms.end())
+    return {{stackOf(value), {}}};
+  SmallVector<Term, 2> terms;
+  for (const ChunkTerm &term : found->second)
+    terms.push_back(
+        {stackOf(term.base),
+         term.scale ? std::optional(stackOf(term.scale)) : std::nullopt});
+  return terms;
+}
+
+/// Whether what is multiplied of a value is there.
+bool GpuChunkKernel::hasStack(Value value) const {
+  auto found = forms.find(value);
+  if (found == forms.end())
+    return find(value, false);
+  return llvm::all_of(found->second, [&](const ChunkTerm &term) {
+    return find(term.base, false);
+  });
+}
+
+bool GpuChunkKernel::isTerm(Value value) const {
+  return llvm::any_of(forms, [&](const auto &form) {
+    return llvm::any_of(form.second, [&](const ChunkTerm &term) {
+      return term.base == value || term.scale == value;
+    });
+  });
+}
+
+/// The type in which tokens came that are multiplied alone; or null.
+Type GpuChunkKernel::shortElementOf(OpResult result) const {
+  if (!isTerm(result) || typeOf(result).getRank() < 3 ||
+      !llvm::all_of(result.getUsers(), [&](Operation *user) {
+        return isa<ReadOp, PathGramOp, FoldDraftsOp>(user) &&
+               forms.contains(result);
+      }))
+    return {};
+  auto region = cast<EachDraftOp>(result.getOwner());
+  auto extend = region.getYield()
+                    .getValues()[result.getResultNumber()]
+                    .getDefiningOp<arith::ExtFOp>();
+  return typeOf(extend.getIn()).getElementType();
+}
+
+/// The number of a token that a product is multiplied by.
+Value GpuChunkKernel::scaleAt(const Stack &scale, Value token) {
+  return memref::LoadOp::create(
+      b, scale.memory, ValueRange{add(token, scale.first), constantIndex(0)});
+}
+
 /// From what is multiplied and stored back to the tokens.
 void GpuChunkKernel::findDemands() {
   // Those of a state's step stand for all tokens.
@@ -179,14 +251,14 @@ void GpuChunkKernel::findDemands() {
     demand(value, Tile);
   for (Operation &op : llvm::reverse(step.getBody().front()))
     TypeSwitch<Operation *>(&op)
-        .Case([&](ReadOp read) { demand(read.getQuery(), Full); })
+        .Case([&](ReadOp read) { demandTerms(read.getQuery()); })
         .Case([&](PathDecayOp path) {
           demand(path.getDecays(), Full);
           decayStacks.insert(path.getDecays());
         })
         .Case([&](PathGramOp gram) {
           for (Value operand : {gram.getQueries(), gram.getKeys()})
-            demand(operand, Full);
+            demandTerms(operand);
           if (gram.getDecays()) {
             demand(gram.getDecays(), Full);
             decayStacks.insert(gram.getDecays());
@@ -202,7 +274,7 @@ void GpuChunkKernel::findDemands() {
         })
         .Case([&](FoldDraftsOp fold) {
           for (Value key : fold.getKeys())
-            demand(key, Full);
+            demandTerms(key);
           for (Value value : fold.getValues())
             demand(value, Tile);
           if (fold.getDecays()) {

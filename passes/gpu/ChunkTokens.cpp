@@ -26,8 +26,8 @@ using namespace ladle;
 
 /// Tokens of a team whose loads are under way at the same time.
 static constexpr int64_t kTokensAtOnce = 4;
-/// With more values than these, registers are for one.
-static constexpr size_t kFewValues = 6;
+/// With more vectors than these, registers are for one.
+static constexpr int64_t kFewValues = 6;
 
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -333,6 +333,17 @@ void GpuChunkKernel::storeParts(
   });
 }
 
+/// What rows have without a token, so that they change nothing.
+Value GpuChunkKernel::fillOf(const Sink &sink) {
+  bool isDecay =
+      llvm::any_of(current.region.getResults(), [&](OpResult result) {
+        return decayStacks.contains(result) &&
+               current.region.getYield()
+                       .getValues()[result.getResultNumber()] == sink.value;
+      });
+  return constantFloat(isDecay ? 1 : 0);
+}
+
 /// Puts a value of the current token where it belongs.
 LogicalResult GpuChunkKernel::emitSink(const Sink &sink, Value valid) {
   RankedTensorType type = typeOf(sink.value);
@@ -357,17 +368,10 @@ LogicalResult GpuChunkKernel::emitSink(const Sink &sink, Value valid) {
       memref::StoreOp::create(b, part, memory, indices);
   };
   if (sink.stack) {
-    // Rows that have no token change nothing.
-    bool isDecay =
-        llvm::any_of(current.region.getResults(), [&](OpResult result) {
-          return decayStacks.contains(result) &&
-                 current.region.getYield()
-                         .getValues()[result.getResultNumber()] == sink.value;
-        });
     Value token = current.token;
     storeParts(*all, place, current.isInside,
                [&](int64_t i, Value at, Value part) {
-                 Value fill = constantFloat(isDecay ? 1 : 0);
+                 Value fill = fillOf(sink);
                  if (auto vector = dyn_cast<VectorType>(part.getType()))
                    fill = splat(fill, vector.getNumElements());
                  if (sink.rounded)
@@ -409,12 +413,20 @@ LogicalResult GpuChunkKernel::emitPass(EachDraftOp op, ArrayRef<Sink> sinks) {
     return success();
   int64_t teams = schedule.threads / lanes;
   int64_t rounds = llvm::divideCeil(tokensAtOnce(), teams);
-  int64_t each =
-      sinks.size() > kFewValues ? 1 : std::min(rounds, kTokensAtOnce);
+  int64_t vectors = llvm::count_if(
+      sinks, [](const Sink &sink) { return typeOf(sink.value).getRank() > 1; });
+  int64_t each = vectors > kFewValues ? 1 : std::min(rounds, kTokensAtOnce);
   Current outer = current;
   llvm::scope_exit restore([&] { current = outer; });
   Operation *start = anchor();
   anchors.push_back(start);
+  // What tokens give is loaded while the operation before is at work.
+  std::optional<OpBuilder::InsertionGuard> early;
+  if (auto found = earlyLoads.find(op);
+      found != earlyLoads.end() && rounds <= each) {
+    early.emplace(b);
+    b.setInsertionPoint(found->second);
+  }
   Value first = team;
   std::optional<OpBuilder::InsertionGuard> guard;
   if (rounds > each) {
@@ -442,6 +454,7 @@ LogicalResult GpuChunkKernel::emitPass(EachDraftOp op, ArrayRef<Sink> sinks) {
   }
   Operation *loads = anchor();
   anchors.push_back(loads);
+  early.reset();
   int64_t pass = ++scopes;
   // A pass may make stacks that later ones take.
   for (int64_t i = 0; i < each; ++i) {
@@ -451,6 +464,56 @@ LogicalResult GpuChunkKernel::emitPass(EachDraftOp op, ArrayRef<Sink> sinks) {
         return failure();
   }
   return success();
+}
+
+/// The sums over vectors that numbers of a region are made of.
+static void findSums(Value value, EachDraftOp region,
+                     llvm::SetVector<Value> &sums) {
+  Operation *op = value.getDefiningOp();
+  if (!op || op->getParentOp() != region)
+    return;
+  if (isa<SumOp>(op)) {
+    sums.insert(value);
+    return;
+  }
+  for (Value operand : op->getOperands())
+    findSums(operand, region, sums);
+}
+
+/// A thread a token. What it loads is under way while teams are at work.
+GpuChunkKernel::Current GpuChunkKernel::beginNumbers(EachDraftOp op) {
+  Value token =
+      arith::MinUIOp::create(b, thread, constantIndex(tokensAtOnce() - 1));
+  Operation *loads = anchor();
+  anchors.push_back(loads);
+  int64_t pass = ++scopes;
+  return {op, token, {}, ++scopes, pass, loads, loads};
+}
+
+/// Numbers are for a thread a token, and not for a team that all has the same.
+LogicalResult GpuChunkKernel::emitNumbers(const Current &ofNumbers,
+                                          ArrayRef<Sink> sinks) {
+  Current outer = current;
+  llvm::scope_exit restore([&] { current = outer; });
+  LogicalResult result = success();
+  current = ofNumbers;
+  guarded(isBelow(thread, tokensAtOnce()), [&] {
+    Value token = current.token;
+    Value valid = compare(arith::CmpIPredicate::slt, token, inChunk);
+    for (const Sink &sink : sinks) {
+      FailureOr<Components> all = get(sink.value, Place());
+      if (failed(all)) {
+        result = failure();
+        return;
+      }
+      Value number =
+          arith::SelectOp::create(b, valid, all->front(), fillOf(sink));
+      memref::StoreOp::create(
+          b, number, sink.stack->memory,
+          ValueRange{add(token, sink.stack->first), constantIndex(0)});
+    }
+  });
+  return result;
 }
 
 LogicalResult GpuChunkKernel::emitDrafts(EachDraftOp op) {
@@ -473,10 +536,12 @@ LogicalResult GpuChunkKernel::emitDrafts(EachDraftOp op) {
     bool isShort = extend && isa<BlockArgument>(extend.getIn());
     bool isInside = llvm::any_of(
         result.getUsers(), [](Operation *user) { return !isa<YieldOp>(user); });
+    isInside |= isTerm(result);
     for (unsigned each : {Full, Tile}) {
       if (!(form & each) || !isInside)
         continue;
-      Stack stack = makeStack(typeOf(value), each == Tile);
+      Stack stack = makeStack(typeOf(value), each == Tile,
+                              shortElementOf(cast<OpResult>(result)));
       stack.isShort = isShort;
       sinks.push_back({value, stack, {}, each == Tile, {}});
       made.emplace_back(result, stack);
@@ -499,8 +564,40 @@ LogicalResult GpuChunkKernel::emitDrafts(EachDraftOp op) {
         willRead(known->memory);
   for (auto &[result, stack] : made)
     willWrite(stack.memory);
+  // Numbers follow the sums that they are made of.
+  SmallVector<Sink> numbers;
+  if (op.getCarries().empty()) {
+    llvm::copy_if(early, std::back_inserter(numbers), [](const Sink &sink) {
+      return sink.stack && typeOf(sink.value).getRank() == 1;
+    });
+    llvm::erase_if(early, [](const Sink &sink) {
+      return sink.stack && typeOf(sink.value).getRank() == 1;
+    });
+    llvm::SetVector<Value> sums;
+    for (const Sink &number : numbers)
+      findSums(number.value, op, sums);
+    for (Value sum : sums) {
+      Stack stack = makeStack(typeOf(sum), /*isTile=*/false);
+      willWrite(stack.memory);
+      early.push_back({sum, stack, {}, false, {}});
+    }
+  }
+  Current ofNumbers;
+  if (!numbers.empty())
+    ofNumbers = beginNumbers(op);
   if (failed(emitPass(op, early)))
     return failure();
+  if (!numbers.empty()) {
+    for (const Sink &sink : early)
+      if (sink.stack && typeOf(sink.value).getRank() == 1)
+        fullStacks[sink.value] = *sink.stack;
+    if (!early.empty())
+      syncAll();
+    for (const Sink &number : numbers)
+      willWrite(number.stack->memory);
+    if (failed(emitNumbers(ofNumbers, numbers)))
+      return failure();
+  }
   for (auto &[result, stack] : made) {
     (stack.isTile ? tileStacks : fullStacks)[result] = stack;
     // Others of the region take it from there.

@@ -30,8 +30,8 @@ static const char *const moving =
 TEST_CASE("prompts of delta rules, sums, two writes, two states") {
   if (!hasGpu())
     return;
-  auto model = GENERATE(as<std::string>(), "gated_delta_rule", "mamba2",
-                        "rwkv7", "coupled");
+  auto model = GENERATE(as<std::string>(), "gated_delta_rule",
+                        "gated_delta_net", "mamba2", "rwkv7", "coupled");
   checkOn(model, std::string("route=inner,prompts=70,chunk=32") + moving);
 }
 
