@@ -305,7 +305,9 @@ private:
     mlir::Operation *loads = nullptr; ///< where loads of tokens go
     mlir::Operation *start = nullptr; ///< of the pass
   } current;
+  //===--- ChunkNumbers.cpp: numbers of tokens ----------------------------===//
   Current beginNumbers(EachDraftOp op);
+  mlir::LogicalResult emitEarly(EachDraftOp op, llvm::SmallVector<Sink> early);
   mlir::LogicalResult emitNumbers(const Current &ofNumbers,
                                   llvm::ArrayRef<Sink> sinks);
   /// Where tokens of a region may be loaded, before it.

@@ -1,0 +1,115 @@
+//===- ChunkNumbers.cpp - numbers of tokens in a GPU's prefill ------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// A team has the elements of a vector, and would compute a gate in all of its
+// lanes. So it leaves sums behind, and then a thread takes the numbers of a
+// token.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "passes/gpu/ChunkKernel.h"
+#include "llvm/ADT/ScopeExit.h"
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+/// The sums over vectors that numbers of a region are made of.
+static void findSums(Value value, EachDraftOp region,
+                     llvm::SetVector<Value> &sums) {
+  Operation *op = value.getDefiningOp();
+  if (!op || op->getParentOp() != region)
+    return;
+  if (isa<SumOp>(op)) {
+    sums.insert(value);
+    return;
+  }
+  for (Value operand : op->getOperands())
+    findSums(operand, region, sums);
+}
+
+/// A thread a token. What it loads is under way while teams are at work.
+GpuChunkKernel::Current GpuChunkKernel::beginNumbers(EachDraftOp op) {
+  Value token =
+      arith::MinUIOp::create(b, thread, constantIndex(tokensAtOnce() - 1));
+  Operation *loads = anchor();
+  anchors.push_back(loads);
+  int64_t pass = ++scopes;
+  return {op, token, {}, ++scopes, pass, loads, loads};
+}
+
+/// Numbers are for a thread a token, and not for a team that all has the same.
+LogicalResult GpuChunkKernel::emitNumbers(const Current &ofNumbers,
+                                          ArrayRef<Sink> sinks) {
+  Current outer = current;
+  llvm::scope_exit restore([&] { current = outer; });
+  LogicalResult result = success();
+  current = ofNumbers;
+  guarded(isBelow(thread, tokensAtOnce()), [&] {
+    Value token = current.token;
+    Value valid = compare(arith::CmpIPredicate::slt, token, inChunk);
+    for (const Sink &sink : sinks) {
+      FailureOr<Components> all = get(sink.value, Place());
+      if (failed(all)) {
+        result = failure();
+        return;
+      }
+      Value number =
+          arith::SelectOp::create(b, valid, all->front(), fillOf(sink));
+      memref::StoreOp::create(
+          b, number, sink.stack->memory,
+          ValueRange{add(token, sink.stack->first), constantIndex(0)});
+    }
+  });
+  return result;
+}
+
+/// Puts what waits for no carry where it belongs.
+LogicalResult GpuChunkKernel::emitEarly(EachDraftOp op,
+                                        SmallVector<Sink> early) {
+  // Numbers follow the sums that they are made of.
+  SmallVector<Sink> numbers;
+  if (op.getCarries().empty()) {
+    llvm::copy_if(early, std::back_inserter(numbers), [](const Sink &sink) {
+      return sink.stack && typeOf(sink.value).getRank() == 1;
+    });
+    llvm::erase_if(early, [](const Sink &sink) {
+      return sink.stack && typeOf(sink.value).getRank() == 1;
+    });
+    llvm::SetVector<Value> sums;
+    for (const Sink &number : numbers)
+      findSums(number.value, op, sums);
+    for (Value sum : sums) {
+      Stack stack = makeStack(typeOf(sum), /*isTile=*/false);
+      willWrite(stack.memory);
+      early.push_back({sum, stack, {}, false, {}});
+    }
+  }
+  Current ofNumbers;
+  if (!numbers.empty())
+    ofNumbers = beginNumbers(op);
+  if (failed(emitPass(op, early)))
+    return failure();
+  if (!numbers.empty()) {
+    for (const Sink &sink : early)
+      if (sink.stack && typeOf(sink.value).getRank() == 1)
+        fullStacks[sink.value] = *sink.stack;
+    if (!early.empty())
+      syncAll();
+    for (const Sink &number : numbers)
+      willWrite(number.stack->memory);
+    if (failed(emitNumbers(ofNumbers, numbers)))
+      return failure();
+  }
+  return success();
+}
