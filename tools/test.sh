@@ -4,7 +4,7 @@
 #
 # Installs what is missing, builds, and runs every check: the tests, the same
 # under AddressSanitizer and UBSan, the fuzzer for a minute, the linters. Needs
-# about 20 minutes on two cores from nothing, minutes afterwards.
+# about 40 minutes on two cores from nothing, minutes afterwards.
 #
 #   LADLE_FUZZ_SECONDS   how long to fuzz (60)
 #   LADLE_TIDY_SECONDS   how long to let clang-tidy run, on what has no MLIR
