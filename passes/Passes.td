@@ -15,7 +15,7 @@ include "mlir/Pass/PassBase.td"
 
 include "passes/BuildPasses.td"
 
-def ConvertAttentionToCPU
+def ConvertLadleAttentionToCPU
     : Pass<"convert-ladle-attention-to-cpu", "::mlir::ModuleOp"> {
   let summary = "lower steps of attentions to functions over memrefs";
   let description = [{

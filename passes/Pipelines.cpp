@@ -72,7 +72,7 @@ void ladle::buildAttentionPipeline(OpPassManager &pm,
 }
 
 void ladle::buildAttentionKernelPipeline(OpPassManager &pm) {
-  pm.addPass(createConvertAttentionToCPU());
+  pm.addPass(createConvertLadleAttentionToCPU());
   OpPassManager &function = pm.nest<func::FuncOp>();
   function.addPass(createCanonicalizerPass());
   function.addPass(createCSEPass());

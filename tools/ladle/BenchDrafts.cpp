@@ -23,7 +23,6 @@ using namespace ladle;
 using namespace ladle::tool;
 using Json = nlohmann::ordered_json;
 
-static constexpr int64_t kCeilingBytes = int64_t(2) << 30;
 static constexpr const char *kSchema = "ladle-bench-drafts-2";
 
 namespace {
@@ -297,8 +296,7 @@ Json DraftBench::describeRun() const {
 }
 
 Status DraftBench::beginRun() {
-  Result<measure::Ceilings> measured =
-      measure::Ceilings::measure(gpu, kCeilingBytes);
+  Result<measure::Ceilings> measured = measure::Ceilings::measure(gpu);
   if (!measured)
     return measured.status();
   ceilings.emplace(std::move(*measured));

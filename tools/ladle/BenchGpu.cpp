@@ -22,7 +22,6 @@ using measure::median;
 using Json = nlohmann::ordered_json;
 
 /// Memory for the ceilings: as much as the states of a large batch.
-static constexpr int64_t kCeilingBytes = int64_t(2) << 30;
 
 namespace {
 
@@ -110,8 +109,7 @@ Json GpuBench::describeRun() const {
 }
 
 Status GpuBench::beginRun() {
-  Result<measure::Ceilings> measured =
-      measure::Ceilings::measure(gpu, kCeilingBytes);
+  Result<measure::Ceilings> measured = measure::Ceilings::measure(gpu);
   if (!measured)
     return measured.status();
   ceilings.emplace(std::move(*measured));

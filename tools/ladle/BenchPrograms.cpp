@@ -98,25 +98,35 @@ std::optional<tune::Candidate> tool::chooseByModel(
 // Programs
 //===----------------------------------------------------------------------===//
 
-Result<jit::GpuProgram> tool::compileSpec(const GpuSpec &spec) {
+jit::GpuRequest tool::requestOf(const SourceOptions &source,
+                                const std::string &route) {
   jit::GpuRequest request;
-  request.path = spec.source.file;
-  request.preset = spec.source.preset;
-  request.sizes = spec.source.sizes;
-  request.route = spec.route;
-  request.stateType = spec.source.stateType;
-  request.entryType = spec.source.entryType;
-  request.stateLayout = spec.source.stateLayout;
-  request.capacity = spec.source.capacity;
-  request.layout = spec.schedule;
-  if (std::string wrong = jit::checkLayout(spec.schedule); !wrong.empty())
-    return Status(ErrorCode::InvalidArgument, wrong);
+  request.path = source.file;
+  request.preset = source.preset;
+  request.sizes = source.sizes;
+  request.route = route;
+  request.stateType = source.stateType;
+  request.entryType = source.entryType;
+  request.stateLayout = source.stateLayout;
+  request.capacity = source.capacity;
+  return request;
+}
+
+Result<jit::GpuProgram> tool::compileText(const jit::GpuRequest &request) {
   std::string messages;
   std::optional<jit::GpuProgram> program =
       jit::compileForGpu(request, messages);
   if (!program)
     return Status(ErrorCode::InvalidData, messages);
   return std::move(*program);
+}
+
+Result<jit::GpuProgram> tool::compileSpec(const GpuSpec &spec) {
+  jit::GpuRequest request = requestOf(spec.source, spec.route);
+  request.layout = spec.schedule;
+  if (std::string wrong = jit::checkLayout(spec.schedule); !wrong.empty())
+    return Status(ErrorCode::InvalidArgument, wrong);
+  return compileText(request);
 }
 
 std::optional<RoutePlan> GpuPlans::plan(const GpuSpec &spec, const Rates &rates,

@@ -40,7 +40,12 @@ GpuSpec specOf(const SourceOptions &source, const tune::Candidate &candidate,
 /// The command that checks and times one figure.
 std::string reproducerOf(const GpuSpec &spec, int64_t batch);
 
+/// Kernels of one route, as the source's options have them.
+jit::GpuRequest requestOf(const SourceOptions &source,
+                          const std::string &route);
+
 /// CUDA text. An error holds the compiler's messages.
+Result<jit::GpuProgram> compileText(const jit::GpuRequest &request);
 Result<jit::GpuProgram> compileSpec(const GpuSpec &spec);
 
 struct GpuSubject {

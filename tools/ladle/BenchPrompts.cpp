@@ -13,11 +13,10 @@
 #include "ladle/compile.h"
 #include "ladle/decode.h"
 #include "ladle/device.h"
-#include "runtime/check/Batch.h"
 #include "runtime/check/Check.h"
-#include "runtime/check/Oracle.h"
 #include "tools/ladle/Bench.h"
 #include "tools/ladle/BenchStore.h"
+#include "tools/ladle/DeviceInputs.h"
 #include "tools/ladle/Plan.h"
 #include "tools/ladle/Table.h"
 #include "tools/measure/Ceilings.h"
@@ -25,7 +24,6 @@
 
 #include <cmath>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -33,7 +31,6 @@ using namespace ladle;
 using namespace ladle::tool;
 using Json = nlohmann::ordered_json;
 
-static constexpr int64_t kCeilingBytes = int64_t(2) << 30;
 /// Drafts of the verify steps that prompts are compared with, and entries
 /// before them.
 static constexpr int64_t kDrafts = 16, kEntries = 16;
@@ -54,9 +51,7 @@ public:
   bool verifies() const { return program->drafts() > 0; }
 
 private:
-  Status fillInputs();
   Result<std::span<const int32_t>> keep(std::vector<int32_t> values);
-  std::map<std::string, TensorView, std::less<>> views(int64_t count) const;
   Result<std::vector<double>>
   time(const std::function<Status(Decoder &)> &launch);
 
@@ -67,17 +62,11 @@ private:
   std::optional<Cursors> cursors;
   std::vector<std::unique_ptr<Pool>> pools;
   std::vector<std::unique_ptr<Decoder>> decoders;
-  std::map<std::string, DeviceTensor> memory;
   std::vector<DeviceTensor> numbers;
-  std::map<std::string, TensorView, std::less<>> tensors;
+  DeviceInputs inputs;
 };
 
 } // namespace
-
-static std::string readText(const std::string &path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// int32 numbers in memory of the device, which graphs hold.
 Result<std::span<const int32_t>>
@@ -90,38 +79,6 @@ PromptBench::keep(std::vector<int32_t> values) {
     return made.status();
   numbers.push_back(std::move(*made));
   return std::span(numbers.back().as<const int32_t>(), values.size());
-}
-
-Status PromptBench::fillInputs() {
-  frontend::ElaborationOptions elaboration;
-  elaboration.preset = options.source.preset;
-  elaboration.sizes = options.source.sizes;
-  std::string messages;
-  auto oracle =
-      check::compileOracle(options.source.file, readText(options.source.file),
-                           elaboration, messages);
-  if (!oracle)
-    return Status(ErrorCode::InvalidArgument, messages);
-  check::RandomInputs random{{}, /*seed=*/1};
-  int64_t all = rows * std::max(options.prompts, kDrafts);
-  check::Batch batch(program->signature(), all, /*packed=*/false,
-                     check::Batch::gpuAlignment);
-  batch.setParams(
-      random.draw(oracle->getParams(), 0, check::RandomInputs::params));
-  constexpr int64_t kinds = 16;
-  for (int64_t kind = 0; kind < kinds; ++kind) {
-    auto drawn = random.draw(oracle->getTokens(), kind, 0);
-    for (int64_t i = kind; i < all; i += kinds)
-      batch.setTokens(i, drawn);
-  }
-  for (const auto &[name, view] : batch.getTensors()) {
-    Result<DeviceTensor> made = DeviceTensor::copyOf(program->device(), view);
-    if (!made)
-      return made.status();
-    tensors[name] = made->view();
-    memory.emplace(name, std::move(*made));
-  }
-  return Status();
 }
 
 Status PromptBench::prepare(const CompileOptions &compile, int64_t batch,
@@ -152,19 +109,12 @@ Status PromptBench::prepare(const CompileOptions &compile, int64_t batch,
       return decoder.status();
     decoders.push_back(std::make_unique<Decoder>(std::move(*decoder)));
   }
-  return fillInputs();
-}
-
-std::map<std::string, TensorView, std::less<>>
-PromptBench::views(int64_t count) const {
-  auto result = tensors;
-  for (const auto *specs :
-       {&program->signature().tokens, &program->signature().outputs})
-    for (const TensorSpec &spec : *specs) {
-      TensorView &view = result.find(spec.name)->second;
-      view = view.slice(0, 0, count);
-    }
-  return result;
+  Result<DeviceInputs> filled = DeviceInputs::create(
+      options.source, *program, rows * std::max(options.prompts, kDrafts));
+  if (!filled)
+    return filled.status();
+  inputs = std::move(*filled);
+  return Status();
 }
 
 /// Of a launch, from graphs in which all layers have one.
@@ -205,7 +155,7 @@ Result<std::vector<double>> PromptBench::timePrompts() {
   arguments.slots = *slots;
   arguments.cuSeqlens = *begins;
   arguments.tokens = rows * options.prompts;
-  arguments.tensors = views(arguments.tokens);
+  arguments.tensors = inputs.first(program->signature(), arguments.tokens);
   return time([&](Decoder &decoder) {
     return decoder.prefill(arguments, gpu.device().stream());
   });
@@ -230,7 +180,7 @@ Result<std::vector<double>> PromptBench::timeDrafts() {
   arguments.slots = *slots;
   arguments.cuSeqlens = *begins;
   arguments.drafts = rows * kDrafts;
-  arguments.tensors = views(arguments.drafts);
+  arguments.tensors = inputs.first(program->signature(), arguments.drafts);
   return time([&](Decoder &decoder) {
     return decoder.verify(arguments, gpu.device().stream());
   });
@@ -245,7 +195,7 @@ static Status checkPrompts(const BenchOptions &options,
                            const std::string &route, const std::string &state) {
   check::CheckRequest request;
   request.path = options.source.file;
-  request.source = readText(options.source.file);
+  request.source = readSource(options.source.file);
   request.elaboration.preset = options.source.preset;
   request.elaboration.sizes = options.source.sizes;
   request.target = "cuda";
@@ -317,8 +267,7 @@ static Status benchOne(const BenchOptions &options, const measure::Gpu &gpu,
 }
 
 static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
-  Result<measure::Ceilings> ceilings =
-      measure::Ceilings::measure(gpu, kCeilingBytes);
+  Result<measure::Ceilings> ceilings = measure::Ceilings::measure(gpu);
   if (!ceilings)
     return ceilings.status();
   fmt::print(

@@ -6,10 +6,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/check/Check.h"
+#include "tools/ladle/BenchPrograms.h"
 #include "tools/ladle/DraftTimer.h"
 
 #include <fmt/format.h>
-#include <fstream>
 
 using namespace ladle;
 using namespace ladle::tool;
@@ -29,33 +29,20 @@ std::map<std::string, int64_t> DraftSpec::fullSchedule() const {
 }
 
 Result<jit::GpuProgram> DraftSpec::compile() const {
-  jit::GpuRequest request;
-  request.path = source.file;
-  request.preset = source.preset;
-  request.sizes = source.sizes;
-  request.route = route;
-  request.stateType = source.stateType;
-  request.entryType = source.entryType;
-  request.stateLayout = source.stateLayout;
+  jit::GpuRequest request = requestOf(source, route);
   request.capacity = capacity();
   request.drafts = drafts;
   request.layout = schedule;
   // As a program has it.
   constexpr int64_t manyRows = 256;
   request.layout["batch"] = std::min(batch, manyRows);
-  std::string messages;
-  std::optional<jit::GpuProgram> program =
-      jit::compileForGpu(request, messages);
-  if (!program)
-    return Status(ErrorCode::InvalidData, messages);
-  return std::move(*program);
+  return compileText(request);
 }
 
 Result<std::string> DraftSpec::check() const {
   check::CheckRequest request;
   request.path = source.file;
-  std::ifstream file(source.file);
-  request.source.assign(std::istreambuf_iterator<char>(file), {});
+  request.source = readSource(source.file);
   request.elaboration.preset = source.preset;
   request.elaboration.sizes = source.sizes;
   request.target = "cuda";

@@ -6,12 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "tools/ladle/DraftTimer.h"
-#include "runtime/check/Batch.h"
-#include "runtime/check/Oracle.h"
-#include "runtime/check/RandomInputs.h"
 
 #include <cmath>
-#include <fstream>
 #include <numeric>
 
 using namespace ladle;
@@ -99,39 +95,6 @@ Result<std::unique_ptr<DraftTimer>> DraftTimer::create(const DraftSpec &spec,
   return timer;
 }
 
-Status DraftTimer::fillInputs() {
-  std::ifstream file(spec.source.file);
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  frontend::ElaborationOptions elaboration;
-  elaboration.preset = spec.source.preset;
-  elaboration.sizes = spec.source.sizes;
-  std::string messages;
-  auto oracle =
-      check::compileOracle(spec.source.file, text, elaboration, messages);
-  if (!oracle)
-    return Status(ErrorCode::InvalidArgument, messages);
-  check::RandomInputs random{{}, /*seed=*/1};
-  int64_t most = spec.batch * spec.drafts;
-  check::Batch batch(program->signature(), most,
-                     /*packed=*/false, check::Batch::gpuAlignment);
-  batch.setParams(
-      random.draw(oracle->getParams(), 0, check::RandomInputs::params));
-  constexpr int64_t kinds = 16;
-  for (int64_t kind = 0; kind < kinds; ++kind) {
-    auto drawn = random.draw(oracle->getTokens(), kind, 0);
-    for (int64_t i = kind; i < most; i += kinds)
-      batch.setTokens(i, drawn);
-  }
-  for (const auto &[name, view] : batch.getTensors()) {
-    Result<DeviceTensor> made = DeviceTensor::copyOf(program->device(), view);
-    if (!made)
-      return made.status();
-    tensors[name] = made->view();
-    memory.emplace(name, std::move(*made));
-  }
-  return Status();
-}
-
 Status DraftTimer::prepare(const Options &options) {
   CompileOptions compile;
   compile.preset = spec.source.preset;
@@ -179,8 +142,11 @@ Status DraftTimer::prepare(const Options &options) {
   if (!numbers)
     return numbers.status();
   slots.emplace(std::move(*numbers));
-  if (Status status = fillInputs(); !status)
-    return status;
+  Result<DeviceInputs> filled =
+      DeviceInputs::create(spec.source, *program, spec.batch * spec.drafts);
+  if (!filled)
+    return filled.status();
+  inputs = std::move(*filled);
   modelLayers = std::max<int64_t>(options.modelLayers, count);
   double once = std::max(options.leastSeconds, 1.5e-6);
   steps =
@@ -196,13 +162,7 @@ VerifyArguments DraftTimer::arguments(const Tree &tree) const {
   result.cuSeqlens = numbersOf(tree.starts);
   result.parents = numbersOf(tree.parents);
   result.drafts = spec.batch * tree.drafts;
-  result.tensors = tensors;
-  for (const auto *specs :
-       {&program->signature().tokens, &program->signature().outputs})
-    for (const TensorSpec &each : *specs) {
-      TensorView &view = result.tensors.find(each.name)->second;
-      view = view.slice(0, 0, result.drafts);
-    }
+  result.tensors = inputs.first(program->signature(), result.drafts);
   return result;
 }
 

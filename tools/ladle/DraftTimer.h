@@ -12,6 +12,7 @@
 #include "ladle/decode.h"
 #include "ladle/device.h"
 #include "runtime/jit/GpuProgram.h"
+#include "tools/ladle/DeviceInputs.h"
 #include "tools/ladle/Plan.h"
 #include "tools/measure/Gpu.h"
 
@@ -87,7 +88,6 @@ private:
   struct Tree;
   DraftTimer(DraftSpec spec, const measure::Gpu &gpu);
   Status prepare(const Options &options);
-  Status fillInputs();
   Result<Tree> makeTree(int64_t drafts, double accepted, bool branches) const;
   VerifyArguments arguments(const Tree &tree) const;
   Status verifyAll(const Tree &tree, int64_t steps);
@@ -101,8 +101,7 @@ private:
   std::optional<Program> program;
   std::optional<Cursors> cursors;
   std::vector<Layer> layers;
-  std::map<std::string, DeviceTensor> memory;
-  std::map<std::string, TensorView, std::less<>> tensors;
+  DeviceInputs inputs;
   std::optional<DeviceTensor> slots;
   std::vector<int32_t> slotNumbers;
   std::unique_ptr<Tree> cycleTree; ///< numbers that the graph reads

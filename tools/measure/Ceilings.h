@@ -28,7 +28,8 @@ struct Ceiling {
 class Ceilings {
 public:
   /// Streams over `bytes` at most, less if there is not so much memory.
-  static Result<Ceilings> measure(const Gpu &gpu, int64_t bytes);
+  static Result<Ceilings> measure(const Gpu &gpu, int64_t bytes = int64_t(2)
+                                                                  << 30);
   /// The text of all variants.
   static std::string kernels();
   /// One more sample of the best variants.

@@ -46,7 +46,8 @@ struct CompileOptions {
   /// is twice as much at least. 0: the program only decodes.
   int64_t drafts = 0;
   /// Whether the program takes prompts (Decoder::prefill), and the tokens of
-  /// one that it answers at once, 1 to 256. Of the CPU.
+  /// one that it answers at once, 1 to 256. On a GPU they become a state,
+  /// never entries.
   bool prefill = false;
   int64_t chunk = 64;
   /// Where histories are folded. "step": where it is cheapest. "chunk": where

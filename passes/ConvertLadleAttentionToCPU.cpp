@@ -1,4 +1,5 @@
-//===- ConvertAttentionToCPU.cpp - steps of attentions to functions -------===//
+//===- ConvertLadleAttentionToCPU.cpp - attentions to functions
+//------------===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -14,7 +15,7 @@
 #include "passes/cpu/AttentionKernel.h"
 
 namespace ladle {
-#define GEN_PASS_DEF_CONVERTATTENTIONTOCPU
+#define GEN_PASS_DEF_CONVERTLADLEATTENTIONTOCPU
 #include "passes/Passes.h.inc"
 } // namespace ladle
 
@@ -22,9 +23,9 @@ using namespace mlir;
 using namespace ladle;
 
 namespace {
-struct ConvertAttentionToCPU
-    : ladle::impl::ConvertAttentionToCPUBase<ConvertAttentionToCPU> {
-  using ConvertAttentionToCPUBase::ConvertAttentionToCPUBase;
+struct ConvertLadleAttentionToCPU
+    : ladle::impl::ConvertLadleAttentionToCPUBase<ConvertLadleAttentionToCPU> {
+  using ConvertLadleAttentionToCPUBase::ConvertLadleAttentionToCPUBase;
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
