@@ -230,7 +230,8 @@ TEST_CASE("a sequence moves between pools of both layouts") {
   CHECK(manifestOf(columns)["state_layout"] == "dk_dv");
   const StateSpec &spec = columns.signature().states[0];
   REQUIRE(spec.keySize != spec.valueSize);
-  Pool from = *Pool::create(rows, {1}), to = *Pool::create(columns, {1});
+  Pool from = *Pool::create(rows, {.slots = 1}),
+       to = *Pool::create(columns, {.slots = 1});
   SlotContents contents = *from.exportSlot(rows, 0);
   SlotContents::Item &item = contents.states[0];
   REQUIRE(item.shape == std::vector{spec.heads, spec.valueSize, spec.keySize});

@@ -24,6 +24,7 @@
 
 #include <cmath>
 #include <fmt/format.h>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
