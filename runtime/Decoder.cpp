@@ -108,12 +108,12 @@ BoundStep::~BoundStep() = default;
 
 int64_t BoundStep::rows() const { return impl->rows; }
 
-Status BoundStep::launch(int64_t rows, void *stream) {
+Status BoundStep::launch(int64_t rows, void *stream, Start start) {
   if (rows < 0 || rows > impl->rows)
     return invalid(fmt::format(
         "rows is {}, wanted 0 to {}, the rows that the step was bound to", rows,
         impl->rows));
-  return impl->launch(rows, stream);
+  return impl->launch(rows, stream, start);
 }
 
 Status BoundStep::setMemory(std::string_view name, void *data) {

@@ -30,7 +30,7 @@ struct BoundStep::Impl {
 
   virtual ~Impl() = default;
   /// `count` is 0 to `rows`.
-  virtual Status launch(int64_t count, void *stream) = 0;
+  virtual Status launch(int64_t count, void *stream, Start start) = 0;
   /// `data` is not null; NotFound without such a tensor.
   virtual Status setMemory(std::string_view name, void *data) = 0;
   virtual Status setSlots(const int32_t *readSlots,

@@ -214,7 +214,7 @@ public:
     rows = bound.rows;
   }
 
-  Status launch(int64_t count, void *stream) override {
+  Status launch(int64_t count, void *stream, Start) override {
     if (count == rows)
       return decoder.step(arguments, stream);
     StepArguments part = arguments;

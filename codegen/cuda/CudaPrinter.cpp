@@ -8,6 +8,7 @@
 #include "codegen/cuda/CudaPrinter.h"
 #include "codegen/cuda/KernelPrinter.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
@@ -82,8 +83,8 @@ LogicalResult printCuda(Operation *op, raw_ostream &os) {
 
 void registerCudaPrinterDialects(DialectRegistry &registry) {
   registry.insert<arith::ArithDialect, gpu::GPUDialect, math::MathDialect,
-                  memref::MemRefDialect, nvgpu::NVGPUDialect, scf::SCFDialect,
-                  vector::VectorDialect>();
+                  memref::MemRefDialect, nvgpu::NVGPUDialect, NVVM::NVVMDialect,
+                  scf::SCFDialect, vector::VectorDialect>();
 }
 
 } // namespace ladle

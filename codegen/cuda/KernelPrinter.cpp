@@ -8,6 +8,7 @@
 #include "codegen/cuda/KernelPrinter.h"
 #include "codegen/cuda/CudaExpressions.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -477,6 +478,11 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
       .Case<gpu::ReturnOp>([&](auto) { return success(); })
       .Case<gpu::BarrierOp>([&](auto) {
         os << "block_barrier();\n";
+        return success();
+      })
+      .Case<NVVM::GriddepcontrolOp>([&](auto control) {
+        bool waits = control.getKind() == NVVM::GridDepActionKind::wait;
+        os << (waits ? "wait_for_previous();\n" : "let_next_start();\n");
         return success();
       })
       .Case<gpu::ThreadIdOp>(

@@ -356,6 +356,21 @@ inline void block_barrier(int line = __builtin_LINE()) { __syncthreads(line); }
 LADLE_INLINE void block_barrier() { __syncthreads(); }
 #endif
 
+/// The next kernel of the stream may start, if it was launched to start early:
+/// it waits for this one by itself.
+LADLE_INLINE void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// All kernels ahead of this one have ended, and what they wrote is there.
+LADLE_INLINE void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 //===----------------------------------------------------------------------===//
 // Tiles of matrices
 //===----------------------------------------------------------------------===//

@@ -80,6 +80,7 @@ private:
                     llvm::SmallVectorImpl<std::string> &names) override;
   void takeArguments(unsigned &next) override;
   void emitRowStart() override;
+  bool startsEarly() override { return false; }
   void emitPaddedRow() override;
   mlir::LogicalResult emitRow() override;
   mlir::LogicalResult emitChunk();

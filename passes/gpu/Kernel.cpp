@@ -78,6 +78,8 @@ void GpuKernel::createFunction() {
       b.getDenseI32ArrayAttr({static_cast<int32_t>(schedule.threads), 1, 1}));
   function->setAttr(kGridBlocksAttr, b.getIndexAttr(heads / headGroup * tiles));
   function->setAttr(kCommonArgumentsAttr, b.getIndexAttr(firstStepArgument));
+  if (startsEarly())
+    function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
   Block &entry = function.getBody().front();
   for (auto [i, name] : llvm::enumerate(names))
     function.setArgAttr(i, kNameAttr, b.getStringAttr(name));
@@ -155,6 +157,8 @@ Value GpuKernel::emitTask() {
   auto rest = [&](Value value, int64_t by, StringRef name) {
     return named(arith::RemUIOp::create(b, value, constantIndex(by)), name);
   };
+  if (startsEarly())
+    letNextStart();
   thread = named(gpu::ThreadIdOp::create(b, gpu::Dimension::x), "thread");
   row = named(gpu::BlockIdOp::create(b, gpu::Dimension::y), "row");
   Value block = named(gpu::BlockIdOp::create(b, gpu::Dimension::x),
@@ -386,6 +390,8 @@ LogicalResult GpuKernel::emitRow() {
     emitPlaces();
   if (failed(emitPrologue()))
     return failure();
+  if (startsEarly())
+    waitForPrevious();
   if (folds) {
     auto branch = scf::IfOp::create(b, folds, /*withElseRegion=*/true);
     OpBuilder::InsertionGuard guard(b);
@@ -444,6 +450,8 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
     OpBuilder::InsertionGuard guard(b);
     if (storesZeros()) {
       b.setInsertionPointToStart(branch.elseBlock());
+      if (startsEarly())
+        waitForPrevious();
       emitPaddedRow();
     }
     b.setInsertionPointToStart(branch.thenBlock());

@@ -124,6 +124,12 @@ protected:
   virtual void takeArguments(unsigned &next);
   mlir::Operation *anchor();
   mlir::Value emitTask();
+  /// Whether the kernel may start before those ahead of it have ended: then it
+  /// waits for them before it writes, and what it reads is the launcher's to
+  /// vouch for. Whatever it is, the next one may start with it.
+  virtual bool startsEarly() { return step.getForm() != Form::Fold; }
+  void letNextStart();
+  void waitForPrevious();
   /// What tokens are found by, before any is loaded.
   virtual void emitRowStart() {}
   /// Whether tokens are found by what is loaded first: loads of a slot should

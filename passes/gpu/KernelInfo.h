@@ -28,6 +28,9 @@ inline constexpr llvm::StringLiteral kGridBlocksAttr = "ladle.grid_blocks";
 /// On a kernel: blocks that a multiprocessor holds at once at the least. ptxas
 /// takes as many registers as these leave.
 inline constexpr llvm::StringLiteral kBlocksAttr = "ladle.blocks";
+/// On a kernel, a unit: it may start before the kernels ahead of it have ended,
+/// and waits for their end before it writes.
+inline constexpr llvm::StringLiteral kStartsEarlyAttr = "ladle.starts_early";
 /// On an argument: its name in the source.
 inline constexpr llvm::StringLiteral kNameAttr = "ladle.name";
 /// On an argument: bytes that its address and its strides are multiples of.

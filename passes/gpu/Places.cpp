@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -198,6 +199,15 @@ Value GpuKernel::shuffle(Value value, Value operand, int64_t size,
 Value GpuKernel::shuffleXor(Value value, int64_t mask) {
   return shuffle(value, constantInt(static_cast<int32_t>(mask)), 32,
                  gpu::ShuffleMode::XOR);
+}
+
+void GpuKernel::letNextStart() {
+  NVVM::GriddepcontrolOp::create(b,
+                                 NVVM::GridDepActionKind::launch_dependents);
+}
+
+void GpuKernel::waitForPrevious() {
+  NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::wait);
 }
 
 void GpuKernel::barrier() {

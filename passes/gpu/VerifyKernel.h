@@ -93,6 +93,7 @@ private:
   void takeArguments(unsigned &next) override;
   void emitRowStart() override;
   bool findsTokens() override { return true; }
+  bool startsEarly() override { return false; }
   mlir::Value emitCursor() override;
   void emitPaddedRow() override;
   bool storesZeros() override { return true; }

@@ -304,7 +304,7 @@ Status DeviceCursors::move(const CursorMove &move, void *stream) {
   unsigned threads = advance.info().threads;
   return advance.launch(
       {(static_cast<unsigned>(move.rows) + threads - 1) / threads, 1, 1},
-      {threads, 1, 1}, values, stream);
+      {threads, 1, 1}, values, stream, /*early=*/true);
 }
 
 Status DeviceCursors::accept(std::span<const int32_t> list,
@@ -344,7 +344,7 @@ Status DeviceCursors::accept(std::span<const int32_t> list,
   unsigned threads = commit.info().threads, rows = threads / 32;
   return commit.launch(
       {(static_cast<unsigned>(list.size()) + rows - 1) / rows, 1, 1},
-      {threads, 1, 1}, values, stream);
+      {threads, 1, 1}, values, stream, /*early=*/true);
 }
 
 Status DeviceCursors::takeFault() {

@@ -38,7 +38,7 @@ public:
   /// That the driver knows all memory as the device's.
   Status checkMemory() const;
 
-  Status launch(int64_t count, void *stream) override {
+  Status launch(int64_t count, void *stream, Start start) override {
     if (count == 0)
       return Status();
     DeviceCursors &cursors = pool.positions();
@@ -49,7 +49,9 @@ public:
         return status;
     cuda::CurrentContext current(*pool.code->device.context());
     cuda::Range range(name.c_str());
-    if (Status status = kernels.launch(route.gpu->step, count, stream); !status)
+    if (Status status = kernels.launch(route.gpu->step, count, stream,
+                                       start == Start::Early);
+        !status)
       return withReproducer(status, program);
     if (cursors.isShared)
       return Status();
@@ -119,7 +121,7 @@ public:
       return Status();
     if (Status status = unbound.fill(arguments); !status)
       return status;
-    return unbound.launch(arguments.rows, stream);
+    return unbound.launch(arguments.rows, stream, Start::InOrder);
   }
   Status verify(const VerifyArguments &arguments, void *stream) override {
     return drafts.run(arguments, stream);

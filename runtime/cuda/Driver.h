@@ -172,19 +172,20 @@ public:
   const KernelInfo &info() const { return about; }
 
   /// `arguments` are addresses of the arguments' values. Returns before the
-  /// kernel has run. Without a stream: on the device's own.
-  Status launch(Extent grid, Extent block, void *const *arguments,
-                void *stream) const;
+  /// kernel has run. Without a stream: on the device's own. A kernel that can
+  /// starts early if it is asked to.
+  Status launch(Extent grid, Extent block, void *const *arguments, void *stream,
+                bool early = false) const;
   Status launch(Extent grid, Extent block, void *const *arguments) const {
     return launch(grid, block, arguments, context->stream);
   }
   /// The grid and block of its description, for so many rows, or for `blocks`
   /// blocks of each.
   Status launchRows(int64_t rows, void *const *arguments, void *stream,
-                    unsigned blocks = 0) const {
+                    unsigned blocks = 0, bool early = false) const {
     return launch(
         {blocks ? blocks : about.gridBlocks, static_cast<unsigned>(rows), 1},
-        {about.threads, 1, 1}, arguments, stream);
+        {about.threads, 1, 1}, arguments, stream, early);
   }
 
 private:

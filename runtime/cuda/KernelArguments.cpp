@@ -167,15 +167,17 @@ unsigned KernelArguments::blocksOf(const cuda::KernelInfo &info) const {
 }
 
 Status KernelArguments::launch(std::span<const cuda::Kernel> kernels,
-                               int64_t rows, void *stream) {
+                               int64_t rows, void *stream, bool early) {
   Status status;
   int64_t done = 0;
   while (status && done < rows) {
     int64_t part = std::min(rows - done, maxGpuRows);
     for (const cuda::Kernel &kernel : kernels)
-      if (status)
+      if (status) {
         status = kernel.launchRows(part, addresses.data(), stream,
-                                   blocksOf(kernel.info()));
+                                   blocksOf(kernel.info()), early);
+        early = false; // The others follow one of the same pool.
+      }
     done += part;
     if (done < rows)
       skipRows(part);

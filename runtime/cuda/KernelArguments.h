@@ -76,7 +76,7 @@ public:
   /// The kernels of a step, or the fold, for the first `rows` rows: more than a
   /// grid has by several launches. The context is current.
   Status launch(std::span<const cuda::Kernel> kernels, int64_t rows,
-                void *stream);
+                void *stream, bool early = false);
 
 private:
   size_t add(uint64_t value);

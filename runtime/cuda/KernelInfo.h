@@ -54,8 +54,8 @@ struct KernelInfo {
   unsigned gridBlocks = 1, threads = 1;
   /// Of dynamic shared memory a block.
   unsigned sharedBytes = 0;
-  /// May start before the kernel ahead of it has ended, for whose end it waits
-  /// itself (griddepcontrol.wait, sm_90 on).
+  /// May start before the kernels ahead of it have ended, for whose end it
+  /// waits itself (griddepcontrol.wait, sm_90 on).
   bool programmatic = false;
 };
 

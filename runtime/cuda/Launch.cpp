@@ -64,10 +64,10 @@ Result<Kernel> Module::kernel(const KernelInfo &info) const {
 }
 
 Status Kernel::launch(Extent grid, Extent block, void *const *arguments,
-                      void *stream) const {
+                      void *stream, bool early) const {
   const Api &api = *context->api;
   auto **values = const_cast<void **>(arguments);
-  if (!about.programmatic)
+  if (!early || !about.programmatic)
     return api.check(api.launchKernel(function, grid.x, grid.y, grid.z, block.x,
                                       block.y, block.z, about.sharedBytes,
                                       stream, values, nullptr),

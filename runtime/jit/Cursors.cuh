@@ -31,12 +31,10 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
     int *cursors, int *epochs, const int *__restrict__ fold_threshold,
     int *fault, int *waiting, const int *__restrict__ pages, int pad_slot,
     int rows, int capacity, int kind, int page, int spare) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   // It may have started before the kernels of the step have ended, and the
   // next may start now, which wait in turn.
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+  wait_for_previous();
+  let_next_start();
   const int row = blockIdx.x * 128 + threadIdx.x;
   if (row >= rows)
     return;
@@ -75,10 +73,8 @@ extern "C" __global__ void __launch_bounds__(128) ladle_commit_drafts(
     const int *__restrict__ accepted, int *cursors, int *epochs, int *order,
     int *versions, int *waiting, int *fault, int pad_slot, int rows,
     int capacity, int drafts, int kind) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+  wait_for_previous();
+  let_next_start();
   const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= rows)
     return;

@@ -63,7 +63,7 @@ static GpuKernelInfo describe(gpu::GPUFuncOp kernel) {
   return {kernel.getName().str(), static_cast<unsigned>(blocks.getInt()),
           static_cast<unsigned>((*kernel.getKnownBlockSize())[0]),
           static_cast<unsigned>(dynamicSharedBytes(kernel)),
-          /*programmatic=*/false};
+          kernel->hasAttr(kStartsEarlyAttr)};
 }
 
 int64_t GpuProgram::headGroup() const {

@@ -9,7 +9,10 @@
 // CHECK-SAME: {ladle.alignment = 16 : index, ladle.name = "q"}
 // CHECK-SAME: memref<?x2x16x32xf32, strided<[?, 512, 32, 1], offset: ?>> {ladle.name = "p"}
 // CHECK-SAME: workgroup(%[[COPIES:[^:]*]] : memref<1xi64, #gpu.address_space<workgroup>>, %[[TILE:[^:]*]] : memref<16x32xf32, #gpu.address_space<workgroup>>)
-// CHECK-SAME: kernel attributes {known_block_size = array<i32: 32, 1, 1>, ladle.common_arguments = 5 : index, ladle.grid_blocks = 2 : index}
+// CHECK-SAME: kernel attributes {known_block_size = array<i32: 32, 1, 1>, ladle.common_arguments = 5 : index, ladle.grid_blocks = 2 : index, ladle.starts_early}
+// The next kernel of the stream may start, as this one did: it waits for those
+// ahead of it before it writes.
+// CHECK: nvvm.griddepcontrol launch_dependents
 // CHECK: %[[THREAD:.*]] = gpu.thread_id x
 // CHECK: %[[ROW:.*]] = gpu.block_id y
 // CHECK: %[[HEAD:.*]] = gpu.block_id x
@@ -20,10 +23,12 @@
 // CHECK: %[[SLOT:.*]] = memref.load %[[READ]][%[[ROW]]]
 // The row of a padded slot is zero.
 // CHECK: scf.if
+// CHECK: nvvm.griddepcontrol wait
 // CHECK: memref.store %cst
 // CHECK: } else {
 // CHECK: memref.dma_start %{{.*}}[%{{.*}}, %[[HEAD]], %c0, %c0], %[[TILE]][%c0, %c0], %c512, %[[COPIES]][%c0] {nontemporal}
 // CHECK: memref.dma_wait %[[COPIES]]
+// CHECK: nvvm.griddepcontrol wait
 // CHECK: %[[STATE:.*]] = vector.load %[[TILE]][%{{.*}}, %[[KEY]]]
 // CHECK: %[[PRODUCT:.*]] = arith.mulf %[[STATE]], %[[QUERY]] : vector<4xf32>
 // CHECK: vector.reduction <add>, %[[PRODUCT]]

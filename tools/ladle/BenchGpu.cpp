@@ -151,6 +151,7 @@ const Json *GpuBench::findKnown(const BenchFigure &figure) {
                 known->value("model_layers", int64_t(0)) == options.modelLayers;
   for (const std::string &form : formsOf(figure))
     isSame &= known->contains("forms") && (*known)["forms"].contains(form);
+  isSame &= !options.early || known->contains("early");
   return isSame ? known : nullptr;
 }
 
@@ -232,7 +233,16 @@ Result<Json> GpuBench::timeFigure(const BenchFigure &figure,
   Result<std::vector<Alone>> alone = loadForms(figure, plan);
   if (!alone)
     return alone.status();
-  std::vector<std::vector<double>> samples;
+  std::unique_ptr<measure::GpuCycle> early;
+  if (options.early) {
+    auto made = programs.record(subject, plan, rates(), figure.key.batch,
+                                /*replaySeconds=*/2e-3, options.modelLayers,
+                                /*startsEarly=*/true);
+    if (!made)
+      return made.status();
+    early = std::move(*made);
+  }
+  std::vector<std::vector<double>> samples, earlySamples;
   if (Status status = ceilings->again(); !status)
     return status;
   for (int64_t i = 0; i < options.samples; ++i) {
@@ -240,6 +250,9 @@ Result<Json> GpuBench::timeFigure(const BenchFigure &figure,
       return status;
     for (Alone &each : *alone)
       if (Status status = each.cycle->sampleAll(each.samples); !status)
+        return status;
+    if (early)
+      if (Status status = early->sampleAll(earlySamples); !status)
         return status;
   }
   if (Status status = ceilings->again(); !status)
@@ -271,6 +284,17 @@ Result<Json> GpuBench::timeFigure(const BenchFigure &figure,
                {"samples_us_by_fill", raw}};
   if (!forms.empty())
     figures["forms"] = std::move(forms);
+  if (early) {
+    std::vector<double> byFill;
+    double mean = 0;
+    for (const std::vector<double> &each : earlySamples) {
+      byFill.push_back(median(each));
+      mean += byFill.back() / static_cast<double>(earlySamples.size());
+    }
+    figures["early"] = {{"us_a_step", rounded({mean}, 1e-6)[0]},
+                        {"of_limit", rounded({limit / mean}, 1)[0]},
+                        {"us_by_fill", rounded(byFill, 1e-6)}};
+  }
   return figures;
 }
 
@@ -380,6 +404,11 @@ void GpuBench::print(const Json &figures) {
           "{:>9} {} alone {}, with the other form beside it {}: {:.3f}\n", "",
           form, time(compared["us_alone"]), time(compared["us_of_both"]),
           compared["ratio"].get<double>());
+  if (figures.contains("early")) {
+    const Json &early = figures["early"];
+    fmt::print("{:>9} started early {}, {:.1f} % of the limit\n", "",
+               time(early["us_a_step"]), 100 * early["of_limit"].get<double>());
+  }
   std::fflush(stdout);
 }
 

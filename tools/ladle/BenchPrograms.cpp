@@ -189,8 +189,9 @@ Result<measure::GpuVerdict> GpuPrograms::check(const GpuSubject &subject) {
 Result<std::unique_ptr<measure::GpuCycle>>
 GpuPrograms::record(const GpuSubject &subject, const RoutePlan &plan,
                     const Rates &rates, int64_t batch, double replaySeconds,
-                    int64_t modelLayers) {
+                    int64_t modelLayers, bool startsEarly) {
   measure::CycleShape shape;
+  shape.startsEarly = startsEarly;
   shape.rows = batch;
   shape.replaySeconds = replaySeconds;
   shape.modelLayers = modelLayers;

@@ -88,10 +88,12 @@ public:
   Result<GpuSubject> load(const GpuSpec &spec) const;
   Result<measure::GpuVerdict> check(const GpuSubject &subject);
   /// Graphs of the steps of `plan`, each of about `replaySeconds`. Cursors move
-  /// once every `modelLayers` steps of a layer, 0: never.
+  /// once every `modelLayers` steps of a layer, 0: never; other steps may start
+  /// before those ahead of them have ended.
   Result<std::unique_ptr<measure::GpuCycle>>
   record(const GpuSubject &subject, const RoutePlan &plan, const Rates &rates,
-         int64_t batch, double replaySeconds, int64_t modelLayers = 0);
+         int64_t batch, double replaySeconds, int64_t modelLayers = 0,
+         bool startsEarly = false);
   /// The same without graphs, for a profiler.
   Result<std::unique_ptr<measure::GpuCycle>> prepare(const GpuSubject &subject,
                                                      const RoutePlan &plan,

@@ -127,8 +127,9 @@ struct BenchOptions {
   /// Of a model, which share cursors: on a GPU these move once in so many
   /// steps.
   int64_t modelLayers = 32;
-  double budget = 0; ///< seconds; 0: as long as it takes
-  std::string json;  ///< figures that it holds are not measured again
+  double budget = 0;  ///< seconds; 0: as long as it takes
+  std::string json;   ///< figures that it holds are not measured again
+  bool early = false; ///< also steps that start early
   bool skipCheck = false;
   bool profile = false; ///< launches every step once, and times nothing
   std::optional<int64_t> threads; ///< of a CPU; none: all

@@ -80,8 +80,10 @@ GpuLayers::allocate(const Gpu &gpu, const jit::GpuProgram &program,
   auto layers = std::make_shared<GpuLayers>();
   auto cache = static_cast<double>(gpu.device().cacheBytes());
   double bytes = shape.rowBytes * static_cast<double>(shape.rows);
-  // Half as much again as has to be.
-  auto count = static_cast<int64_t>(3 * cache / bytes) + 2;
+  // Half as much again as has to be, and so many that most steps follow one of
+  // another layer.
+  auto count =
+      std::max<int64_t>(static_cast<int64_t>(3 * cache / bytes) + 2, 8);
   layers->bytes = bytes * static_cast<double>(count);
   if (layers->bytes <= 2 * cache)
     return Status(ErrorCode::Internal,
@@ -137,7 +139,11 @@ Status GpuCycle::record() {
     steps -= steps % shape.modelLayers;
   auto launch = [&](const cuda::Memory &at) -> Status {
     for (int64_t i = 0; i < steps; ++i) {
-      if (Status status = step->launch(layers->all[i % layerCount()], at);
+      // In order where a layer comes again, and after cursors have moved.
+      bool early = shape.startsEarly && i % layerCount() != 0 &&
+                   (shape.modelLayers == 0 || i % shape.modelLayers != 0);
+      if (Status status =
+              step->launch(layers->all[i % layerCount()], at, early);
           !status)
         return status;
       if (moving && (i + 1) % shape.modelLayers == 0)

@@ -32,6 +32,9 @@ struct CycleShape {
   /// Layers of a model, which share cursors: these move after so many steps of
   /// a layer. 0: they do not move, nor do they without a buffer.
   int64_t modelLayers = 0;
+  /// Steps start before those of the layers ahead of them have ended, but for
+  /// the first after cursors have moved.
+  bool startsEarly = false;
   /// Without graphs: for `launchOnce`.
   bool isEager = false;
 };

@@ -177,7 +177,8 @@ std::span<const int32_t> GpuStep::slotsOfRows() const {
           static_cast<size_t>(rows)};
 }
 
-Status GpuStep::launch(GpuLayer &layer, const cuda::Memory &cursors) const {
+Status GpuStep::launch(GpuLayer &layer, const cuda::Memory &cursors,
+                       bool early) const {
   uint64_t slotAddress = slots.address(), cursorAddress = cursors.address(),
            thresholdAddress = threshold.address();
   int32_t pad = -1;
@@ -188,8 +189,12 @@ Status GpuStep::launch(GpuLayer &layer, const cuda::Memory &cursors) const {
     for (int64_t &stride : tensor.told)
       values.push_back(&stride);
   }
-  for (const cuda::Kernel &form : forms)
-    if (Status status = form.launchRows(rows, values.data(), stream); !status)
+  for (const cuda::Kernel &form : forms) {
+    if (Status status =
+            form.launchRows(rows, values.data(), stream, /*blocks=*/0, early);
+        !status)
       return status;
+    early = false; // The others are of the same pool.
+  }
   return Status();
 }

@@ -55,7 +55,9 @@ public:
                                 int32_t threshold);
   /// Launches the kernels of a route, as decoding does: where there are two,
   /// each leaves the rows of the other alone.
-  Status launch(GpuLayer &layer, const cuda::Memory &cursors) const;
+  /// `early` is before the steps ahead of it have ended.
+  Status launch(GpuLayer &layer, const cuda::Memory &cursors,
+                bool early = false) const;
   /// [rows], in memory of the device.
   std::span<const int32_t> slotsOfRows() const;
   /// Cursors that start at 0, all with `fill` entries.

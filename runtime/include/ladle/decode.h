@@ -94,6 +94,19 @@ struct DecoderOptions {
   int64_t headBegin = 0, headEnd = -1;
 };
 
+/// When a step on a GPU begins to load what it reads. What it writes, it writes
+/// after everything ahead of it on its stream has ended.
+enum class Start {
+  /// After everything ahead of it.
+  InOrder,
+  /// While that is still running, on devices that can (sm_90 on): the caller
+  /// vouches that of what is ahead, back to the last launch in order, nothing
+  /// writes what this step reads: tokens, parameters, slots, cursors, and what
+  /// its pool holds. Other layers do not; a token's own projection does, and
+  /// so do Cursors::advance, a commit, and the last step of the same pool.
+  Early
+};
+
 /// A step whose arguments have been checked: to launch it again costs the
 /// launches alone. Its decoder, and the memory of its arguments, must outlive
 /// it.
@@ -108,8 +121,11 @@ public:
 
   /// Decodes the first `rows` rows on a stream, by what the memory of slots and
   /// tensors holds by then.
-  Status launch(int64_t rows, void *stream = nullptr);
-  Status launch(void *stream = nullptr) { return launch(rows(), stream); }
+  Status launch(int64_t rows, void *stream = nullptr,
+                Start start = Start::InOrder);
+  Status launch(void *stream = nullptr, Start start = Start::InOrder) {
+    return launch(rows(), stream, start);
+  }
 
   /// Other memory for an argument, of the same shape, strides and device.
   /// NotFound names the arguments.

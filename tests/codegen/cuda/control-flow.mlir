@@ -24,6 +24,10 @@ gpu.module @m {
       scf.yield %s : f32
     // CHECK-NEXT: }
     } loc("sum")
+    // CHECK-NEXT: let_next_start();
+    nvvm.griddepcontrol launch_dependents
+    // CHECK-NEXT: wait_for_previous();
+    nvvm.griddepcontrol wait
     // A second loop has the first letter again.
     // CHECK-NEXT: for (int i = 0;
     scf.for %i = %c0 to %n step %c1 {

@@ -7,6 +7,7 @@
 
 #include "runtime/cuda/Driver.h"
 #include "tests/runtime/gpu/Gpu.h"
+#include <array>
 #include <functional>
 
 using namespace ladle;
@@ -220,4 +221,48 @@ TEST_CASE("a step is launches alone, and does not wait for them") {
   for (const std::string &call : emulatedGpu()->takeCalls())
     CHECK_THAT(call, Catch::StartsWith("cuLaunchKernel"));
   CHECK(emulatedGpu()->takeLaunches().size() == launches.size());
+}
+
+TEST_CASE("steps of other layers start early") {
+  if (!hasGpu())
+    return;
+  auto device = need(cuda::Device::shared());
+  std::array<Fixture, 3> layers;
+  std::vector<BoundStep> steps;
+  for (Fixture &layer : layers) {
+    layer.fill(0);
+    steps.push_back(need(layer.decoder.bind(layer.tensors.arguments)));
+  }
+  // The first follows what has moved its own cursors.
+  auto launch = [&] {
+    for (BoundStep &step : steps)
+      need(step.launch(device.stream(), &step == &steps.front()
+                                            ? Start::InOrder
+                                            : Start::Early));
+    return Status();
+  };
+  cuda::Graph graph = need(cuda::Graph::record(device, launch));
+  if (emulatedGpu()) {
+    emulatedGpu()->takeLaunches();
+    need(launch());
+    std::vector<bool> early;
+    for (const EmulatedGpu::Launch &each : emulatedGpu()->takeLaunches())
+      if (each.kernel.find("decode") != std::string::npos)
+        early.push_back(each.isProgrammatic);
+    CHECK(early == std::vector{false, true, true});
+  } else {
+    need(launch());
+  }
+  need(device.synchronize());
+  for (Fixture &layer : layers)
+    layer.compare();
+  for (int32_t token = 1; token < 12; ++token) {
+    CAPTURE(token);
+    for (size_t i = 0; i < layers.size(); ++i)
+      layers[i].fill(token + 20 * static_cast<int32_t>(i));
+    need(graph.replay());
+    need(device.synchronize());
+    for (Fixture &layer : layers)
+      layer.compare();
+  }
 }
