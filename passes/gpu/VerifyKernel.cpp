@@ -194,6 +194,8 @@ LogicalResult GpuVerifyKernel::emitRow() {
     version = loadNumber(carryVersions, {readSlot}, "version");
   if (vectorCount)
     vectors = shared({vectorCount, vectorPitch}, "draft_vectors");
+  if (tokenCount)
+    tokens = shared({tokenCount, tokenPitch}, "draft_tokens", b.getBF16Type());
   emitTree();
   emitPlaces();
   stageEntries();
@@ -212,6 +214,7 @@ LogicalResult GpuVerifyKernel::emitRow() {
   for (Operation &op : step.getBody().front())
     if (isShared(op) && failed(emitTeamOp(&op)))
       return failure();
+  storeLateEntries();
   for (StepOp form : forms())
     emitWeights(form, /*vectors=*/false);
   for (StepOp form : forms())
@@ -292,6 +295,7 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
     if (failed(result) || isKnown(op))
       continue;
     result = emitTeamOp(&op);
+    storeLateEntries();
     if (auto read = dyn_cast<ReadBufferOp>(op); read && succeeded(result))
       result = emitStackEntries(read);
   }
