@@ -28,6 +28,11 @@ inline constexpr llvm::StringLiteral kGridBlocksAttr = "ladle.grid_blocks";
 /// On a kernel: blocks that a multiprocessor holds at once at the least. ptxas
 /// takes as many registers as these leave.
 inline constexpr llvm::StringLiteral kBlocksAttr = "ladle.blocks";
+/// On a barrier: it is one of a warp alone.
+inline constexpr llvm::StringLiteral kOfWarpAttr = "ladle.of_warp";
+/// On shared memory: the number of that whose bytes it takes, which nobody
+/// needs any more when it is written.
+inline constexpr llvm::StringLiteral kSharesAttr = "ladle.shares";
 /// On an argument: its name in the source.
 inline constexpr llvm::StringLiteral kNameAttr = "ladle.name";
 /// On an argument: bytes that its address and its strides are multiples of.

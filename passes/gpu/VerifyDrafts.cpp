@@ -287,19 +287,17 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
     Value first =
         add(arith::MulIOp::create(b, draft, constantIndex(stack.components)),
             stack.first);
-    kept.push_back({*all, place, valid, stack.memory,
-                    [=, this, memory = stack.memory](int64_t i, Value at,
-                                                     Value part) {
-                      Value stored = convertTo(part, element);
-                      Value row = add(first, i);
-                      if (at)
-                        vector::StoreOp::create(b, stored, memory,
-                                                ValueRange{row, at});
-                      else
-                        memref::StoreOp::create(
-                            b, stored, memory,
-                            ValueRange{row, constantIndex(0)});
-                    }});
+    kept.push_back(
+        {*all, place, valid, stack.memory,
+         [=, this, memory = stack.memory](int64_t i, Value at, Value part) {
+           Value stored = convertTo(part, element);
+           Value row = add(first, i);
+           if (at)
+             vector::StoreOp::create(b, stored, memory, ValueRange{row, at});
+           else
+             memref::StoreOp::create(b, stored, memory,
+                                     ValueRange{row, constantIndex(0)});
+         }});
     return success();
   };
   llvm::DenseMap<int64_t, Value> guards;
@@ -322,7 +320,10 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
         mine->second = both(mine->second, isFirstTile);
     }
     bool isRanked = type.getRank() == 3;
-    kept.push_back({*all, place, mine->second, {},
+    kept.push_back({*all,
+                    place,
+                    mine->second,
+                    {},
                     [=, this](int64_t i, Value at, Value part) {
                       SmallVector<Value> indices(outer);
                       if (isRanked)

@@ -24,10 +24,6 @@ static constexpr int64_t kWarp = 32;
 /// Drafts of a product of tiles.
 static constexpr int64_t kTile = 8;
 
-static RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 Value GpuVerifyKernel::parentOf(Value draft) {
   return arith::IndexCastOp::create(
       b, b.getIndexType(),
@@ -290,9 +286,8 @@ void GpuVerifyKernel::emitTokenGrams(ArrayRef<PathGramOp> ops) {
       use(term.scale);
     use(keys.back().scale);
     use(op.getDecays());
-    grams[op.getResult()] =
-        shared({most(), static_cast<int64_t>(llvm::alignTo(most(), 4))},
-               "gram");
+    grams[op.getResult()] = shared(
+        {most(), static_cast<int64_t>(llvm::alignTo(most(), 4))}, "gram");
   }
   if (most() == 1)
     return;
@@ -365,8 +360,8 @@ void GpuVerifyKernel::emitTokenGrams(ArrayRef<PathGramOp> ops) {
     for (int64_t side = 0; side < 2; ++side) {
       Value ancestor = add(arith::MulIOp::create(b, inGroup, constantIndex(2)),
                            j * kTile + side);
-      Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt,
-                                          ancestor, draft);
+      Value valid =
+          arith::CmpIOp::create(b, arith::CmpIPredicate::slt, ancestor, draft);
       if (most() % kTile != 0)
         valid = both(valid, isBelow(draft, most()));
       Value other = clamped(ancestor);

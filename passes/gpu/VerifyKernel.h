@@ -206,6 +206,8 @@ private:
     llvm::function_ref<mlir::Value(mlir::Value row, mlir::Value from,
                                    int64_t count)>
         load;
+    /// A warp stores its products where its rows are.
+    bool isOverwritten = false;
   };
   using StoreProduct = llvm::function_ref<void(
       mlir::Value row, mlir::Value column, mlir::Value value)>;
@@ -226,6 +228,8 @@ private:
   //===--- VerifyReads.cpp: states and entries ----------------------------===//
   mlir::Value entryWeightsOf(ReadBufferOp op);
   mlir::LogicalResult emitStackReads(ReadOp wanted);
+  mlir::Value productsInTile(ReadOp wanted, mlir::Value tile, int64_t columns);
+  mlir::Value dotsInKeys(ReadBufferOp op, llvm::ArrayRef<Stack> stacks);
   mlir::LogicalResult emitStackEntries(ReadBufferOp op);
   mlir::LogicalResult emitStackTransport(TransportOp op);
   mlir::FailureOr<mlir::Value> tileOf(mlir::Value state);
@@ -274,6 +278,7 @@ private:
   llvm::DenseMap<unsigned, mlir::Value> storedTiles;
   llvm::DenseMap<mlir::Value, mlir::Value> rebuiltTiles;
   llvm::SmallVector<mlir::Value> stateProducts;
+  llvm::DenseMap<mlir::Value, mlir::Value> productsInTiles; ///< by the tile
   llvm::DenseSet<mlir::Value> usedProducts;     ///< of the form at hand
   llvm::SmallSetVector<mlir::Value, 8> written; ///< behind no barrier yet
   bool waited = false;

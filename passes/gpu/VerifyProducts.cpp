@@ -20,6 +20,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/KernelInfo.h"
 #include "passes/gpu/VerifyKernel.h"
 #include <array>
 
@@ -190,8 +191,8 @@ void GpuVerifyKernel::multiplyOneByOne(ArrayRef<Stack> stacks,
     OpBuilder::InsertionGuard inner(b);
     b.setInsertionPointToStart(sum.getBody());
     Value at = sum.getInductionVar();
-    Value mine = toF32(vector::ExtractOp::create(b, matrix.load(row, at, 1),
-                                                 0));
+    Value mine =
+        toF32(vector::ExtractOp::create(b, matrix.load(row, at, 1), 0));
     Value other = memref::LoadOp::create(b, stacks.front().memory,
                                          ValueRange{vector, at});
     Value term = arith::MulFOp::create(b, mine, other);
@@ -202,8 +203,7 @@ void GpuVerifyKernel::multiplyOneByOne(ArrayRef<Stack> stacks,
 }
 
 void GpuVerifyKernel::multiplyFloats(ArrayRef<Stack> stacks,
-                                     const Matrix &matrix,
-                                     StoreProduct store) {
+                                     const Matrix &matrix, StoreProduct store) {
   Type f32 = b.getF32Type();
   Value memory = stacks.front().memory;
   Type vectorElement = cast<MemRefType>(memory.getType()).getElementType();
@@ -248,10 +248,9 @@ void GpuVerifyKernel::multiplyFloats(ArrayRef<Stack> stacks,
   }
   SmallVector<Value> vectorRows;
   for (int64_t j = 0; j < vectorTiles; ++j)
-    vectorRows.push_back(
-        vectorRow(add(arith::AddIOp::create(b, firstVector, ofGroup),
-                      j * kShort),
-                  stacks));
+    vectorRows.push_back(vectorRow(
+        add(arith::AddIOp::create(b, firstVector, ofGroup), j * kShort),
+        stacks));
 
   int64_t stride = kLong * together;
   auto loop = scf::ForOp::create(
@@ -262,15 +261,14 @@ void GpuVerifyKernel::multiplyFloats(ArrayRef<Stack> stacks,
   bool isWhole = matrix.mostRows % (warps * stride) == 0 &&
                  matrix.rows.getDefiningOp<arith::ConstantOp>();
   Value last = arith::SubIOp::create(b, matrix.rows, constantIndex(1));
-  Value first =
-      arith::AddIOp::create(b, loop.getInductionVar(), ofGroup);
+  Value first = arith::AddIOp::create(b, loop.getInductionVar(), ofGroup);
   SmallVector<Value> held;
   for (int64_t i = 0; i < 2 * together; ++i) {
     Value row = add(first, i * kShort);
-    held.push_back(isWhole ? row
-                           : Value(arith::MinSIOp::create(b, row, last)));
+    held.push_back(isWhole ? row : Value(arith::MinSIOp::create(b, row, last)));
   }
-  bool isRowShort = isShort(matrix.element), isVectorShort = isShort(vectorElement);
+  bool isRowShort = isShort(matrix.element),
+       isVectorShort = isShort(vectorElement);
   SmallVector<std::pair<unsigned, unsigned>, 3> products;
   // The smallest come first.
   if (!isVectorShort)
@@ -335,22 +333,23 @@ void GpuVerifyKernel::multiplyFloats(ArrayRef<Stack> stacks,
     }
     scf::YieldOp::create(b, next);
   }
+  if (matrix.isOverwritten)
+    gpu::BarrierOp::create(b)->setAttr(kOfWarpAttr, b.getUnitAttr());
   Value column = arith::AddIOp::create(
       b, firstVector, arith::MulIOp::create(b, inGroup, constantIndex(2)));
   for (int64_t i = 0; i < 2 * together; ++i) {
     Value row = add(first, i * kShort);
     Value isThere;
     if (!isWhole)
-      isThere = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, row,
-                                      matrix.rows);
+      isThere =
+          arith::CmpIOp::create(b, arith::CmpIPredicate::slt, row, matrix.rows);
     guarded(isThere, [&] {
       for (int64_t j = 0; j < vectorTiles; ++j)
         for (int64_t side = 0; side < 2; ++side) {
           Value sum;
           for (int64_t k = 0; k < sumsOfTile; ++k) {
             Value term = vector::ExtractOp::create(
-                b,
-                slabs.getResult((i / 2 * vectorTiles + j) * sumsOfTile + k),
+                b, slabs.getResult((i / 2 * vectorTiles + j) * sumsOfTile + k),
                 i % 2 * 2 + side);
             sum = sum ? Value(arith::AddFOp::create(b, sum, term)) : term;
           }
@@ -367,8 +366,8 @@ int64_t GpuVerifyKernel::tokenPart() const { return keySize % 32 == 0 ? 8 : 4; }
 
 /// What a lane has of a slab of 16 vectors, from `row` and from 8 rows further
 /// on: a left operand for each product that takes the slab.
-GpuKernel::Components
-GpuVerifyKernel::loadTokens(ArrayRef<Value> rows, Value from) {
+GpuKernel::Components GpuVerifyKernel::loadTokens(ArrayRef<Value> rows,
+                                                  Value from) {
   int64_t part = tokenPart();
   auto type = VectorType::get({part}, b.getBF16Type());
   SmallVector<Value, 2> loaded;
@@ -381,8 +380,7 @@ GpuVerifyKernel::loadTokens(ArrayRef<Value> rows, Value from) {
     for (int64_t pair : {0, 2})
       for (Value each : loaded)
         for (int64_t i = 0; i < 2; ++i)
-          elements.push_back(
-              vector::ExtractOp::create(b, each, at + pair + i));
+          elements.push_back(vector::ExtractOp::create(b, each, at + pair + i));
     result.push_back(vector::FromElementsOp::create(
         b, VectorType::get({8}, b.getBF16Type()), elements));
   }
@@ -390,8 +388,7 @@ GpuVerifyKernel::loadTokens(ArrayRef<Value> rows, Value from) {
 }
 
 void GpuVerifyKernel::multiplyTokens(ArrayRef<Stack> stacks,
-                                     const Matrix &matrix,
-                                     StoreProduct store) {
+                                     const Matrix &matrix, StoreProduct store) {
   int64_t count = countVectors(stacks), part = tokenPart(), slab = 4 * part;
   int64_t vectorTiles = llvm::divideCeil(count, kLong);
   int64_t warps = schedule.threads / kWarp;
@@ -418,8 +415,7 @@ void GpuVerifyKernel::multiplyTokens(ArrayRef<Stack> stacks,
   for (int64_t i = 0; i < together; ++i) {
     Value row = add(arith::AddIOp::create(b, loop.getInductionVar(), ofGroup),
                     i * kShort);
-    held.push_back(isWhole ? row
-                           : Value(arith::MinSIOp::create(b, row, last)));
+    held.push_back(isWhole ? row : Value(arith::MinSIOp::create(b, row, last)));
   }
   auto accumulator = VectorType::get({4}, b.getF32Type());
   SmallVector<Value> zeros(
@@ -454,6 +450,8 @@ void GpuVerifyKernel::multiplyTokens(ArrayRef<Stack> stacks,
     }
     scf::YieldOp::create(b, next);
   }
+  if (matrix.isOverwritten)
+    gpu::BarrierOp::create(b)->setAttr(kOfWarpAttr, b.getUnitAttr());
   Value column = arith::MulIOp::create(b, inGroup, constantIndex(2));
   for (int64_t i = 0; i < together; ++i)
     for (int64_t side = 0; side < 2; ++side) {

@@ -23,6 +23,8 @@ using namespace ladle;
 static constexpr int64_t kWarp = 32;
 /// Elements between the products of two vectors.
 static constexpr int64_t kPadding = 4;
+/// Of which a row is a multiple where tensor cores multiply.
+static constexpr int64_t kSlab = 16;
 
 //===----------------------------------------------------------------------===//
 // States
@@ -110,6 +112,38 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
   sync();
   SmallVector<Stack> stacks = stacksOf(queries);
   int64_t columns = countVectors(stacks);
+  Type element = cast<MemRefType>(tile->getType()).getElementType();
+  auto load = [&](Value row, Value from, int64_t count) -> Value {
+    return vector::LoadOp::create(b, VectorType::get({count}, element), *tile,
+                                  ValueRange{row, from});
+  };
+  Matrix matrix{constantIndex(schedule.tileRows), schedule.tileRows, element,
+                load};
+  Components all;
+  if (Value products = productsInTile(wanted, *tile, columns)) {
+    matrix.isOverwritten = true;
+    // Nobody copies from it any more.
+    if (llvm::is_contained(llvm::make_second_range(storedTiles), *tile))
+      barrier();
+    int64_t pitch = kWarp + kPadding;
+    Value warp = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
+    Value firstOfWarp = arith::MulIOp::create(b, warp, constantIndex(kWarp));
+    auto at = [&](Value row, Value column) -> Value {
+      return arith::AddIOp::create(
+          b, arith::MulIOp::create(b, column, constantIndex(pitch)),
+          arith::SubIOp::create(b, row, firstOfWarp));
+    };
+    multiply(stacks, matrix, [&](Value row, Value column, Value value) {
+      memref::StoreOp::create(b, value, products,
+                              ValueRange{warp, at(row, column)});
+    });
+    barrier();
+    for (int64_t i = 0; i < columns; ++i)
+      all.push_back(memref::LoadOp::create(
+          b, products, ValueRange{warp, at(ownRow, constantIndex(i))}));
+    keepRead(queries, stacks, all);
+    return success();
+  }
   // A row takes one of the forms, and they the same memory.
   Value scratch;
   for (Value known : stateProducts)
@@ -123,24 +157,38 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
     stateProducts.push_back(scratch);
     usedProducts.insert(scratch);
   }
-  Type element = cast<MemRefType>(tile->getType()).getElementType();
-  auto load = [&](Value row, Value from, int64_t count) -> Value {
-    return vector::LoadOp::create(b, VectorType::get({count}, element), *tile,
-                                  ValueRange{row, from});
-  };
-  multiply(
-      stacks,
-      {constantIndex(schedule.tileRows), schedule.tileRows, element, load},
-      [&](Value row, Value column, Value value) {
-        memref::StoreOp::create(b, value, scratch, ValueRange{column, row});
-      });
+  multiply(stacks, matrix, [&](Value row, Value column, Value value) {
+    memref::StoreOp::create(b, value, scratch, ValueRange{column, row});
+  });
   barrier();
-  Components all;
   for (int64_t i = 0; i < columns; ++i)
     all.push_back(memref::LoadOp::create(b, scratch,
                                          ValueRange{constantIndex(i), ownRow}));
   keepRead(queries, stacks, all);
   return success();
+}
+
+/// Where a warp has the rows of its threads, what it reads of them can lie
+/// where they did: nobody else has read them, and nobody will. Null if not.
+Value GpuVerifyKernel::productsInTile(ReadOp wanted, Value tile,
+                                      int64_t columns) {
+  auto type = cast<MemRefType>(tile.getType());
+  int64_t bits = type.getElementTypeBitWidth();
+  int64_t ofWarp = kWarp * keySize * bits / 32;
+  bool may = keySize % kSlab == 0 && schedule.threads == schedule.tileRows &&
+             schedule.tileRows % kWarp == 0 &&
+             rowsPerThread * (kWarp / lanes) == kWarp &&
+             type.getShape() == ArrayRef<int64_t>{schedule.tileRows, keySize} &&
+             columns * (kWarp + kPadding) <= ofWarp;
+  for (auto read : wanted->getBlock()->getOps<ReadOp>())
+    may &= read.getState() == wanted.getState();
+  if (!may)
+    return {};
+  Value &products = productsInTiles[tile];
+  if (!products)
+    products =
+        sharedIn(tile, {schedule.threads / kWarp, ofWarp}, "state_products");
+  return products;
 }
 
 //===----------------------------------------------------------------------===//
@@ -174,6 +222,27 @@ Value GpuVerifyKernel::entryWeightsOf(ReadBufferOp op) {
   return found->second = memory;
 }
 
+/// A warp that multiplies keys as they came has read them when it stores what
+/// comes out: it can lie where they did, if nobody else wants them. Null if
+/// not.
+Value GpuVerifyKernel::dotsInKeys(ReadBufferOp op, ArrayRef<Stack> stacks) {
+  BufferType type = op.getBuffer().getType();
+  FieldAttr field = type.getField(op.getKey());
+  auto found =
+      stagedFields.find({argumentOf(op.getBuffer()), op.getKey().str()});
+  if (!tokens || stacks.front().memory != tokens || keySize % kSlab != 0 ||
+      componentCount(field) != 1 || !field.getElementType().isBF16() ||
+      found == stagedFields.end() || countVectors(stacks) > keySize / 2)
+    return {};
+  for (Operation &other : *op->getBlock())
+    if (&other != op &&
+        isa<ReadBufferOp, FoldBufferOp, ReplayOp, TransportOp>(other) &&
+        llvm::is_contained(other.getOperands(), op.getBuffer()))
+      return {};
+  return sharedIn(found->second, {type.getCapacity(), keySize / 2},
+                  "entry_dots");
+}
+
 LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
   Value buffer = op.getBuffer();
   BufferType type = op.getBuffer().getType();
@@ -190,7 +259,10 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
   Value weightOf = entryWeightsOf(op);
   sync();
   int64_t columns = count * ranks;
-  Value scratch = shared({type.getCapacity(), columns}, "entry_dots");
+  Value scratch = dotsInKeys(op, stacks);
+  bool isInKeys = bool(scratch);
+  if (!isInKeys)
+    scratch = shared({type.getCapacity(), columns}, "entry_dots");
   auto entryOf = [&](Value row) -> Value {
     return ranks == 1
                ? row
@@ -216,22 +288,22 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
     return loadOf(memory, at);
   };
   Type element = decayed ? Type(b.getF32Type()) : field.getElementType();
-  multiply(
-      stacks,
-      {arith::MulIOp::create(b, length, constantIndex(ranks)),
-       type.getCapacity() * ranks, element, load},
-      [&](Value row, Value column, Value value) {
-        Value entry = entryOf(row);
-        if (weightOf)
-          value = arith::MulFOp::create(
-              b, value, memref::LoadOp::create(b, weightOf, ValueRange{entry}));
-        Value at = column;
-        if (ranks > 1)
-          at = arith::AddIOp::create(
-              b, arith::MulIOp::create(b, column, constantIndex(ranks)),
-              arith::RemUIOp::create(b, row, constantIndex(ranks)));
-        memref::StoreOp::create(b, value, scratch, ValueRange{entry, at});
-      });
+  multiply(stacks,
+           {arith::MulIOp::create(b, length, constantIndex(ranks)),
+            type.getCapacity() * ranks, element, load, isInKeys},
+           [&](Value row, Value column, Value value) {
+             Value entry = entryOf(row);
+             if (weightOf)
+               value = arith::MulFOp::create(
+                   b, value,
+                   memref::LoadOp::create(b, weightOf, ValueRange{entry}));
+             Value at = column;
+             if (ranks > 1)
+               at = arith::AddIOp::create(
+                   b, arith::MulIOp::create(b, column, constantIndex(ranks)),
+                   arith::RemUIOp::create(b, row, constantIndex(ranks)));
+             memref::StoreOp::create(b, value, scratch, ValueRange{entry, at});
+           });
   barrier();
   keepRead(queries, stacks,
            sumWeightedValues(buffer, {{op.getValue(), ranks}}, scratch, count));
@@ -316,7 +388,6 @@ LogicalResult GpuVerifyKernel::emitStackTransport(TransportOp op) {
     return success();
   }
   sync();
-  keepRead(queries, stacks,
-           sumWeightedValues(buffer, names, scratch, count));
+  keepRead(queries, stacks, sumWeightedValues(buffer, names, scratch, count));
   return success();
 }
