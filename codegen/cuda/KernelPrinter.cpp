@@ -568,7 +568,7 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
 int64_t ladle::dynamicSharedBytes(gpu::GPUFuncOp kernel) {
   int64_t total = 0;
   for (auto [i, memory] : llvm::enumerate(kernel.getWorkgroupAttributions())) {
-    if (sharesWith(kernel, i))
+    if (cuda::sharesWith(kernel, i))
       continue;
     auto type = cast<MemRefType>(memory.getType());
     if (!type.hasStaticShape() || !type.getElementType().isIntOrIndexOrFloat())

@@ -169,9 +169,8 @@ protected:
                                      mlir::Value to, mlir::Value toRow,
                                      mlir::Value count, mlir::Value counter,
                                      int64_t stride, int64_t each);
-  mlir::Operation *
-  copyByThreads(mlir::Value count, int64_t each,
-                llvm::function_ref<void(mlir::Value, mlir::Value)> copy);
+  void copyByThreads(mlir::Value count, int64_t each,
+                     llvm::function_ref<void(mlir::Value, mlir::Value)> copy);
   void waitForEntries();
   void waitForStates();
 
@@ -250,9 +249,6 @@ protected:
   mlir::Value constantInt(int32_t value);
   mlir::Value shared(llvm::ArrayRef<int64_t> shape, llvm::StringRef name,
                      mlir::Type element = {});
-  /// f32 in the bytes of what is in shared memory already.
-  mlir::Value sharedIn(mlir::Value memory, llvm::ArrayRef<int64_t> shape,
-                       llvm::StringRef name);
   mlir::Value add(mlir::Value lhs, int64_t rhs);
   mlir::Value headIndex(int64_t heads);
   /// Of chunk c of a place: its first element, held within the size.

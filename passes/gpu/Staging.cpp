@@ -54,8 +54,8 @@ memref::DmaStartOp GpuKernel::startCopy(Value from, ArrayRef<Value> at,
 
 /// Calls `copy` for every element of `count` rows of `each`, with the row and
 /// the element.
-Operation *GpuKernel::copyByThreads(Value count, int64_t each,
-                                    function_ref<void(Value, Value)> copy) {
+void GpuKernel::copyByThreads(Value count, int64_t each,
+                              function_ref<void(Value, Value)> copy) {
   Value total = arith::MulIOp::create(b, count, constantIndex(each));
   auto loop =
       scf::ForOp::create(b, thread, total, constantIndex(schedule.threads));
@@ -64,7 +64,6 @@ Operation *GpuKernel::copyByThreads(Value count, int64_t each,
   Value i = loop.getInductionVar();
   copy(arith::DivUIOp::create(b, i, constantIndex(each)),
        arith::RemUIOp::create(b, i, constantIndex(each)));
-  return loop;
 }
 
 void GpuKernel::stageStates() {
@@ -129,7 +128,7 @@ void GpuKernel::gatherField(Value from, Value to, FieldAttr field, Value first,
   int64_t ranks = componentCount(field);
   bool isRanked = field.getShape().size() == 3;
   Value count = arith::MulIOp::create(b, length, constantIndex(ranks));
-  Operation *loop = copyByThreads(count, each / part, [&](Value i, Value c) {
+  copyByThreads(count, each / part, [&](Value i, Value c) {
     SmallVector<Value> at{readSlot, headIndex(field.getShape().front())};
     Value element = arith::MulIOp::create(b, c, constantIndex(part));
     if (isRanked) {
@@ -146,7 +145,7 @@ void GpuKernel::gatherField(Value from, Value to, FieldAttr field, Value first,
         /*srcElements=*/Value(), /*bypassL1=*/b.getUnitAttr());
   });
   // A thread has a round or two.
-  loop->setAttr("ladle.rolled", b.getUnitAttr());
+  std::prev(b.getInsertionPoint())->setAttr("ladle.rolled", b.getUnitAttr());
   gathers = true;
 }
 

@@ -15,6 +15,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/KernelInfo.h"
 #include "passes/gpu/VerifyKernel.h"
 
 using namespace mlir;
@@ -168,6 +169,16 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
   return success();
 }
 
+Value GpuVerifyKernel::sharedIn(Value memory, ArrayRef<int64_t> shape,
+                                StringRef name) {
+  Value result = shared(shape, name);
+  auto all = function.getWorkgroupAttributions();
+  unsigned number = llvm::find(all, memory) - all.begin();
+  function.setWorkgroupAttributionAttr(static_cast<int>(all.size()) - 1,
+                                       kSharesAttr, b.getIndexAttr(number));
+  return result;
+}
+
 /// Where a warp has the rows of its threads, what it reads of them can lie
 /// where they did: nobody else has read them, and nobody will. Null if not.
 Value GpuVerifyKernel::productsInTile(ReadOp wanted, Value tile,
@@ -180,8 +191,11 @@ Value GpuVerifyKernel::productsInTile(ReadOp wanted, Value tile,
              rowsPerThread * (kWarp / lanes) == kWarp &&
              type.getShape() == ArrayRef<int64_t>{schedule.tileRows, keySize} &&
              columns * (kWarp + kPadding) <= ofWarp;
-  for (auto read : wanted->getBlock()->getOps<ReadOp>())
+  for (auto read : wanted->getBlock()->getOps<ReadOp>()) {
     may &= read.getState() == wanted.getState();
+    for (auto store : read->getBlock()->getOps<StoreStateOp>())
+      may &= store->isBeforeInBlock(read);
+  }
   if (!may)
     return {};
   Value &products = productsInTiles[tile];
