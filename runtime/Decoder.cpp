@@ -77,8 +77,9 @@ Status Decoder::step(const StepArguments &arguments, void *stream) {
   return impl->step(arguments, stream);
 }
 
-Status Decoder::verify(const VerifyArguments &arguments, void *stream) {
-  return impl->verify(arguments, stream);
+Status Decoder::verify(const VerifyArguments &arguments, void *stream,
+                       Start start) {
+  return impl->verify(arguments, stream, start);
 }
 
 Status Decoder::prefill(const PrefillArguments &arguments, void *stream) {

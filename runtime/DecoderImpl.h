@@ -20,7 +20,8 @@ struct Decoder::Impl {
   virtual ~Impl() = default;
   virtual int threads() const = 0;
   virtual Status step(const StepArguments &arguments, void *stream) = 0;
-  virtual Status verify(const VerifyArguments &arguments, void *stream) = 0;
+  virtual Status verify(const VerifyArguments &arguments, void *stream,
+                        Start start) = 0;
   virtual Status prefill(const PrefillArguments &arguments, void *stream) = 0;
   virtual Result<BoundStep> bind(const StepArguments &arguments) = 0;
 };

@@ -26,7 +26,7 @@ public:
 
   int threads() const override { return threadPool.size(); }
   Status step(const StepArguments &arguments, void *) override;
-  Status verify(const VerifyArguments &arguments, void *) override;
+  Status verify(const VerifyArguments &arguments, void *, Start) override;
   Status prefill(const PrefillArguments &arguments, void *) override;
   Result<BoundStep> bind(const StepArguments &arguments) override;
   const Signature &signature() const { return program.signature(); }

@@ -216,7 +216,7 @@ void HostDecoder::verifySerially() {
   }
 }
 
-Status HostDecoder::verify(const VerifyArguments &arguments, void *) {
+Status HostDecoder::verify(const VerifyArguments &arguments, void *, Start) {
   verified.resize(static_cast<size_t>(pool.slots));
   if (Status status = checkDrafts(arguments); !status)
     return status;

@@ -155,6 +155,13 @@ LogicalResult KernelPrinter::printSignature(gpu::GPUFuncOp kernel) {
   return success();
 }
 
+/// Which shared memory the bytes of another are.
+static std::optional<int64_t> sharesWith(gpu::GPUFuncOp kernel, size_t number) {
+  auto other = dyn_cast_or_null<IntegerAttr>(
+      kernel.getWorkgroupAttributionAttr(number, "ladle.shares"));
+  return other ? std::optional(other.getInt()) : std::nullopt;
+}
+
 LogicalResult KernelPrinter::printShared(gpu::GPUFuncOp kernel) {
   if (kernel.getNumPrivateAttributions())
     return unsupportedType(kernel.getPrivateAttributions()[0].getLoc(),
@@ -188,6 +195,12 @@ LogicalResult KernelPrinter::printShared(gpu::GPUFuncOp kernel) {
         names.fresh(named ? named.getValue() : nameOf(memory.getLoc()));
     strides[memory].resize(sizes.size());
     std::string element = typeText(type.getElementType());
+    if (auto shares = sharesWith(kernel, i)) {
+      Value other = kernel.getWorkgroupAttributions()[*shares];
+      os << formatv("{0} *const {1} = ({0} *){2};\n", element, texts[memory],
+                    texts[other]);
+      continue;
+    }
     if (isDynamic)
       os << formatv("{0} *const {1} = ({0} *)({2} + {3}); // [{4}]\n", element,
                     texts[memory], all, start, type.getNumElements());
@@ -477,7 +490,8 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
       .Case<scf::YieldOp>([&](auto yield) { return printYield(yield); })
       .Case<gpu::ReturnOp>([&](auto) { return success(); })
       .Case<gpu::BarrierOp>([&](auto) {
-        os << "block_barrier();\n";
+        bool isOfWarp = op->hasAttr("ladle.of_warp");
+        os << (isOfWarp ? "warp_barrier();\n" : "block_barrier();\n");
         return success();
       })
       .Case<NVVM::GriddepcontrolOp>([&](auto control) {
@@ -559,7 +573,9 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
 
 int64_t ladle::dynamicSharedBytes(gpu::GPUFuncOp kernel) {
   int64_t total = 0;
-  for (Value memory : kernel.getWorkgroupAttributions()) {
+  for (auto [i, memory] : llvm::enumerate(kernel.getWorkgroupAttributions())) {
+    if (cuda::sharesWith(kernel, i))
+      continue;
     auto type = cast<MemRefType>(memory.getType());
     if (!type.hasStaticShape() || !type.getElementType().isIntOrIndexOrFloat())
       return 0; // An error, when it is printed.

@@ -352,8 +352,13 @@ LADLE_SHUFFLE_BITS(half, shuffle_index, int)
 /// memory before, all see after.
 #ifdef LADLE_EMULATION
 inline void block_barrier(int line = __builtin_LINE()) { __syncthreads(line); }
+inline void warp_barrier(int line = __builtin_LINE()) {
+  __syncwarp(ladle_detail::warp, line);
+}
 #else
 LADLE_INLINE void block_barrier() { __syncthreads(); }
+/// The same of a warp.
+LADLE_INLINE void warp_barrier() { __syncwarp(); }
 #endif
 
 /// The next kernel of the stream may start, if it was launched to start early:

@@ -412,7 +412,9 @@ LogicalResult GpuKernel::emitRow() {
 
 int64_t GpuKernel::bytesOfShared() {
   int64_t bytes = 0;
-  for (Value each : function.getWorkgroupAttributions()) {
+  for (auto [i, each] : llvm::enumerate(function.getWorkgroupAttributions())) {
+    if (function.getWorkgroupAttributionAttr(i, kSharesAttr))
+      continue;
     auto type = cast<MemRefType>(each.getType());
     bytes += llvm::alignTo(
         type.getNumElements() * type.getElementTypeBitWidth() / 8, 16);

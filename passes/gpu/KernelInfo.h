@@ -31,6 +31,11 @@ inline constexpr llvm::StringLiteral kBlocksAttr = "ladle.blocks";
 /// On a kernel, a unit: it may start before the kernels ahead of it have ended,
 /// and waits for their end before it writes.
 inline constexpr llvm::StringLiteral kStartsEarlyAttr = "ladle.starts_early";
+/// On a barrier: it is one of a warp alone.
+inline constexpr llvm::StringLiteral kOfWarpAttr = "ladle.of_warp";
+/// On shared memory: the number of that whose bytes it takes, which nobody
+/// needs any more when it is written.
+inline constexpr llvm::StringLiteral kSharesAttr = "ladle.shares";
 /// On an argument: its name in the source.
 inline constexpr llvm::StringLiteral kNameAttr = "ladle.name";
 /// On an argument: bytes that its address and its strides are multiples of.

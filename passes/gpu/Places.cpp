@@ -202,8 +202,7 @@ Value GpuKernel::shuffleXor(Value value, int64_t mask) {
 }
 
 void GpuKernel::letNextStart() {
-  NVVM::GriddepcontrolOp::create(b,
-                                 NVVM::GridDepActionKind::launch_dependents);
+  NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::launch_dependents);
 }
 
 void GpuKernel::waitForPrevious() {

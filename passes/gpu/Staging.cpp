@@ -144,6 +144,8 @@ void GpuKernel::gatherField(Value from, Value to, FieldAttr field, Value first,
         ValueRange{i, element}, from, at, b.getIndexAttr(part),
         /*srcElements=*/Value(), /*bypassL1=*/b.getUnitAttr());
   });
+  // A thread has a round or two.
+  std::prev(b.getInsertionPoint())->setAttr("ladle.rolled", b.getUnitAttr());
   gathers = true;
 }
 

@@ -225,64 +225,82 @@ FailureOr<GpuKernel::Components> GpuVerifyKernel::emit(Value value,
 // Teams
 //===----------------------------------------------------------------------===//
 
-/// Calls `store` for what this lane of a team has of a value: with the
-/// component, the first element and the part.
-void GpuVerifyKernel::storeOfTeam(
-    ArrayRef<Value> components, const Place &place, Value guard,
-    function_ref<void(int64_t, Value, Value)> store) {
-  bool isVector = isa<VectorType>(components.front().getType());
-  int64_t among = isVector ? place.lanes : 1;
-  if (among < teamLanes())
-    guard = both(guard, isBelow(teamLane, among));
-  guarded(guard, [&] {
-    for (auto [i, part] : llvm::enumerate(components)) {
-      if (!isVector) {
-        store(static_cast<int64_t>(i), {}, part);
-        continue;
-      }
-      int64_t c = static_cast<int64_t>(i) % place.chunks;
-      Value inside;
-      if (isPartial(place, c))
-        inside = isBelow(add(laneOf(place), c * place.lanes), place.size);
-      guarded(inside, [&, part = part] {
-        store(static_cast<int64_t>(i) / place.chunks, chunkStart(place, c),
-              part);
-      });
-    }
-  });
+/// Stores what lanes of teams have computed. One branch is for all that the
+/// same lanes store, so that what is computed is in one piece.
+void GpuVerifyKernel::storeKept(ArrayRef<Kept> all) {
+  auto isVector = [](const Kept &each) {
+    return isa<VectorType>(each.components.front().getType());
+  };
+  llvm::MapVector<std::pair<Value, int64_t>, SmallVector<const Kept *>> groups;
+  for (const Kept &each : all) {
+    groups[{each.guard, isVector(each) ? each.place.lanes : 1}].push_back(
+        &each);
+    if (each.memory)
+      written.insert(each.memory);
+  }
+  for (auto &[lanesThatStore, group] : groups) {
+    auto [guard, among] = lanesThatStore;
+    if (among < teamLanes())
+      guard = both(guard, isBelow(teamLane, among));
+    guarded(guard, [&, group = ArrayRef(group)] {
+      for (const Kept *each : group)
+        for (auto [i, part] : llvm::enumerate(each->components)) {
+          auto at = static_cast<int64_t>(i);
+          if (!isVector(*each)) {
+            each->store(at, {}, part);
+            continue;
+          }
+          const Place &place = each->place;
+          int64_t c = at % place.chunks;
+          Value inside;
+          if (isPartial(place, c))
+            inside = isBelow(add(laneOf(place), c * place.lanes), place.size);
+          guarded(inside, [&, part = part] {
+            each->store(at / place.chunks, chunkStart(place, c), part);
+          });
+        }
+    });
+  }
 }
 
 /// All that teams need of the current draft. `byAll`: every team has the same
 /// draft, and the first of them stores.
 LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
-                                               bool byAll) {
+                                               bool byAll,
+                                               SmallVectorImpl<Kept> &kept) {
   OperandRange yielded = op.getYield().getValues();
   size_t carriesFrom = op.getNumResults() - op.getCarries().size();
   if (byAll)
     valid = both(valid, isBelow(thread, teamLanes()));
+  Value draft = current.draft;
   auto placeFor = [&](Value value) {
     RankedTensorType type = typeOf(value);
     return type.getRank() == 1 ? Place() : valuePlace(type.getShape().back());
   };
-  auto put = [&](Value value, Value named) -> LogicalResult {
+  /// To the rows of a draft in shared memory.
+  auto put = [&](Value value, const Stack &stack) -> LogicalResult {
     Place place = placeFor(value);
     FailureOr<Components> all = get(value, place);
     if (failed(all))
       return failure();
-    Stack stack = teamOf(named);
-    written.insert(stack.memory);
-    Value first = arith::MulIOp::create(b, current.draft,
-                                        constantIndex(stack.components));
-    storeOfTeam(*all, place, valid, [&](int64_t i, Value at, Value part) {
-      Value row = add(first, stack.first + i);
-      if (at)
-        vector::StoreOp::create(b, part, stack.memory, ValueRange{row, at});
-      else
-        memref::StoreOp::create(b, part, stack.memory,
-                                ValueRange{row, constantIndex(0)});
-    });
+    Type element = cast<MemRefType>(stack.memory.getType()).getElementType();
+    Value first =
+        add(arith::MulIOp::create(b, draft, constantIndex(stack.components)),
+            stack.first);
+    kept.push_back(
+        {*all, place, valid, stack.memory,
+         [=, this, memory = stack.memory](int64_t i, Value at, Value part) {
+           Value stored = convertTo(part, element);
+           Value row = add(first, i);
+           if (at)
+             vector::StoreOp::create(b, stored, memory, ValueRange{row, at});
+           else
+             memref::StoreOp::create(b, stored, memory,
+                                     ValueRange{row, constantIndex(0)});
+         }});
     return success();
   };
+  llvm::DenseMap<int64_t, Value> guards;
   auto putFar = [&](Value value, Value target, SmallVector<Value> outer,
                     Value entry) -> LogicalResult {
     RankedTensorType type = typeOf(value);
@@ -295,76 +313,82 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
     outer.push_back(headIndex(count));
     if (entry)
       outer.push_back(entry);
-    Value mine = both(valid, sharesHead(count));
-    if (tiles > 1)
-      mine = both(mine, isFirstTile);
-    storeOfTeam(*all, place, mine, [&](int64_t i, Value at, Value part) {
-      SmallVector<Value> indices(outer);
-      if (type.getRank() == 3)
-        indices.push_back(constantIndex(i));
-      Value stored = convertTo(part, element);
-      if (at) {
-        indices.push_back(at);
-        vector::StoreOp::create(b, stored, target, indices);
-      } else {
-        memref::StoreOp::create(b, stored, target, indices);
-      }
-    });
+    auto [mine, isNew] = guards.try_emplace(count);
+    if (isNew) {
+      mine->second = both(valid, sharesHead(count));
+      if (tiles > 1)
+        mine->second = both(mine->second, isFirstTile);
+    }
+    bool isRanked = type.getRank() == 3;
+    kept.push_back({*all,
+                    place,
+                    mine->second,
+                    {},
+                    [=, this](int64_t i, Value at, Value part) {
+                      SmallVector<Value> indices(outer);
+                      if (isRanked)
+                        indices.push_back(constantIndex(i));
+                      Value stored = convertTo(part, element);
+                      if (at) {
+                        indices.push_back(at);
+                        vector::StoreOp::create(b, stored, target, indices);
+                      } else {
+                        memref::StoreOp::create(b, stored, target, indices);
+                      }
+                    }});
     return success();
   };
 
+  // What others wait for comes first.
   for (size_t i = 0; i < carriesFrom; ++i) {
     Value result = op.getResult(i), value = yielded[i];
-    if ((sides.lookup(result) & Teams) && !scaled.contains(result) &&
-        !dependsOnRows(value) && failed(put(value, result)))
+    if (dependsOnRows(value) || scaled.contains(result))
+      continue;
+    unsigned side = sides.lookup(result);
+    if ((side & Tokens) &&
+        failed(put(value, {tokens, tokenRows.lookup(result), 1, keySize})))
       return failure();
-    for (const Appended &each : appended.lookup(result))
-      if (failed(putFar(
-              value, fields[each.argument][each.index], {writeSlot},
-              ringSlot(arith::AddIOp::create(b, length, current.draft)))))
-        return failure();
+    if ((side & Teams) && failed(put(value, teamOf(result))))
+      return failure();
   }
   for (Operation &each : op.getBody().front().without_terminator())
     if (Value value = each.getResult(0); crossing.contains(value))
-      if (failed(put(value, value)))
+      if (failed(put(value, teamOf(value))))
         return failure();
+  Value entry;
+  for (size_t i = 0; i < carriesFrom; ++i)
+    for (const Appended &each : appended.lookup(op.getResult(i))) {
+      if (!entry)
+        entry = ringSlot(arith::AddIOp::create(b, length, draft));
+      if (failed(putFar(yielded[i], fields[each.argument][each.index],
+                        {writeSlot}, entry)))
+        return failure();
+    }
   for (auto [carry, value] :
        llvm::zip(op.getCarries(), yielded.drop_front(carriesFrom))) {
     auto argument = cast<BlockArgument>(carry);
     auto found = teamCarries.find(argument);
     if (found == teamCarries.end())
       continue;
-    Place place = placeFor(value);
-    FailureOr<Components> all = get(value, place);
-    if (failed(all))
-      return failure();
-    const Stack &stack = found->second;
-    written.insert(stack.memory);
-    Type element = cast<MemRefType>(stack.memory.getType()).getElementType();
-    Value first = arith::MulIOp::create(b, current.draft,
-                                        constantIndex(stack.components));
-    storeOfTeam(*all, place, valid, [&](int64_t i, Value at, Value part) {
-      Value stored = convertTo(part, element);
-      Value row = add(first, i);
-      if (at)
-        vector::StoreOp::create(b, stored, stack.memory, ValueRange{row, at});
-      else
-        memref::StoreOp::create(b, stored, stack.memory,
-                                ValueRange{row, constantIndex(0)});
-    });
-    if (failed(putFar(value, memory[argument.getArgNumber()],
-                      {carryVersion(current.draft)}, {})))
+    if (failed(put(value, found->second)) ||
+        failed(putFar(value, memory[argument.getArgNumber()],
+                      {carryVersion(draft)}, {})))
       return failure();
   }
   return success();
+}
+
+void GpuVerifyKernel::storeLateEntries() {
+  storeKept(lateEntries);
+  lateEntries.clear();
 }
 
 LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
   Block &body = op.getBody().front();
   bool isWanted = false, byAll = false;
   for (Value result : op.getResults())
-    isWanted |= ((sides.lookup(result) & Teams) && !scaled.contains(result) &&
-                 !dependsOnRows(result)) ||
+    isWanted |= ((sides.lookup(result) & (Teams | Tokens)) &&
+                 !scaled.contains(result) && !dependsOnRows(result)) ||
                 appended.contains(result);
   for (Operation &each : body.without_terminator()) {
     Value value = each.getResult(0);
@@ -406,13 +430,14 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
   if (isWanted || hasTeamCarries) {
     sync();
     Value last = arith::SubIOp::create(b, draftCount, constantIndex(1));
+    SmallVector<Kept> kept;
     auto each = [&](Value draft, int64_t round, bool inLoop) {
       current = {op,     arith::MinSIOp::create(b, draft, last),
                  round,  /*ofRows=*/false,
                  inLoop, ++scopes};
       Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, draft,
                                           draftCount);
-      return emitDraftOfTeam(op, byAll ? Value() : valid, byAll);
+      return emitDraftOfTeam(op, byAll ? Value() : valid, byAll, kept);
     };
     int64_t rounds = llvm::divideCeil(most(), teams());
     LogicalResult result = success();
@@ -428,11 +453,17 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
         draft = arith::AddIOp::create(
             b, team, arith::MulIOp::create(b, draft, constantIndex(teams())));
       result = each(draft, 0, /*inLoop=*/true);
+      storeKept(kept);
       if (byAll)
         barrier();
     } else {
       for (int64_t i = 0; i < rounds && succeeded(result); ++i)
         result = each(add(team, i * teams()), i, /*inLoop=*/false);
+      // Nobody in the block waits for entries.
+      auto isEntry = [](const Kept &mine) { return !mine.memory; };
+      llvm::copy_if(kept, std::back_inserter(lateEntries), isEntry);
+      llvm::erase_if(kept, isEntry);
+      storeKept(kept);
     }
     current = outer;
     if (failed(result))

@@ -69,8 +69,7 @@ void GpuVerifyKernel::emitPaddedRow() {
   zeroOutputs(arith::AddIOp::create(b, firstDraft, loop.getInductionVar()));
 }
 
-/// Where the row stands, and what waits in its slot from now on: layers that
-/// share a cursor all say the same.
+/// Where the row stands.
 Value GpuVerifyKernel::emitCursor() {
   Value m = loadCursor();
   endOfTokenLoads = anchor();
@@ -80,6 +79,12 @@ Value GpuVerifyKernel::emitCursor() {
                  arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, length,
                                        constantIndex(0)));
   }
+  return {};
+}
+
+/// What waits in the slot from now on: layers that share a cursor all say the
+/// same.
+void GpuVerifyKernel::storeWaiting() {
   Value number = draftCount;
   if (folds)
     number =
@@ -93,7 +98,6 @@ Value GpuVerifyKernel::emitCursor() {
         b, arith::IndexCastOp::create(b, b.getI32Type(), number), waiting,
         ValueRange{readSlot});
   });
-  return {};
 }
 
 /// The parents of the drafts, and their ancestors as bits. A barrier follows.
@@ -194,10 +198,15 @@ LogicalResult GpuVerifyKernel::emitRow() {
     version = loadNumber(carryVersions, {readSlot}, "version");
   if (vectorCount)
     vectors = shared({vectorCount, vectorPitch}, "draft_vectors");
+  if (tokenCount)
+    tokens = shared({tokenCount, tokenPitch}, "draft_tokens", b.getBF16Type());
   emitTree();
   emitPlaces();
   stageEntries();
   endOfEntryNumbers = anchor();
+  // Teams store what they compute.
+  waitForPrevious();
+  storeWaiting();
   startOfTokens = anchor();
 
   // What tokens and paths give, for both forms.
@@ -212,6 +221,7 @@ LogicalResult GpuVerifyKernel::emitRow() {
   for (Operation &op : step.getBody().front())
     if (isShared(op) && failed(emitTeamOp(&op)))
       return failure();
+  storeLateEntries();
   for (StepOp form : forms())
     emitWeights(form, /*vectors=*/false);
   for (StepOp form : forms())
@@ -292,6 +302,7 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
     if (failed(result) || isKnown(op))
       continue;
     result = emitTeamOp(&op);
+    storeLateEntries();
     if (auto read = dyn_cast<ReadBufferOp>(op); read && succeeded(result))
       result = emitStackEntries(read);
   }

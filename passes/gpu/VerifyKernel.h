@@ -21,13 +21,16 @@
 // What is computed of tokens and paths comes before anything is waited for.
 // Then one pass over the rows of the state multiplies all vectors by tensor
 // cores. Of an f32 they take 11 significant bits, so that it is split into two
-// parts; what is left out is below 2^-21 of a product.
+// parts; what is left out is below 2^-20 of a product. Vectors that are sums of
+// tokens of 16 bits, each times a number, are multiplied as they came, which is
+// exact, and the numbers with what comes out.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef LADLE_PASSES_GPU_VERIFYKERNEL_H
 #define LADLE_PASSES_GPU_VERIFYKERNEL_H
 
+#include "passes/gpu/ChunkForms.h"
 #include "passes/gpu/Kernel.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -39,7 +42,8 @@ public:
                   mlir::OpBuilder &builder);
 
 private:
-  enum : unsigned { Teams = 1, Rows = 2 };
+  /// Tokens are a vector as it came, in 16 bits.
+  enum : unsigned { Teams = 1, Rows = 2, Tokens = 4 };
   /// Rows of shared memory, of which every draft has as many as it has
   /// components.
   struct Stack {
@@ -79,6 +83,8 @@ private:
   mlir::Value canonical(mlir::Value value) const;
   bool demand(mlir::Value value, unsigned side);
   void findScaled(StepOp form);
+  void findTerms();
+  mlir::Value vectorOf(mlir::Value query) const;
   void findSides(StepOp form);
   void findSidesOf(EachDraftOp op);
   bool findSidesOf(mlir::Operation *op, EachDraftOp region);
@@ -93,8 +99,8 @@ private:
   void takeArguments(unsigned &next) override;
   void emitRowStart() override;
   bool findsTokens() override { return true; }
-  bool startsEarly() override { return false; }
   mlir::Value emitCursor() override;
+  void storeWaiting();
   void emitPaddedRow() override;
   bool storesZeros() override { return true; }
   mlir::LogicalResult emitRow() override;
@@ -123,18 +129,26 @@ private:
   Components loadStack(const Stack &stack, mlir::Value draft,
                        const Place &place);
   mlir::LogicalResult emitDrafts(EachDraftOp op);
+  /// What lanes of a team store of a draft.
+  struct Kept {
+    Components components;
+    Place place;
+    mlir::Value guard;
+    mlir::Value memory; ///< in shared memory; null for global memory
+    /// Of a component, from an element on, or a number.
+    std::function<void(int64_t, mlir::Value, mlir::Value)> store;
+  };
   mlir::LogicalResult emitDraftOfTeam(EachDraftOp op, mlir::Value valid,
-                                      bool byAll);
+                                      bool byAll,
+                                      llvm::SmallVectorImpl<Kept> &kept);
+  void storeKept(llvm::ArrayRef<Kept> all);
+  void storeLateEntries();
   mlir::LogicalResult emitRowCarries(EachDraftOp op);
-  void storeOfTeam(
-      llvm::ArrayRef<mlir::Value> components, const Place &place,
-      mlir::Value guard,
-      llvm::function_ref<void(int64_t, mlir::Value, mlir::Value)> store);
   mlir::Value carryVersion(mlir::Value draft);
   Stack teamOf(mlir::Value stack);
   mlir::FailureOr<Components> rowsOf(mlir::Value stack);
 
-  //===--- VerifyPaths.cpp: sums along ancestors --------------------------===//
+  //===--- VerifyGrams.cpp: decays and products along paths ---------------===//
   mlir::Value isAncestor(mlir::Value mask, mlir::Value ancestor);
   mlir::Value maskOf(mlir::Value draft);
   mlir::Value parentOf(mlir::Value draft);
@@ -146,6 +160,9 @@ private:
                 std::optional<Stack> decays, mlir::Value gram);
   void emitDecayedGram(const Stack &queries, const Stack &keys,
                        const Stack &decays, mlir::Value gram);
+  void emitTokenGrams(llvm::ArrayRef<PathGramOp> ops);
+
+  //===--- VerifyPaths.cpp: sums along ancestors --------------------------===//
   /// A Gram product and the values that it weighs.
   struct Weighed {
     mlir::Value gram, values;
@@ -161,31 +178,62 @@ private:
   mlir::LogicalResult emitPathSolve(PathSolveOp op, bool ofRows);
   mlir::LogicalResult emitPathProduct(PathProductOp op, bool ofRows);
 
-  //===--- VerifyReads.cpp: states and entries ----------------------------===//
-  /// What one read multiplies: rows of `vectors`, draft after draft.
+  //===--- VerifyProducts.cpp: rows times vectors of drafts ---------------===//
+  /// A stack of vectors times the numbers of another; null for 1.
+  struct Term {
+    Stack stack;
+    mlir::Value scale;
+  };
+  /// What one read multiplies: a sum of vectors times numbers of all drafts.
   struct Query {
     mlir::Value result;
-    Stack stack;
+    llvm::SmallVector<Term, 2> terms;
     llvm::SmallVector<mlir::Value> factors;
   };
+  llvm::SmallVector<Term, 2> termsOf(mlir::Value vector);
   Query queryOf(mlir::Value query, mlir::Value result);
-  mlir::Value entryWeightsOf(ReadBufferOp op);
-  mlir::Value vectorRow(mlir::Value column, llvm::ArrayRef<Query> queries);
-  int64_t countVectors(llvm::ArrayRef<Query> queries) const;
-  void keepRead(llvm::ArrayRef<Query> queries,
+  static llvm::SmallVector<Stack> stacksOf(llvm::ArrayRef<Query> queries);
+  int64_t countVectors(llvm::ArrayRef<Stack> stacks) const;
+  mlir::Value vectorRow(mlir::Value column, llvm::ArrayRef<Stack> stacks);
+  mlir::Value numberOf(mlir::Value factor, int64_t draft);
+  void keepRead(llvm::ArrayRef<Query> queries, llvm::ArrayRef<Stack> stacks,
                 llvm::ArrayRef<mlir::Value> components);
-  using LoadRow = llvm::function_ref<mlir::Value(
-      mlir::Value row, mlir::Value from, int64_t count)>;
+  /// Rows over dk that vectors are multiplied with.
+  struct Matrix {
+    mlir::Value rows;
+    int64_t mostRows;
+    mlir::Type element;
+    /// `count` elements of a row, as they are.
+    llvm::function_ref<mlir::Value(mlir::Value row, mlir::Value from,
+                                   int64_t count)>
+        load;
+    /// A warp stores its products where its rows are.
+    bool isOverwritten = false;
+  };
   using StoreProduct = llvm::function_ref<void(
       mlir::Value row, mlir::Value column, mlir::Value value)>;
-  /// Products of rows with vectors; `isShort` rows have 11 bits at most.
-  void multiply(llvm::ArrayRef<Query> queries, mlir::Value rows,
-                int64_t mostRows, bool isShort, LoadRow load,
+  void multiply(llvm::ArrayRef<Stack> stacks, const Matrix &matrix,
                 StoreProduct store);
-  void multiplyByTiles(llvm::ArrayRef<Query> queries, mlir::Value rows,
-                       int64_t mostRows, bool isShort, LoadRow load,
-                       StoreProduct store);
+  void multiplyOneByOne(llvm::ArrayRef<Stack> stacks, const Matrix &matrix,
+                        StoreProduct store);
+  void multiplyFloats(llvm::ArrayRef<Stack> stacks, const Matrix &matrix,
+                      StoreProduct store);
+  void multiplyTokens(llvm::ArrayRef<Stack> stacks, const Matrix &matrix,
+                      StoreProduct store);
+  int64_t tokenPart() const;
+  Components loadTokens(llvm::ArrayRef<mlir::Value> rows, mlir::Value from);
+  static bool isShort(mlir::Type element) {
+    return element.isBF16() || element.isF16();
+  }
+
+  //===--- VerifyReads.cpp: states and entries ----------------------------===//
+  mlir::Value entryWeightsOf(ReadBufferOp op);
+  /// f32 in the bytes of what is in shared memory already.
+  mlir::Value sharedIn(mlir::Value memory, llvm::ArrayRef<int64_t> shape,
+                       llvm::StringRef name);
   mlir::LogicalResult emitStackReads(ReadOp wanted);
+  mlir::Value productsInTile(ReadOp wanted, mlir::Value tile, int64_t columns);
+  mlir::Value dotsInKeys(ReadBufferOp op, llvm::ArrayRef<Stack> stacks);
   mlir::LogicalResult emitStackEntries(ReadBufferOp op);
   mlir::LogicalResult emitStackTransport(TransportOp op);
   mlir::FailureOr<mlir::Value> tileOf(mlir::Value state);
@@ -214,9 +262,13 @@ private:
     size_t index;
   };
   llvm::MapVector<mlir::Value, llvm::SmallVector<Appended>> appended;
-  llvm::MapVector<mlir::Value, int64_t> vectorRows;
+  llvm::MapVector<mlir::Value, int64_t> vectorRows, tokenRows;
   int64_t vectorCount = 0, vectorPitch = 0;
+  int64_t tokenCount = 0, tokenPitch = 0;
   mlir::Value vectors; ///< all stacks of vectors over dk
+  mlir::Value tokens;  ///< those that are as they came, in 16 bits
+  /// By stack, what it is the sum of. Of all that is multiplied, or of nothing.
+  ChunkForms terms;
   llvm::DenseMap<mlir::Value, Stack> stacks;
   llvm::DenseMap<mlir::Value, Components> rowStacks;
   llvm::DenseMap<mlir::Value, mlir::Value> grams; ///< [drafts · R, drafts · K]
@@ -230,9 +282,11 @@ private:
   llvm::DenseMap<unsigned, mlir::Value> storedTiles;
   llvm::DenseMap<mlir::Value, mlir::Value> rebuiltTiles;
   llvm::SmallVector<mlir::Value> stateProducts;
+  llvm::DenseMap<mlir::Value, mlir::Value> productsInTiles; ///< by the tile
   llvm::DenseSet<mlir::Value> usedProducts;     ///< of the form at hand
   llvm::SmallSetVector<mlir::Value, 8> written; ///< behind no barrier yet
   bool waited = false;
+  llvm::SmallVector<Kept> lateEntries;
   /// Before it, what tokens are converted to is not waited for.
   mlir::Operation *startOfTokens = nullptr;
 

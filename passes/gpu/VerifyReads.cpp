@@ -5,11 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-// A product of tiles takes 8 vectors, the upper parts of all above the lower
-// parts, and 8 rows. Thread 4 g + t loads four elements at once of row g: which
-// columns a product takes does not matter as long as rows and vectors agree. An
-// f32 is the sum of what it is without its last 13 bits, its upper part, and of
-// the rest, so that products of parts are as good as f32.
+// One pass over the rows of a state, and one over the entries, for all vectors
+// of all drafts. What comes out is in shared memory once, from where a thread
+// takes its row of dv.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,246 +15,17 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/KernelInfo.h"
 #include "passes/gpu/VerifyKernel.h"
-#include <array>
 
 using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kWarp = 32;
-/// Of a product of tiles.
-static constexpr int64_t kTileRows = 8, kTileVectors = 8;
-/// Elements that a lane has of a row at a time.
-static constexpr int64_t kPart = 4;
-static constexpr int64_t kSlab = 4 * kPart;
 /// Elements between the products of two vectors.
 static constexpr int64_t kPadding = 4;
-
-//===----------------------------------------------------------------------===//
-// Vectors
-//===----------------------------------------------------------------------===//
-
-GpuVerifyKernel::Query GpuVerifyKernel::queryOf(Value query, Value result) {
-  auto found = scaled.find(canonical(query));
-  if (found == scaled.end())
-    return {result, teamOf(query), {}};
-  return {result, teamOf(found->second.stack), found->second.factors};
-}
-
-int64_t GpuVerifyKernel::countVectors(ArrayRef<Query> queries) const {
-  int64_t count = 0;
-  for (const Query &query : queries)
-    count += drafts * query.stack.components;
-  return count;
-}
-
-/// The row of `vectors` that a column of a product is for.
-Value GpuVerifyKernel::vectorRow(Value column, ArrayRef<Query> queries) {
-  Value row;
-  int64_t begin = 0, shift = 0;
-  for (const Query &query : queries) {
-    int64_t mine = query.stack.first - begin;
-    if (!row) {
-      row = add(column, mine);
-    } else if (mine != shift) {
-      Value isMine = arith::CmpIOp::create(b, arith::CmpIPredicate::sge, column,
-                                           constantIndex(begin));
-      row = arith::SelectOp::create(b, isMine, add(column, mine), row);
-    }
-    shift = mine;
-    begin += most() * query.stack.components;
-  }
-  // A tile of columns may be wider than there are vectors.
-  if (begin % kTileVectors != 0 && keySize % kSlab == 0)
-    row = arith::MinSIOp::create(b, row, constantIndex(vectorCount - 1));
-  return row;
-}
-
-/// What was read, times the numbers that the vectors were not multiplied by.
-void GpuVerifyKernel::keepRead(ArrayRef<Query> queries,
-                               ArrayRef<Value> components) {
-  for (const Query &query : queries) {
-    int64_t each = query.stack.components;
-    Components mine(components.take_front(most() * each));
-    components = components.drop_front(most() * each);
-    for (Value factor : query.factors)
-      for (int64_t draft = 0; draft < most(); ++draft) {
-        Value number;
-        if (factor.getDefiningOp<DecayProductOp>()) {
-          FailureOr<Components> product = get(factor, Place());
-          number = product->front();
-        } else {
-          number =
-              loadStack(teamOf(factor), constantIndex(draft), Place()).front();
-        }
-        for (int64_t i = 0; i < each; ++i) {
-          Value &part = mine[draft * each + i];
-          part = arith::MulFOp::create(b, part, number);
-        }
-      }
-    rowStacks[canonical(query.result)] = mine;
-  }
-}
-
-//===----------------------------------------------------------------------===//
-// Products
-//===----------------------------------------------------------------------===//
-
-void GpuVerifyKernel::multiply(ArrayRef<Query> queries, Value rows,
-                               int64_t mostRows, bool isShort, LoadRow load,
-                               StoreProduct store) {
-  if (keySize % kSlab == 0)
-    return multiplyByTiles(queries, rows, mostRows, isShort, load, store);
-  // A thread takes a row and a vector.
-  int64_t columns = countVectors(queries);
-  Value all = arith::MulIOp::create(b, rows, constantIndex(columns));
-  auto loop =
-      scf::ForOp::create(b, thread, all, constantIndex(schedule.threads));
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(loop.getBody());
-  Value i = loop.getInductionVar();
-  Value row = arith::DivUIOp::create(b, i, constantIndex(columns));
-  Value column = arith::RemUIOp::create(b, i, constantIndex(columns));
-  Value vector = vectorRow(column, queries);
-  auto sum = scf::ForOp::create(b, constantIndex(0), constantIndex(keySize),
-                                constantIndex(1), ValueRange{constantFloat(0)});
-  {
-    OpBuilder::InsertionGuard inner(b);
-    b.setInsertionPointToStart(sum.getBody());
-    Value at = sum.getInductionVar();
-    Value mine = vector::ExtractOp::create(b, load(row, at, 1), 0);
-    Value other = memref::LoadOp::create(b, vectors, ValueRange{vector, at});
-    Value term = arith::MulFOp::create(b, mine, other);
-    Value next = arith::AddFOp::create(b, sum.getRegionIterArg(0), term);
-    scf::YieldOp::create(b, next);
-  }
-  store(row, column, sum.getResult(0));
-}
-
-/// Vectors are the rows of the left operand, upper parts above lower parts, and
-/// the rows of a state the columns of the right one: what a lane loads of a row
-/// lies in registers as products take it.
-void GpuVerifyKernel::multiplyByTiles(ArrayRef<Query> queries, Value rows,
-                                      int64_t mostRows, bool isShort,
-                                      LoadRow load, StoreProduct store) {
-  int64_t tilesOfVectors =
-      llvm::divideCeil(countVectors(queries), kTileVectors);
-  int64_t warps = schedule.threads / kWarp;
-  // Tiles of rows share what is loaded of vectors, if a warp has so many.
-  int64_t together = 1;
-  while (together < 4 && mostRows >= 2 * together * kTileRows * warps)
-    together *= 2;
-  Type f32 = b.getF32Type();
-  auto part = VectorType::get({kPart}, f32);
-  auto bits = VectorType::get({kPart}, b.getI32Type());
-  Value cut = arith::ConstantOp::create(
-      b, DenseElementsAttr::get(bits, static_cast<int32_t>(0xffffe000u)));
-  auto split = [&](Value value) -> std::pair<Value, Value> {
-    Value upper = arith::BitcastOp::create(
-        b, part,
-        arith::AndIOp::create(b, arith::BitcastOp::create(b, bits, value),
-                              cut));
-    return {upper, arith::SubFOp::create(b, value, upper)};
-  };
-  Value inGroup = arith::RemUIOp::create(b, warpLane, constantIndex(4));
-  Value ofGroup = arith::DivUIOp::create(b, warpLane, constantIndex(4));
-  SmallVector<Value> vectorRows;
-  for (int64_t j = 0; j < tilesOfVectors; ++j)
-    vectorRows.push_back(vectorRow(add(ofGroup, j * kTileVectors), queries));
-
-  Value warp = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
-  int64_t stride = kTileRows * together;
-  auto loop = scf::ForOp::create(
-      b, arith::MulIOp::create(b, warp, constantIndex(stride)), rows,
-      constantIndex(warps * stride));
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(loop.getBody());
-  Value last = arith::SubIOp::create(b, rows, constantIndex(1));
-  SmallVector<Value> held;
-  for (int64_t i = 0; i < together; ++i) {
-    Value row = arith::AddIOp::create(b, loop.getInductionVar(), ofGroup);
-    held.push_back(arith::MinSIOp::create(b, add(row, i * kTileRows), last));
-  }
-  auto accumulator = VectorType::get({4}, f32);
-  // A product waits for the one that it is added to: with few tiles, those of
-  // upper and lower parts of rows have sums of their own.
-  int64_t tilesAtOnce = together * tilesOfVectors;
-  int64_t sumsOfTile = isShort || tilesAtOnce > 2 ? 1 : 2;
-  SmallVector<Value> zeros(
-      tilesAtOnce * sumsOfTile,
-      arith::ConstantOp::create(b, b.getZeroAttr(accumulator)));
-  auto slabs = scf::ForOp::create(b, constantIndex(0), constantIndex(keySize),
-                                  constantIndex(kSlab), zeros);
-  if (tilesAtOnce <= 8)
-    slabs->setAttr("ladle.unroll", b.getUnitAttr());
-  {
-    OpBuilder::InsertionGuard inner(b);
-    b.setInsertionPointToStart(slabs.getBody());
-    Value from = arith::AddIOp::create(
-        b, slabs.getInductionVar(),
-        arith::MulIOp::create(b, inGroup, constantIndex(kPart)));
-    auto element = [&](Value value, int64_t i) -> Value {
-      return vector::ExtractOp::create(b, value, i);
-    };
-    // Two products take a slab: each half of what a lane has of it.
-    SmallVector<std::array<Value, 2>> ofVectors;
-    for (Value row : vectorRows) {
-      auto [upper, lower] = split(
-          vector::LoadOp::create(b, part, vectors, ValueRange{row, from}));
-      auto &halves = ofVectors.emplace_back();
-      for (int64_t half = 0; half < 2; ++half)
-        halves[half] = vector::FromElementsOp::create(
-            b, VectorType::get({4}, f32),
-            ValueRange{element(upper, 2 * half), element(lower, 2 * half),
-                       element(upper, 2 * half + 1),
-                       element(lower, 2 * half + 1)});
-    }
-    SmallVector<Value> next(slabs.getRegionIterArgs());
-    for (auto [i, row] : llvm::enumerate(held)) {
-      Value all = load(row, from, kPart);
-      SmallVector<Value, 2> parts{all};
-      if (!isShort) {
-        auto [upper, lower] = split(all);
-        parts = {upper, lower};
-      }
-      for (int64_t half = 0; half < 2; ++half)
-        for (int64_t j = 0; j < tilesOfVectors; ++j)
-          // The smallest come first.
-          for (size_t k = parts.size(); k-- > 0;) {
-            Value ofRow = vector::FromElementsOp::create(
-                b, VectorType::get({2}, f32),
-                ValueRange{element(parts[k], 2 * half),
-                           element(parts[k], 2 * half + 1)});
-            int64_t tile = static_cast<int64_t>(i) * tilesOfVectors + j;
-            Value &sum =
-                next[tile * sumsOfTile + static_cast<int64_t>(k) % sumsOfTile];
-            sum = multiplyShortTiles(ofVectors[j][half], ofRow, sum);
-          }
-    }
-    scf::YieldOp::create(b, next);
-  }
-  Value column = arith::MulIOp::create(b, inGroup, constantIndex(2));
-  for (int64_t i = 0; i < together; ++i)
-    for (int64_t side = 0; side < 2; ++side) {
-      Value row = arith::AddIOp::create(b, loop.getInductionVar(), column);
-      row = add(row, i * kTileRows + side);
-      Value isThere =
-          arith::CmpIOp::create(b, arith::CmpIPredicate::slt, row, rows);
-      guarded(isThere, [&] {
-        for (int64_t j = 0; j < tilesOfVectors; ++j) {
-          Value sum;
-          for (int64_t k = sumsOfTile; k-- > 0;)
-            for (int64_t lower : {2, 0}) {
-              Value term = vector::ExtractOp::create(
-                  b, slabs.getResult((i * tilesOfVectors + j) * sumsOfTile + k),
-                  lower + side);
-              sum = sum ? Value(arith::AddFOp::create(b, sum, term)) : term;
-            }
-          store(row, add(ofGroup, j * kTileVectors), sum);
-        }
-      });
-    }
-}
+/// Of which a row is a multiple where tensor cores multiply.
+static constexpr int64_t kSlab = 16;
 
 //===----------------------------------------------------------------------===//
 // States
@@ -342,7 +111,40 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
   if (failed(tile))
     return failure();
   sync();
-  int64_t columns = llvm::alignTo(countVectors(queries), kTileVectors);
+  SmallVector<Stack> stacks = stacksOf(queries);
+  int64_t columns = countVectors(stacks);
+  Type element = cast<MemRefType>(tile->getType()).getElementType();
+  auto load = [&](Value row, Value from, int64_t count) -> Value {
+    return vector::LoadOp::create(b, VectorType::get({count}, element), *tile,
+                                  ValueRange{row, from});
+  };
+  Matrix matrix{constantIndex(schedule.tileRows), schedule.tileRows, element,
+                load};
+  Components all;
+  if (Value products = productsInTile(wanted, *tile, columns)) {
+    matrix.isOverwritten = true;
+    // Nobody copies from it any more.
+    if (llvm::is_contained(llvm::make_second_range(storedTiles), *tile))
+      barrier();
+    int64_t pitch = kWarp + kPadding;
+    Value warp = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
+    Value firstOfWarp = arith::MulIOp::create(b, warp, constantIndex(kWarp));
+    auto at = [&](Value row, Value column) -> Value {
+      return arith::AddIOp::create(
+          b, arith::MulIOp::create(b, column, constantIndex(pitch)),
+          arith::SubIOp::create(b, row, firstOfWarp));
+    };
+    multiply(stacks, matrix, [&](Value row, Value column, Value value) {
+      memref::StoreOp::create(b, value, products,
+                              ValueRange{warp, at(row, column)});
+    });
+    barrier();
+    for (int64_t i = 0; i < columns; ++i)
+      all.push_back(memref::LoadOp::create(
+          b, products, ValueRange{warp, at(ownRow, constantIndex(i))}));
+    keepRead(queries, stacks, all);
+    return success();
+  }
   // A row takes one of the forms, and they the same memory.
   Value scratch;
   for (Value known : stateProducts)
@@ -356,25 +158,51 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
     stateProducts.push_back(scratch);
     usedProducts.insert(scratch);
   }
-  Type element = cast<MemRefType>(tile->getType()).getElementType();
-  multiply(
-      queries, constantIndex(schedule.tileRows), schedule.tileRows,
-      element.isBF16() || element.isF16(),
-      [&](Value row, Value from, int64_t count) {
-        return toF32(vector::LoadOp::create(b,
-                                            VectorType::get({count}, element),
-                                            *tile, ValueRange{row, from}));
-      },
-      [&](Value row, Value column, Value value) {
-        memref::StoreOp::create(b, value, scratch, ValueRange{column, row});
-      });
+  multiply(stacks, matrix, [&](Value row, Value column, Value value) {
+    memref::StoreOp::create(b, value, scratch, ValueRange{column, row});
+  });
   barrier();
-  Components all;
-  for (int64_t i = 0, e = countVectors(queries); i < e; ++i)
+  for (int64_t i = 0; i < columns; ++i)
     all.push_back(memref::LoadOp::create(b, scratch,
                                          ValueRange{constantIndex(i), ownRow}));
-  keepRead(queries, all);
+  keepRead(queries, stacks, all);
   return success();
+}
+
+Value GpuVerifyKernel::sharedIn(Value memory, ArrayRef<int64_t> shape,
+                                StringRef name) {
+  Value result = shared(shape, name);
+  auto all = function.getWorkgroupAttributions();
+  unsigned number = llvm::find(all, memory) - all.begin();
+  function.setWorkgroupAttributionAttr(static_cast<int>(all.size()) - 1,
+                                       kSharesAttr, b.getIndexAttr(number));
+  return result;
+}
+
+/// Where a warp has the rows of its threads, what it reads of them can lie
+/// where they did: nobody else has read them, and nobody will. Null if not.
+Value GpuVerifyKernel::productsInTile(ReadOp wanted, Value tile,
+                                      int64_t columns) {
+  auto type = cast<MemRefType>(tile.getType());
+  int64_t bits = type.getElementTypeBitWidth();
+  int64_t ofWarp = kWarp * keySize * bits / 32;
+  bool may = keySize % kSlab == 0 && schedule.threads == schedule.tileRows &&
+             schedule.tileRows % kWarp == 0 &&
+             rowsPerThread * (kWarp / lanes) == kWarp &&
+             type.getShape() == ArrayRef<int64_t>{schedule.tileRows, keySize} &&
+             columns * (kWarp + kPadding) <= ofWarp;
+  for (auto read : wanted->getBlock()->getOps<ReadOp>()) {
+    may &= read.getState() == wanted.getState();
+    for (auto store : read->getBlock()->getOps<StoreStateOp>())
+      may &= store->isBeforeInBlock(read);
+  }
+  if (!may)
+    return {};
+  Value &products = productsInTiles[tile];
+  if (!products)
+    products =
+        sharedIn(tile, {schedule.threads / kWarp, ofWarp}, "state_products");
+  return products;
 }
 
 //===----------------------------------------------------------------------===//
@@ -408,6 +236,27 @@ Value GpuVerifyKernel::entryWeightsOf(ReadBufferOp op) {
   return found->second = memory;
 }
 
+/// A warp that multiplies keys as they came has read them when it stores what
+/// comes out: it can lie where they did, if nobody else wants them. Null if
+/// not.
+Value GpuVerifyKernel::dotsInKeys(ReadBufferOp op, ArrayRef<Stack> stacks) {
+  BufferType type = op.getBuffer().getType();
+  FieldAttr field = type.getField(op.getKey());
+  auto found =
+      stagedFields.find({argumentOf(op.getBuffer()), op.getKey().str()});
+  if (!tokens || stacks.front().memory != tokens || keySize % kSlab != 0 ||
+      componentCount(field) != 1 || !field.getElementType().isBF16() ||
+      found == stagedFields.end() || countVectors(stacks) > keySize / 2)
+    return {};
+  for (Operation &other : *op->getBlock())
+    if (&other != op &&
+        isa<ReadBufferOp, FoldBufferOp, ReplayOp, TransportOp>(other) &&
+        llvm::is_contained(other.getOperands(), op.getBuffer()))
+      return {};
+  return sharedIn(found->second, {type.getCapacity(), keySize / 2},
+                  "entry_dots");
+}
+
 LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
   Value buffer = op.getBuffer();
   BufferType type = op.getBuffer().getType();
@@ -416,63 +265,61 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
   SmallVector<Query> queries;
   for (auto [query, result] : llvm::zip(op.getQueries(), op.getResults()))
     queries.push_back(queryOf(query, result));
-  int64_t count = countVectors(queries);
+  SmallVector<Stack> stacks = stacksOf(queries);
+  int64_t count = countVectors(stacks);
   if (op.getDecay())
     decaysOf(buffer, *op.getDecay());
   const DecayedKey *decayed = decayedKey(buffer, op.getKey(), op.getDecay());
   Value weightOf = entryWeightsOf(op);
   sync();
   int64_t columns = count * ranks;
-  Value scratch = shared({type.getCapacity(), columns}, "entry_dots");
+  Value scratch = dotsInKeys(op, stacks);
+  bool isInKeys = bool(scratch);
+  if (!isInKeys)
+    scratch = shared({type.getCapacity(), columns}, "entry_dots");
   auto entryOf = [&](Value row) -> Value {
     return ranks == 1
                ? row
                : Value(arith::DivUIOp::create(b, row, constantIndex(ranks)));
   };
-  Value rows = arith::MulIOp::create(b, length, constantIndex(ranks));
-  Type element = field.getElementType();
-  bool isShort = (element.isBF16() || element.isF16()) && !decayed;
-  multiply(
-      queries, rows, type.getCapacity() * ranks, isShort,
-      [&](Value row, Value from, int64_t width) {
-        auto load = [&](Value memory, ArrayRef<Value> outer) -> Value {
-          SmallVector<Value> at(outer);
-          at.push_back(from);
-          Type each = cast<MemRefType>(memory.getType()).getElementType();
-          return toF32(vector::LoadOp::create(b, VectorType::get({width}, each),
-                                              memory, at));
-        };
-        if (decayed)
-          return load(decayed->memory, {row});
-        if (isStaged(argumentOf(buffer), field)) {
-          auto [memory, at] = entryMemory(buffer, field, 0, constantIndex(0));
-          return load(memory, {row});
-        }
-        auto [memory, at] = entryMemory(buffer, field, 0, entryOf(row));
-        if (ranks > 1)
-          at.back() = arith::RemUIOp::create(b, row, constantIndex(ranks));
-        return load(memory, at);
-      },
-      [&](Value row, Value column, Value value) {
-        Value entry = entryOf(row);
-        if (weightOf)
-          value = arith::MulFOp::create(
-              b, value, memref::LoadOp::create(b, weightOf, ValueRange{entry}));
-        Value at = column;
-        if (ranks > 1)
-          at = arith::AddIOp::create(
-              b, arith::MulIOp::create(b, column, constantIndex(ranks)),
-              arith::RemUIOp::create(b, row, constantIndex(ranks)));
-        // The last tile of columns may be wider than there are vectors.
-        Value isThere;
-        if (count % kTileVectors != 0)
-          isThere = isBelow(column, count);
-        guarded(isThere, [&] {
-          memref::StoreOp::create(b, value, scratch, ValueRange{entry, at});
-        });
-      });
+  auto load = [&](Value row, Value from, int64_t width) -> Value {
+    auto loadOf = [&](Value memory, ArrayRef<Value> outer) -> Value {
+      SmallVector<Value> at(outer);
+      at.push_back(from);
+      Type each = cast<MemRefType>(memory.getType()).getElementType();
+      return vector::LoadOp::create(b, VectorType::get({width}, each), memory,
+                                    at);
+    };
+    if (decayed)
+      return loadOf(decayed->memory, {row});
+    if (isStaged(argumentOf(buffer), field)) {
+      auto [memory, at] = entryMemory(buffer, field, 0, constantIndex(0));
+      return loadOf(memory, {row});
+    }
+    auto [memory, at] = entryMemory(buffer, field, 0, entryOf(row));
+    if (ranks > 1)
+      at.back() = arith::RemUIOp::create(b, row, constantIndex(ranks));
+    return loadOf(memory, at);
+  };
+  Type element = decayed ? Type(b.getF32Type()) : field.getElementType();
+  multiply(stacks,
+           {arith::MulIOp::create(b, length, constantIndex(ranks)),
+            type.getCapacity() * ranks, element, load, isInKeys},
+           [&](Value row, Value column, Value value) {
+             Value entry = entryOf(row);
+             if (weightOf)
+               value = arith::MulFOp::create(
+                   b, value,
+                   memref::LoadOp::create(b, weightOf, ValueRange{entry}));
+             Value at = column;
+             if (ranks > 1)
+               at = arith::AddIOp::create(
+                   b, arith::MulIOp::create(b, column, constantIndex(ranks)),
+                   arith::RemUIOp::create(b, row, constantIndex(ranks)));
+             memref::StoreOp::create(b, value, scratch, ValueRange{entry, at});
+           });
   barrier();
-  keepRead(queries,
+  keepRead(queries, stacks,
            sumWeightedValues(buffer, {{op.getValue(), ranks}}, scratch, count));
   return success();
 }
@@ -484,13 +331,15 @@ LogicalResult GpuVerifyKernel::emitStackTransport(TransportOp op) {
   BufferType type = op.getBuffer().getType();
   TransitionAttr transition = op.getTransition();
   Place place = keyPlace(keySize);
-  SmallVector<Query> queries, origins;
+  SmallVector<Query> queries;
+  SmallVector<Stack> stacks, origins;
   for (auto [query, origin, partial] :
        llvm::zip(op.getQueries(), op.getOrigins(), op.getPartials())) {
-    queries.push_back({partial, teamOf(query), {}});
-    origins.push_back({origin, teamOf(origin), {}});
+    stacks.push_back(teamOf(query));
+    queries.push_back({partial, {{stacks.back(), {}}}, {}});
+    origins.push_back(teamOf(origin));
   }
-  int64_t count = countVectors(queries);
+  int64_t count = countVectors(stacks);
   SmallVector<std::pair<StringRef, int64_t>> names;
   int64_t products = 0;
   for (StringAttr value : transition.getValues())
@@ -517,7 +366,7 @@ LogicalResult GpuVerifyKernel::emitStackTransport(TransportOp op) {
     Value valid = isBelow(column, count);
     column = arith::MinSIOp::create(b, column, constantIndex(count - 1));
     Components initial =
-        loadVector(vectors, {vectorRow(column, queries)}, place);
+        loadVector(vectors, {vectorRow(column, stacks)}, place);
     auto loop = scf::ForOp::create(b, constantIndex(0), length,
                                    constantIndex(1), initial);
     {
@@ -549,10 +398,10 @@ LogicalResult GpuVerifyKernel::emitStackTransport(TransportOp op) {
   }
   written.insert(vectors);
   if (products == 0) {
-    keepRead(queries, Components(count, constantFloat(0)));
+    keepRead(queries, stacks, Components(count, constantFloat(0)));
     return success();
   }
   sync();
-  keepRead(queries, sumWeightedValues(buffer, names, scratch, count));
+  keepRead(queries, stacks, sumWeightedValues(buffer, names, scratch, count));
   return success();
 }

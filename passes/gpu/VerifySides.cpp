@@ -103,6 +103,9 @@ Value GpuVerifyKernel::canonical(Value value) const {
 }
 
 void GpuVerifyKernel::chooseSizes() {
+  for (StepOp form : forms())
+    for (auto &[stack, sum] : separateScales(form))
+      terms[stack] = sum;
   GpuKernel::chooseSizes();
   // Drafts keep their carries in versions of their own, so that the heads of a
   // carry and the tiles of a head need not wait for each other.
@@ -113,6 +116,7 @@ void GpuVerifyKernel::chooseSizes() {
     findRowValues(form);
   for (StepOp form : forms())
     findScaled(form);
+  findTerms();
   if (fold)
     findSides(fold);
   findSides(step);
@@ -223,6 +227,40 @@ void GpuVerifyKernel::findScaled(StepOp form) {
   }
 }
 
+/// Vectors are multiplied as they came if all are, and of one type.
+void GpuVerifyKernel::findTerms() {
+  bool may = keySize % 16 == 0 && decayedKeys.empty();
+  auto check = [&](Value vector) {
+    auto found = terms.find(canonical(vector));
+    may &= found != terms.end();
+    if (!may)
+      return;
+    for (const ChunkTerm &term : found->second) {
+      auto result = cast<OpResult>(canonical(term.base));
+      auto region = cast<EachDraftOp>(result.getOwner());
+      auto extend = region.getYield()
+                        .getValues()[result.getResultNumber()]
+                        .getDefiningOp<arith::ExtFOp>();
+      may &= extend && typeOf(extend.getIn()).getElementType().isBF16();
+    }
+  };
+  for (StepOp form : forms())
+    for (Operation &op : form.getBody().front()) {
+      if (isa<TransportOp>(op))
+        may = false;
+      else if (auto read = dyn_cast<ReadOp>(op))
+        check(vectorOf(read.getQuery()));
+      else if (auto read = dyn_cast<ReadBufferOp>(op))
+        for (Value query : read.getQueries())
+          check(vectorOf(query));
+      else if (auto gram = dyn_cast<PathGramOp>(op))
+        for (Value operand : {gram.getQueries(), gram.getKeys()})
+          check(operand);
+    }
+  if (!may)
+    terms.clear();
+}
+
 //===----------------------------------------------------------------------===//
 // Demand
 //===----------------------------------------------------------------------===//
@@ -317,6 +355,8 @@ void GpuVerifyKernel::findSidesOf(EachDraftOp op) {
     if (i >= carriesFrom)
       break;
     unsigned side = sides.lookup(result);
+    if (side & Tokens)
+      side = (side & ~Tokens) | Teams;
     if (appended.contains(result))
       side |= Teams;
     if (scaled.contains(result))
@@ -346,16 +386,24 @@ void GpuVerifyKernel::findSidesOf(EachDraftOp op) {
 }
 
 void GpuVerifyKernel::findSides(StepOp form) {
-  auto askQuery = [&](Value query) {
-    auto found = scaled.find(canonical(query));
-    if (found == scaled.end()) {
-      demand(query, Teams);
+  auto askVector = [&](Value vector) {
+    auto found = terms.find(canonical(vector));
+    if (found == terms.end()) {
+      demand(vector, Teams);
       return;
     }
-    demand(found->second.stack, Teams);
-    for (Value factor : found->second.factors)
-      if (!factor.getDefiningOp<DecayProductOp>())
-        demand(factor, Teams);
+    for (const ChunkTerm &term : found->second) {
+      demand(term.base, Tokens);
+      if (term.scale)
+        demand(term.scale, Teams);
+    }
+  };
+  auto askQuery = [&](Value query) {
+    askVector(vectorOf(query));
+    if (auto found = scaled.find(canonical(query)); found != scaled.end())
+      for (Value factor : found->second.factors)
+        if (!factor.getDefiningOp<DecayProductOp>())
+          demand(factor, Teams);
   };
   for (Value value : form.getYieldedOutputs())
     demand(value, naturalSide(unstackType(typeOf(value)), value));
@@ -385,7 +433,7 @@ void GpuVerifyKernel::findSides(StepOp form) {
         .Case([&](PathDecayOp path) { demand(path.getDecays(), Teams); })
         .Case([&](PathGramOp gram) {
           for (Value operand : {gram.getQueries(), gram.getKeys()})
-            demand(operand, Teams);
+            askVector(operand);
           if (gram.getDecays())
             demand(gram.getDecays(), Teams);
         })
@@ -411,10 +459,12 @@ void GpuVerifyKernel::findSides(StepOp form) {
 //===----------------------------------------------------------------------===//
 
 /// Gives every stack of vectors over dk its rows of one matrix, so that any of
-/// them can stand beside each other in a product.
+/// them can stand beside each other in a product. Those that are multiplied as
+/// they came have a matrix of their own.
 void GpuVerifyKernel::layOutStacks() {
   vectorRows.clear();
-  vectorCount = 0;
+  tokenRows.clear();
+  vectorCount = tokenCount = 0;
   auto place = [&](Value value, RankedTensorType ofOneDraft) {
     if (ofOneDraft.getRank() == 1 || ofOneDraft.getShape().back() != keySize ||
         !vectorRows.insert({value, vectorCount}).second)
@@ -429,6 +479,9 @@ void GpuVerifyKernel::layOutStacks() {
                TransportOp>(op))
         continue;
       for (Value result : op.getResults()) {
+        if ((sides.lookup(result) & Tokens) &&
+            tokenRows.insert({result, tokenCount}).second)
+          tokenCount += most();
         bool isOrigin = false;
         if (auto transport = dyn_cast<TransportOp>(op))
           isOrigin = llvm::is_contained(transport.getOrigins(), result);
@@ -443,6 +496,8 @@ void GpuVerifyKernel::layOutStacks() {
     }
   // Rows of a product lie in different banks.
   vectorPitch = keySize % 32 == 0 ? keySize + 16 : llvm::alignTo(keySize, 4);
+  // Lanes load 8 bytes of them for products with floats, else 16.
+  tokenPitch = keySize + (stateBits == 32 ? 16 : 32);
 }
 
 int64_t GpuVerifyKernel::sharedBytes(int64_t rows) {
@@ -454,7 +509,7 @@ int64_t GpuVerifyKernel::sharedBytes(int64_t rows) {
     reads = std::max(reads, mine);
   }
   int64_t bytes = GpuKernel::sharedBytes(rows) + vectorCount * vectorPitch * 4 +
-                  llvm::alignTo(reads, 8) * (rows + 4) * 4;
+                  tokenCount * tokenPitch * 2 + reads * (rows + 4) * 4;
   for (StepOp form : forms())
     form.walk([&](ReadOp read) {
       // What is rebuilt, or stored but not where it was, is apart.

@@ -91,7 +91,7 @@ public:
         kernels(route, this->program.signature(), pool, heads,
                 KernelCall::Verify) {}
 
-  Status run(const VerifyArguments &arguments, void *stream);
+  Status run(const VerifyArguments &arguments, void *stream, Start start);
 
 private:
   Status fill(const VerifyArguments &arguments);
@@ -123,8 +123,9 @@ public:
       return status;
     return unbound.launch(arguments.rows, stream, Start::InOrder);
   }
-  Status verify(const VerifyArguments &arguments, void *stream) override {
-    return drafts.run(arguments, stream);
+  Status verify(const VerifyArguments &arguments, void *stream,
+                Start start) override {
+    return drafts.run(arguments, stream, start);
   }
   Status prefill(const PrefillArguments &arguments, void *stream) override {
     return prompts.run(arguments, stream);
@@ -293,7 +294,8 @@ Status DeviceVerify::fill(const VerifyArguments &arguments) {
   return Status();
 }
 
-Status DeviceVerify::run(const VerifyArguments &arguments, void *stream) {
+Status DeviceVerify::run(const VerifyArguments &arguments, void *stream,
+                         Start start) {
   if (pool.drafts == 0 || !route.gpu->verify)
     return invalid(fmt::format("'{}' was compiled without drafts; set "
                                "CompileOptions::drafts to the most of a row",
@@ -313,8 +315,9 @@ Status DeviceVerify::run(const VerifyArguments &arguments, void *stream) {
   }
   cuda::CurrentContext current(*pool.code->device.context());
   cuda::Range range(name.c_str());
-  if (Status status = kernels.launch(std::span(&*route.gpu->verify, 1),
-                                     arguments.rows, stream);
+  if (Status status =
+          kernels.launch(std::span(&*route.gpu->verify, 1), arguments.rows,
+                         stream, start == Start::Early);
       !status)
     return withReproducer(status, program);
   return Status();

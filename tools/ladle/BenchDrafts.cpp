@@ -67,18 +67,13 @@ private:
 
 } // namespace
 
-static BenchKey keyOf(const DraftSpec &spec) {
-  BenchKey key{spec.source.file,
-               spec.source.preset,
-               spec.source.sizes,
-               spec.route,
-               spec.source.stateType,
-               spec.source.entryType,
-               spec.threshold,
-               spec.batch,
-               spec.schedule,
-               spec.source.stateLayout,
-               spec.drafts};
+static BenchKey keyOf(const DraftSpec &spec, bool startsEarly) {
+  BenchKey key{spec.source.file,      spec.source.preset,
+               spec.source.sizes,     spec.route,
+               spec.source.stateType, spec.source.entryType,
+               spec.threshold,        spec.batch,
+               spec.schedule,         spec.source.stateLayout,
+               spec.drafts,           startsEarly};
   return key;
 }
 
@@ -171,6 +166,7 @@ Result<Json> DraftBench::time(const DraftSpec &spec, const DraftCost &cost) {
   };
   DraftTimer::Options timing;
   timing.modelLayers = options.modelLayers;
+  timing.startsEarly = options.early;
   timing.leastSeconds = limitOf(at(0));
   timing.rowBytes = cost.bytes(0);
   auto timer = DraftTimer::create(spec, gpu, timing);
@@ -240,7 +236,7 @@ Result<std::string> DraftBench::measure(const DraftSpec &spec,
   Json result{{"kernels", kernels}, {"model_layers", options.modelLayers}};
   result.update(*timed);
   store->updateRun(describeRun());
-  if (Status status = store->add(keyOf(spec), result); !status)
+  if (Status status = store->add(keyOf(spec, options.early), result); !status)
     return status;
   return std::string();
 }
@@ -259,7 +255,7 @@ Result<std::string> DraftBench::take(const DraftSpec &spec) {
     return firstLine(program.message());
   std::string kernels = tune::fingerprintOf(program->text);
   auto findKnown = [&]() -> const Json * {
-    const Json *known = store->find(keyOf(spec));
+    const Json *known = store->find(keyOf(spec, options.early));
     bool isSame =
         known && known->value("kernels", "") == kernels &&
         known->value("model_layers", int64_t(0)) == options.modelLayers;

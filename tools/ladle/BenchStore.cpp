@@ -24,6 +24,8 @@ Json BenchKey::json() const {
     key["layout"] = layout;
   if (drafts)
     key["drafts"] = drafts;
+  if (startsEarly)
+    key["started_early"] = true;
   return key;
 }
 
@@ -68,7 +70,8 @@ static bool isOf(const Json &result, const Json &key) {
     if (!result.contains(name) || result[name] != value)
       return false;
   // Keys have it where it is not the default.
-  return result.contains("layout") == key.contains("layout");
+  return result.contains("layout") == key.contains("layout") &&
+         result.contains("started_early") == key.contains("started_early");
 }
 
 const Json *BenchStore::find(const BenchKey &key) const {

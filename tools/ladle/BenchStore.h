@@ -26,6 +26,7 @@ struct BenchKey {
   std::map<std::string, int64_t> schedule;
   std::string layout = "dv_dk"; ///< of states
   int64_t drafts = 0;           ///< of a row, in steps that verify
+  bool startsEarly = false;     ///< before steps of other layers have ended
 
   nlohmann::ordered_json json() const;
   std::string str() const { return json().dump(); }

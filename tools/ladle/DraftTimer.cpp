@@ -121,7 +121,10 @@ Status DraftTimer::prepare(const Options &options) {
   cursors = std::move(*shared);
   auto cache = static_cast<double>(gpu.device().cacheBytes());
   double bytes = static_cast<double>(spec.batch) * options.rowBytes;
-  auto count = static_cast<int64_t>(3 * cache / bytes) + 2;
+  // Most steps follow one of another layer, as in a model.
+  auto count =
+      std::max<int64_t>(static_cast<int64_t>(3 * cache / bytes) + 2, 8);
+  startsEarly = options.startsEarly;
   PoolOptions poolOptions;
   poolOptions.cursors = cursors;
   for (int64_t i = 0; i < count; ++i) {
@@ -168,11 +171,15 @@ VerifyArguments DraftTimer::arguments(const Tree &tree) const {
 
 Status DraftTimer::verifyAll(const Tree &tree, int64_t count) {
   VerifyArguments given = arguments(tree);
-  for (int64_t i = 0; i < count; ++i)
-    if (Status status = layers[i % layers.size()].decoder->verify(
-            given, gpu.device().stream());
+  for (int64_t i = 0; i < count; ++i) {
+    size_t layer = i % layers.size();
+    // In order where a layer comes again, and after a commit.
+    Start start = startsEarly && layer > 0 ? Start::Early : Start::InOrder;
+    if (Status status =
+            layers[layer].decoder->verify(given, gpu.device().stream(), start);
         !status)
       return status;
+  }
   return Status();
 }
 

@@ -62,6 +62,8 @@ public:
     double replaySeconds = 2e-3;
     double leastSeconds = 0; ///< of a step of all rows
     double rowBytes = 0;     ///< that it cannot do without
+    /// Steps start before those of the layers ahead of them have ended.
+    bool startsEarly = false;
   };
   static Result<std::unique_ptr<DraftTimer>> create(const DraftSpec &spec,
                                                     const measure::Gpu &gpu,
@@ -98,6 +100,7 @@ private:
   const measure::Gpu &gpu;
   int64_t steps = 1; ///< of a layer, in a replay
   int64_t modelLayers = 1;
+  bool startsEarly = false;
   std::optional<Program> program;
   std::optional<Cursors> cursors;
   std::vector<Layer> layers;

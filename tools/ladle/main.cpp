@@ -214,9 +214,10 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
       "--profile", bench.profile,
       "for a profiler: on a GPU, launch a step of every layer at "
       "every fill once, print what bytes are expected, time nothing");
-  command.add_flag("--early", bench.early,
-                   "on a GPU, also time steps that start before those of other "
-                   "layers ahead of them have ended");
+  command.add_flag(
+      "--early", bench.early,
+      "on a GPU, also time steps that start before those of other "
+      "layers ahead of them have ended; with --drafts, only these");
   addList("--forms", bench.forms,
           "on a GPU, also time kernels that hold one of these forms alone, "
           "and compare: decode, decode_fold")

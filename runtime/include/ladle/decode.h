@@ -183,7 +183,8 @@ public:
   /// On a GPU it is one launch, and as in a step what is in memory of the
   /// device is the caller's to get right: slots, numbers of drafts, parents,
   /// and that no slot has drafts left.
-  Status verify(const VerifyArguments &arguments, void *stream = nullptr);
+  Status verify(const VerifyArguments &arguments, void *stream = nullptr,
+                Start start = Start::InOrder);
 
   /// Answers all tokens of each row, which follow what its slot holds: as many
   /// steps as the row has tokens, with the same answers to rounding, in chunks

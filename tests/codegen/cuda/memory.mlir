@@ -60,4 +60,21 @@ gpu.module @m {
     %1 = vector.load %b[%i] : memref<64xbf16>, vector<4xbf16> loc("y")
     gpu.return
   }
+
+  // What takes the bytes of other shared memory has none of its own.
+  // CHECK: void shares
+  gpu.func @shares()
+      workgroup(%keys: memref<4x16xbf16, #gpu.address_space<workgroup>> {ladle.name = "keys"},
+                %dots: memref<32xf32, #gpu.address_space<workgroup>> {ladle.name = "dots", ladle.shares = 0 : index})
+      kernel {
+    // CHECK-NEXT: __shared__ __align__(16) bf16 keys[64];
+    // CHECK-NEXT: float *const dots = (float *)keys;
+    %c3 = arith.constant 3 : index
+    %zero = arith.constant 0.0 : f32
+    // CHECK-NEXT: dots[3] = 0.0f;
+    memref.store %zero, %dots[%c3] : memref<32xf32, #gpu.address_space<workgroup>>
+    // CHECK-NEXT: warp_barrier();
+    gpu.barrier {ladle.of_warp}
+    gpu.return
+  }
 }
