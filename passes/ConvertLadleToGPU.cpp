@@ -45,6 +45,23 @@ struct ConvertLadleToGPU
     return forms == 0 || (forms & number);
   }
 
+  /// The slots of a route, by all of its forms: those of one that verifies keep
+  /// what drafts need, and those of one that has pages are known by tables.
+  static GpuSlots slotsOf(ModuleOp module, StepOp step) {
+    GpuSlots slots;
+    for (StepOp other : module.getOps<StepOp>()) {
+      if (other.getRecurrence() != step.getRecurrence() ||
+          other.getRoute() != step.getRoute())
+        continue;
+      if (other.getForm() == Form::Verify)
+        slots.drafts = cast<DraftsType>(other.getDrafts().getType()).getMost();
+      for (Type type : other.getBody().getArgumentTypes())
+        if (auto buffer = dyn_cast<BufferType>(type))
+          slots.entries = buffer;
+    }
+    return slots;
+  }
+
   /// A route without the forms that are wanted.
   LogicalResult checkForms(ModuleOp module) {
     for (StepOp step : module.getOps<StepOp>()) {
@@ -101,17 +118,6 @@ struct ConvertLadleToGPU
       return StepOp();
     };
     for (StepOp step : module.getOps<StepOp>()) {
-      if (llvm::any_of(step.getBody().getArgumentTypes(), [](Type type) {
-            auto buffer = dyn_cast<BufferType>(type);
-            return buffer && buffer.isPaged() &&
-                   buffer.getOrder() == BufferOrder::Indexed;
-          })) {
-        step.emitError("cannot be lowered for GPUs: drafts do not lie in pages "
-                       "on a GPU yet")
-                .attachNote()
-            << "build the steps without a page, or without drafts";
-        return signalPassFailure();
-      }
       if (step.verifies() &&
           llvm::any_of(step.getBody().getArgumentTypes(), [](Type type) {
             auto pool = dyn_cast<PoolType>(type);
@@ -127,10 +133,7 @@ struct ConvertLadleToGPU
       if (!keeps(step.getForm()) || step.getForm() == Form::VerifyFold ||
           (step.getForm() == Form::DecodeFold && keeps(Form::Decode)))
         continue;
-      // Slots of a route that verifies keep what drafts need.
-      int64_t slotDrafts = 0;
-      if (StepOp verify = find(step, Form::Verify))
-        slotDrafts = cast<DraftsType>(verify.getDrafts().getType()).getMost();
+      GpuSlots slots = slotsOf(module, step);
       if (step.getForm() == Form::PrefillFold) {
         // Those of decoding are no good for prompts.
         GpuSchedule schedule;
@@ -140,8 +143,7 @@ struct ConvertLadleToGPU
           schedule.threads = threads;
           schedule.tileRows = tileRows;
         }
-        if (failed(
-                GpuChunkKernel::buildBest(step, schedule, slotDrafts, builder)))
+        if (failed(GpuChunkKernel::buildBest(step, schedule, slots, builder)))
           return signalPassFailure();
         continue;
       }
@@ -160,13 +162,13 @@ struct ConvertLadleToGPU
       std::unique_ptr<GpuKernel> kernel;
       if (step.verifies()) {
         kernel = std::make_unique<GpuVerifyKernel>(
-            step, find(step, Form::VerifyFold), schedule, builder);
+            step, find(step, Form::VerifyFold), schedule, slots, builder);
       } else {
         StepOp fold;
         if (step.getForm() == Form::Decode)
           fold = find(step, Form::DecodeFold);
-        kernel = std::make_unique<GpuKernel>(step, fold, schedule, slotDrafts,
-                                             builder);
+        kernel =
+            std::make_unique<GpuKernel>(step, fold, schedule, slots, builder);
       }
       if (failed(kernel->build()))
         return signalPassFailure();

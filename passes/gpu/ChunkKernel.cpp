@@ -259,21 +259,20 @@ GpuChunkKernel::shapesOf(StepOp step, const GpuSchedule &schedule,
 
 FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
                                                     const GpuSchedule &schedule,
-                                                    int64_t drafts,
+                                                    const GpuSlots &slots,
                                                     OpBuilder &builder) {
   ChunkForms forms;
-  if (failed(
-          GpuChunkKernel(step, schedule, drafts, {}, forms, builder).check()))
+  if (failed(GpuChunkKernel(step, schedule, slots, {}, forms, builder).check()))
     return failure();
   moveTokenValues(step);
   forms = separateScales(step);
-  GpuChunkKernel probe(step, schedule, drafts, {}, forms, builder);
+  GpuChunkKernel probe(step, schedule, slots, {}, forms, builder);
   probe.chooseSizes();
   SmallVector<Shape> shapes = shapesOf(step, schedule, probe.ownsAllRows);
   std::optional<Shape> smallest;
   int64_t fewest = 0;
   for (const Shape &shape : shapes) {
-    GpuChunkKernel kernel(step, schedule, drafts, shape, forms, builder);
+    GpuChunkKernel kernel(step, schedule, slots, shape, forms, builder);
     FailureOr<gpu::GPUFuncOp> built = kernel.buildPrefill();
     if (failed(built))
       return failure();
@@ -287,7 +286,7 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
     }
   }
   if (fewest <= probe.mostShared())
-    return GpuChunkKernel(step, schedule, drafts, *smallest, forms, builder)
+    return GpuChunkKernel(step, schedule, slots, *smallest, forms, builder)
         .buildPrefill();
   InFlightDiagnostic diag = step.emitError("a chunk of its prompts needs ")
                             << fewest << " bytes of shared memory in a block, "
@@ -320,21 +319,12 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
     nextCarries.push_back(function.getArguments().back());
   }
   Value padded = emitTask();
-  Value active = arith::XOrIOp::create(
-      b, padded, arith::ConstantOp::create(b, b.getBoolAttr(true)));
   LogicalResult result = success();
-  {
-    auto branch = scf::IfOp::create(b, active, /*withElseRegion=*/true);
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(branch.elseBlock());
-    emitPaddedRow();
-    b.setInsertionPointToStart(branch.thenBlock());
-    result = emitRow();
-    if (endOfTokenLoads)
-      endOfTokenLoads->erase();
-    for (Operation *each : anchors)
-      each->erase();
-  }
+  emitActive(padded, /*storesZeros=*/true, [&] { return emitRow(); }, result);
+  if (endOfTokenLoads)
+    endOfTokenLoads->erase();
+  for (Operation *each : anchors)
+    each->erase();
   if (failed(result)) {
     function.erase();
     return failure();

@@ -37,16 +37,16 @@ public:
   struct Shape {
     int64_t tokens = 0, rows = 0;
   };
-  GpuChunkKernel(StepOp step, const GpuSchedule &schedule, int64_t drafts,
-                 const Shape &shape, const ChunkForms &forms,
-                 mlir::OpBuilder &builder)
-      : GpuKernel(step, StepOp(), schedule, drafts, builder), shape(shape),
+  GpuChunkKernel(StepOp step, const GpuSchedule &schedule,
+                 const GpuSlots &slots, const Shape &shape,
+                 const ChunkForms &forms, mlir::OpBuilder &builder)
+      : GpuKernel(step, StepOp(), schedule, slots, builder), shape(shape),
         forms(forms) {}
 
   /// The kernel of a prefill_fold step, in the best shape that has room in
   /// shared memory.
   static mlir::FailureOr<mlir::gpu::GPUFuncOp>
-  buildBest(StepOp step, const GpuSchedule &schedule, int64_t drafts,
+  buildBest(StepOp step, const GpuSchedule &schedule, const GpuSlots &slots,
             mlir::OpBuilder &builder);
 
 private:

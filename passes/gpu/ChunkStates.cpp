@@ -36,7 +36,7 @@ void GpuChunkKernel::moveState(BlockArgument pool, bool isLoad) {
                   (step.getArgumentName(argument) + "_tile").str());
   auto type = cast<PoolType>(pool.getType());
   Type element = type.getElementType();
-  Value slot = isLoad ? readSlot : writeSlot, at = headIndex(type.getHeads());
+  Value slot = isLoad ? readState : writeState, at = headIndex(type.getHeads());
   if (isLoad)
     willWrite(held);
   else

@@ -313,15 +313,18 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
     return success();
   };
 
+  EntryPlace place;
+  if (llvm::any_of(op.getResults(),
+                   [&](Value result) { return appended.contains(result); }))
+    place = placeToWrite(arith::AddIOp::create(b, length, current.draft));
   for (size_t i = 0; i < carriesFrom; ++i) {
     Value result = op.getResult(i), value = yielded[i];
     if ((sides.lookup(result) & Teams) && !scaled.contains(result) &&
         !dependsOnRows(value) && failed(put(value, result)))
       return failure();
     for (const Appended &each : appended.lookup(result))
-      if (failed(putFar(
-              value, fields[each.argument][each.index], {writeSlot},
-              ringSlot(arith::AddIOp::create(b, length, current.draft)))))
+      if (failed(putFar(value, fields[each.argument][each.index], {place.outer},
+                        place.entry)))
         return failure();
   }
   for (Operation &each : op.getBody().front().without_terminator())

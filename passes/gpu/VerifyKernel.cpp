@@ -24,10 +24,8 @@ static RankedTensorType typeOf(Value value) {
 
 GpuVerifyKernel::GpuVerifyKernel(StepOp step, StepOp fold,
                                  const GpuSchedule &schedule,
-                                 OpBuilder &builder)
-    : GpuKernel(step, fold, schedule,
-                cast<DraftsType>(step.getDrafts().getType()).getMost(),
-                builder) {}
+                                 const GpuSlots &slots, OpBuilder &builder)
+    : GpuKernel(step, fold, schedule, slots, builder) {}
 
 //===----------------------------------------------------------------------===//
 // Arguments and the task of a block
@@ -79,6 +77,7 @@ Value GpuVerifyKernel::emitCursor() {
     folds = both(arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, all, m),
                  arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, length,
                                        constantIndex(0)));
+    folds = both(folds, mayFold);
   }
   Value number = draftCount;
   if (folds)
@@ -345,10 +344,13 @@ LogicalResult GpuVerifyKernel::storeStack(Value value, Value target,
   }
   for (int64_t draft = 0; draft < most(); ++draft)
     guarded(isDraft(draft), [&] {
-      SmallVector<Value> indices{asEntries ? writeSlot : add(firstDraft, draft),
-                                 headIndex(count)};
-      if (asEntries)
-        indices.push_back(ringSlot(add(length, draft)));
+      SmallVector<Value> indices;
+      if (asEntries) {
+        EntryPlace place = placeToWrite(add(length, draft));
+        indices = {place.outer, headIndex(count), place.entry};
+      } else {
+        indices = {add(firstDraft, draft), headIndex(count)};
+      }
       if (type.getRank() == 1) {
         Value number =
             ofRows ? all[draft]

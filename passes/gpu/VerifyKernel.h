@@ -36,7 +36,7 @@ namespace ladle {
 class GpuVerifyKernel : public GpuKernel {
 public:
   GpuVerifyKernel(StepOp step, StepOp fold, const GpuSchedule &schedule,
-                  mlir::OpBuilder &builder);
+                  const GpuSlots &slots, mlir::OpBuilder &builder);
 
 private:
   enum : unsigned { Teams = 1, Rows = 2 };

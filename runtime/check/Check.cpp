@@ -256,17 +256,17 @@ std::vector<CheckCase> Checker::plan() {
             (config.drafts > 0 && (config.route == RouteKind::Recurrent ||
                                    config.layout == StateLayout::DkDv)));
   });
-  // Nor do drafts lie in pages there, or slots take states.
+  // Nor do prompts lie in pages there; slots without pages take no states.
   for (CheckCase &config : cases)
     if (!isOnCpu) {
-      config.page = config.drafts ? 0 : config.page;
-      config.crossover = 0;
-      config.forks = config.takesStates = false;
+      config.page = config.prompts ? 0 : config.page;
+      config.crossover = config.page ? config.crossover : 0;
+      config.takesStates &= config.page > 0;
     }
   if (request.page > 0) {
     std::erase_if(cases, [&](const CheckCase &config) {
       return config.route == RouteKind::Recurrent ||
-             (!isOnCpu && config.drafts > 0);
+             (!isOnCpu && config.prompts > 0);
     });
     for (CheckCase &config : cases) {
       config.page = request.page;

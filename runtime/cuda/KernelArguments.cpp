@@ -35,8 +35,12 @@ KernelArguments::KernelArguments(const RouteKernels &route,
     add(cursors.versions.address());
     add(cursors.waiting.address());
   }
-  if (cursors.page)
+  if (cursors.page && route.usesBuffer) {
     add(cursors.pageTable.address());
+    add(cursors.stateTable.address());
+    add(cursors.epochs.address());
+    rowKind = add(AllRows);
+  }
   if (call != KernelCall::Step)
     firstOfDrafts = add(0);
   if (call == KernelCall::Verify) {
@@ -185,4 +189,64 @@ Status KernelArguments::launch(std::span<const cuda::Kernel> kernels,
       skipped > 0)
     skipRows(-skipped * maxGpuRows);
   return status;
+}
+
+Status KernelArguments::takeFrom(const KernelArguments &other) {
+  descriptors = other.descriptors;
+  return takeDescriptors();
+}
+
+Status KernelArguments::setMemoryFrom(const KernelArguments &other,
+                                      const Tensor &tensor, const void *data) {
+  return setMemory(
+      described[static_cast<size_t>(&tensor - other.described.data())], data);
+}
+
+//===----------------------------------------------------------------------===//
+// Calls
+//===----------------------------------------------------------------------===//
+
+CallKernels::CallKernels(const Program &program, const DevicePool &pool,
+                         HeadRange heads, KernelCall call)
+    : call(call) {
+  const ProgramImpl &impl = program.getImpl();
+  const RouteKernels *route = impl.find(program.route());
+  routes.push_back(route);
+  if (route->route == RouteKind::KvOnly && pool.page)
+    if (const RouteKernels *next = impl.find(impl.longRoute))
+      routes.push_back(next);
+  for (const RouteKernels *each : routes)
+    parts.push_back(std::make_unique<KernelArguments>(
+        *each, program.signature(), pool, heads, call));
+  if (parts.size() > 1) {
+    parts[0]->setRowKind(KernelArguments::WithoutState);
+    parts[1]->setRowKind(KernelArguments::WithState);
+  }
+}
+
+Status CallKernels::takeDescriptors() {
+  Status status = parts[0]->takeDescriptors();
+  for (size_t i = 1; status && i < parts.size(); ++i)
+    status = parts[i]->takeFrom(*parts[0]);
+  return status;
+}
+
+Status CallKernels::setMemory(const KernelArguments::Tensor &tensor,
+                              const void *data) {
+  Status status = parts[0]->setMemory(tensor, data);
+  for (size_t i = 1; status && i < parts.size(); ++i)
+    status = parts[i]->setMemoryFrom(*parts[0], tensor, data);
+  return status;
+}
+
+Status CallKernels::launch(int64_t rows, void *stream) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const GpuRoute &route = *routes[i]->gpu;
+    std::span<const cuda::Kernel> kernels = route.step;
+    if (call == KernelCall::Verify)
+      kernels = {&*route.verify, 1};
+    if (Status status = parts[i]->launch(kernels, rows, stream); !status)
+      return status;
+  }
+  return Status();
 }

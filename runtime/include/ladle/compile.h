@@ -40,7 +40,7 @@ struct CompileOptions {
   /// Entries of a page, 8 or 16, a part of the capacity: then slots take pages
   /// as their entries need them, from all that the cursors have
   /// (CursorOptions::pages). 0: a slot has room for all its entries. On a GPU
-  /// without drafts.
+  /// without prompts.
   int64_t page = 0;
   /// The most drafts of a row that Decoder::verify takes, 0 to 16; the capacity
   /// is twice as much at least. 0: the program only decodes.
@@ -65,7 +65,8 @@ struct CompileOptions {
   /// of an ordinary server.
   double readBandwidth = 0, updateBandwidth = 0;
   /// By which rows of kv_only go on once they have a state: inner, outer or,
-  /// without drafts, recurrent. On a GPU the caller changes to it.
+  /// without drafts, recurrent. On a GPU inner or outer, and without pages the
+  /// caller changes to it.
   std::string longRoute = "inner";
   /// Of a GPU: parameters of the kernels by name, as `ladle bench --schedule`
   /// takes them, in place of what was tuned. 0 is left to the generator.
