@@ -35,14 +35,18 @@ struct ConvertLadleToGPU
   bool keeps(Form form) const {
     if (form == Form::Verify || form == Form::VerifyFold)
       return true;
-    // Prompts become entries on the CPU alone.
-    if (form == Form::PrefillEntries)
-      return false;
-    int64_t number = form == Form::Decode        ? kDecodeForm
-                     : form == Form::DecodeFold  ? kDecodeFoldForm
-                     : form == Form::PrefillFold ? kPrefillForm
-                                                 : kFoldForm;
+    bool prefills = form == Form::PrefillFold || form == Form::PrefillEntries;
+    int64_t number = form == Form::Decode       ? kDecodeForm
+                     : form == Form::DecodeFold ? kDecodeFoldForm
+                     : prefills                 ? kPrefillForm
+                                                : kFoldForm;
     return forms == 0 || (forms & number);
+  }
+  /// Prompts that carry no state along become entries on the CPU alone.
+  bool keeps(StepOp step) const {
+    return keeps(step.getForm()) &&
+           (step.getForm() != Form::PrefillEntries ||
+            !step.getBody().front().getOps<FoldDraftsOp>().empty());
   }
 
   /// The slots of a route, by all of its forms: those of one that verifies keep
@@ -67,7 +71,7 @@ struct ConvertLadleToGPU
     for (StepOp step : module.getOps<StepOp>()) {
       bool isKept = false;
       for (StepOp other : module.getOps<StepOp>())
-        isKept |= other.getRoute() == step.getRoute() && keeps(other.getForm());
+        isKept |= other.getRoute() == step.getRoute() && keeps(other);
       if (isKept)
         continue;
       InFlightDiagnostic diag =
@@ -130,11 +134,12 @@ struct ConvertLadleToGPU
         return signalPassFailure();
       }
       // With decode, or verify, it is a branch of that.
-      if (!keeps(step.getForm()) || step.getForm() == Form::VerifyFold ||
+      if (!keeps(step) || step.getForm() == Form::VerifyFold ||
           (step.getForm() == Form::DecodeFold && keeps(Form::Decode)))
         continue;
       GpuSlots slots = slotsOf(module, step);
-      if (step.getForm() == Form::PrefillFold) {
+      if (step.getForm() == Form::PrefillFold ||
+          step.getForm() == Form::PrefillEntries) {
         // Those of decoding are no good for prompts.
         GpuSchedule schedule;
         schedule.batch = batch;

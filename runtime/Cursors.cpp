@@ -225,8 +225,10 @@ Result<Cursor> Cursors::cursor(int32_t slot) const {
 Status Cursors::Impl::checkStep(const RouteKernels &route,
                                 bool prefills) const {
   CursorMove::Kind mine = CursorMove::kindOf(route, prefills);
-  if (!decodedBy ||
-      (kind == CursorMove::Rewrite) == (mine == CursorMove::Rewrite))
+  auto isLike = [&](CursorMove::Kind one) {
+    return (kind == one) == (mine == one);
+  };
+  if (!decodedBy || (isLike(CursorMove::Rewrite) && isLike(CursorMove::Prompt)))
     return Status();
   return invalid(fmt::format(
       "a layer decodes by route '{}', which {}, and another has decoded by "

@@ -22,6 +22,7 @@ struct CursorMove {
     Ignore,   ///< the same, of a route that reads no state
     Rewrite,  ///< the state was written, no entry is kept
     FoldOnly, ///< what there are of entries have become state
+    Prompt,   ///< a prompt of kv_only has become entries, or state
   };
   Kind kind = Append;
   int64_t rows = 0;
@@ -30,7 +31,8 @@ struct CursorMove {
   /// Of the rows of a step.
   static Kind kindOf(const RouteKernels &route, bool prefills = false) {
     if (prefills)
-      return Rewrite;
+      return route.usesBuffer && route.route == RouteKind::KvOnly ? Prompt
+                                                                  : Rewrite;
     return !route.usesBuffer                  ? Rewrite
            : route.route == RouteKind::KvOnly ? Ignore
                                               : Append;

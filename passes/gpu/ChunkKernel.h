@@ -66,6 +66,7 @@ private:
     mlir::Value output;
     bool isTile = false;
     mlir::Type rounded = nullptr; ///< to which it is rounded
+    bool isEntry = false;         ///< the output is a field
   };
 
   //===--- ChunkKernel.cpp: the step --------------------------------------===//
@@ -87,12 +88,23 @@ private:
   void clearShared();
 
   //===--- ChunkStates.cpp: states and carries in memory ------------------===//
+  mlir::Value heldState(unsigned argument);
+  unsigned poolOf(mlir::Value state);
   void moveState(mlir::BlockArgument pool, bool isLoad);
   void loadCarries();
   void keepCarries();
   void storeCarries();
   void forElements(mlir::Value count, int64_t inner,
                    llvm::function_ref<void(mlir::Value, mlir::Value)> body);
+
+  //===--- ChunkEntries.cpp: prompts that stay entries --------------------===//
+  void loadRow();
+  void beginState(mlir::BlockArgument pool);
+  void foldHeldEntries(llvm::ArrayRef<FoldBufferOp> folds, mlir::Value held);
+  mlir::Value fieldAt(mlir::Value buffer, llvm::StringRef name, int64_t rank,
+                      const EntryPlace &place, mlir::Value element);
+  void addEntrySinks(mlir::OpResult result, mlir::Value value,
+                     llvm::SmallVectorImpl<Sink> &sinks);
 
   //===--- ChunkStacks.cpp: stacks, and who needs them --------------------===//
   int64_t tokensAtOnce() const { return shape.tokens; }
@@ -274,6 +286,7 @@ private:
   // The prompt of the row, and the tokens at hand.
   mlir::Value cuSeqlens, firstToken, tokenCount;
   mlir::Value firstInChunk, inChunk; ///< of the prompt's tokens, how many
+  mlir::Value keepsPrompt; ///< whether it stays entries; null for never
   mlir::Value team;
 
   // What is in shared memory.

@@ -116,6 +116,29 @@ Status HostSteps::reserve(std::span<const int32_t> slots,
   return pool->cursors().reserve(slots, entries, moved);
 }
 
+/// What prompts need: of rows that have a state, that, and entries of others.
+Status HostSteps::reservePrompts(const PrefillArguments &arguments) {
+  if (!program.page())
+    return Status();
+  std::vector<int32_t> folded, kept, starts{0};
+  for (size_t row = 0; row < arguments.slots.size(); ++row) {
+    int32_t slot = arguments.slots[row];
+    if (pool->isPadding(slot))
+      continue;
+    Result<Cursor> cursor = pool->cursor(slot);
+    if (!cursor)
+      return cursor.status();
+    if (program.route() != RouteKind::KvOnly || cursor->epoch > 0) {
+      folded.push_back(slot);
+      continue;
+    }
+    kept.push_back(slot);
+    starts.push_back(starts.back() + arguments.cuSeqlens[row + 1] -
+                     arguments.cuSeqlens[row]);
+  }
+  return reserve(kept, starts, folded);
+}
+
 Status HostSteps::verify(const VerifyArguments &arguments) {
   if (program.device() == DeviceId())
     return decoder.verify(arguments);
@@ -149,6 +172,8 @@ Status HostSteps::prefill(const PrefillArguments &arguments) {
   on.tokens = arguments.cuSeqlens.empty() ? 0 : arguments.cuSeqlens.back();
   if (on.tokens == 0)
     return Status();
+  if (Status status = reservePrompts(arguments); !status)
+    return status;
   for (auto [name, from, to] :
        {std::tuple("slots", arguments.slots, &on.slots),
         std::tuple("sequence starts", arguments.cuSeqlens, &on.cuSeqlens)})

@@ -43,6 +43,7 @@ private:
   Status reserve(std::span<const int32_t> slots,
                  std::span<const int32_t> starts,
                  std::span<const int32_t> moved = {});
+  Status reservePrompts(const PrefillArguments &arguments);
   using Tensors = std::map<std::string, TensorView, std::less<>>;
   /// Puts memory of the device, where tokens are, in place of the host's.
   Status mirrorAll(Tensors &tensors);

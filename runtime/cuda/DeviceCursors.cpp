@@ -39,6 +39,7 @@ static std::vector<SlotArray> slotArrays(int64_t capacity, int64_t drafts,
   if (table) {
     arrays.push_back({&DeviceCursors::pageTable, (table + 1) * number});
     arrays.push_back({&DeviceCursors::stateTable, number});
+    arrays.push_back({&DeviceCursors::prompts, number});
   }
   return arrays;
 }
@@ -237,7 +238,8 @@ Status DeviceCursors::move(const CursorMove &move, void *stream) {
                           drafts ? waiting.address() : 0,
                           drafts ? order.address() : 0,
                           page ? pageTable.address() : 0,
-                          page ? stateTable.address() : 0};
+                          page ? stateTable.address() : 0,
+                          page ? prompts.address() : 0};
   int32_t numbers[] = {
       padSlot, static_cast<int32_t>(move.rows), static_cast<int32_t>(capacity),
       static_cast<int32_t>(move.kind), static_cast<int32_t>(page)};

@@ -37,6 +37,8 @@ struct DeviceCursors final : Cursors::Impl {
   /// the spare page, behind all others, for who has none; and [slots] which
   /// state a slot has, or -1. What others hold as well is marked.
   cuda::Memory pageTable, stateTable;
+  /// Likewise, [slots] the tokens of the prompts that were taken last.
+  cuda::Memory prompts;
   static constexpr int32_t sharedBlock = 1 << 30;
   /// Bytes of a slot without pages.
   static int64_t slotBytes(int64_t capacity, int64_t drafts);

@@ -9,6 +9,8 @@
 #include "runtime/Text.h"
 #include "runtime/cuda/DeviceMemory.h"
 
+#include <algorithm>
+
 using namespace ladle;
 using Kind = cuda::Argument::Kind;
 
@@ -88,8 +90,9 @@ KernelArguments::KernelArguments(const RouteKernels &route,
       addArray(pool.states[i]);
       break;
     case Kind::Field:
-      // Prompts leave no entries behind.
-      if (call == KernelCall::Prefill)
+      // Prompts that are folded leave no entries behind.
+      if (call == KernelCall::Prefill &&
+          !(cursors.page && route.route == RouteKind::KvOnly))
         break;
       addArray(pool.fields[i]);
       break;
@@ -239,12 +242,19 @@ Status CallKernels::setMemory(const KernelArguments::Tensor &tensor,
   return status;
 }
 
+bool CallKernels::prefills() const {
+  return std::all_of(routes.begin(), routes.end(), [](const auto *route) {
+    return route->gpu->prefill.has_value();
+  });
+}
+
 Status CallKernels::launch(int64_t rows, void *stream) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const GpuRoute &route = *routes[i]->gpu;
     std::span<const cuda::Kernel> kernels = route.step;
-    if (call == KernelCall::Verify)
-      kernels = {&*route.verify, 1};
+    if (call != KernelCall::Step)
+      kernels = {&*(call == KernelCall::Verify ? route.verify : route.prefill),
+                 1};
     if (Status status = parts[i]->launch(kernels, rows, stream); !status)
       return status;
   }

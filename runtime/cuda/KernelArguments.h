@@ -131,6 +131,16 @@ public:
     for (auto &part : parts)
       part->setDrafts(cuSeqlens, parents);
   }
+  void setPrompts(uint64_t cuSeqlens) {
+    for (auto &part : parts)
+      part->setPrompts(cuSeqlens);
+  }
+  void setNextCarry(size_t carry, uint64_t data, int64_t stride) {
+    for (auto &part : parts)
+      part->setNextCarry(carry, data, stride);
+  }
+  /// Whether all of them take prompts.
+  bool prefills() const;
   /// As KernelArguments::launch.
   Status launch(int64_t rows, void *stream);
 

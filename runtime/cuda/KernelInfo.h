@@ -11,7 +11,8 @@
 // - int *cursors [slots, 2]: base and length of each slot's ring
 // - const int *fold_threshold, int pad_slot; in pages two numbers, of rows with
 //   a state and of those without
-// - if the program verifies drafts: const int *entry_order [slots, L], where the
+// - if the program verifies drafts: const int *entry_order [slots, L], where
+// the
 //   entries of a slot lie; const int *carry_versions [slots]; int *waiting
 //   [slots], the drafts that wait there, and 256 if they came with a fold
 // - if entries lie in pages of P: const int *page_table [slots, L / P + 1],

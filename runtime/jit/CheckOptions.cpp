@@ -89,11 +89,6 @@ Status jit::checkTarget(const CompileOptions &options, bool isGpu) {
     return Status(ErrorCode::Unsupported,
                   "numerics is 'chunk', expected 'step': prompts do not become "
                   "entries on a GPU yet; compile for the target cpu");
-  if (options.page > 0 && options.prefill && isGpu)
-    return Status(ErrorCode::Unsupported,
-                  "page is " + std::to_string(options.page) +
-                      ", expected 0: prompts do not lie in pages on a GPU yet; "
-                      "compile without prompts, or for the target cpu");
   if (options.page > 0 && options.longRoute == "recurrent" && isGpu)
     return Status(ErrorCode::Unsupported,
                   "longRoute is 'recurrent', expected inner or outer: on a GPU "

@@ -11,7 +11,7 @@
 #include "ladle_prelude.cuh"
 
 // What rows have done, as CursorMove::Kind has it.
-enum { kAppend, kIgnore, kRewrite, kFoldOnly };
+enum { kAppend, kIgnore, kRewrite, kFoldOnly, kPrompt };
 // On the number of the drafts that wait in a slot: they came with a fold.
 enum { kFolded = 256 };
 // On a page or a state in a table: other slots hold it as well, so that it is
@@ -48,13 +48,16 @@ LADLE_INLINE bool has_page(const int *pages, int slot, int place, int page,
 // number, for rows without a state. A row that has none of its own to write
 // stays entries for as long as there is room, as its kernel does; `fault` is
 // told of what has found no page and no state. A slot that has folded begins
-// anew at its first page, if there are no drafts.
+// anew at its first page, if there are no drafts. `prompts` [slots] are the
+// tokens that rows of kPrompt have had: without a state they stay entries, as
+// long as they are fewer than the second number.
 extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
     const int *__restrict__ read_slots, const int *__restrict__ write_slots,
     int *cursors, int *epochs, const int *__restrict__ fold_threshold,
     int *fault, int *waiting, const int *__restrict__ order,
-    const int *__restrict__ pages, const int *__restrict__ states, int pad_slot,
-    int rows, int capacity, int kind, int page) {
+    const int *__restrict__ pages, const int *__restrict__ states,
+    const int *__restrict__ prompts, int pad_slot, int rows, int capacity,
+    int kind, int page) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   // It may have started before the kernels of the step have ended, and the
   // next may start now, which wait in turn.
@@ -76,6 +79,26 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
     fault[0] = 4 * read_slot + kIgnoresState;
   if (kind == kAppend && pages && states[read_slot] < 0)
     fault[0] = 4 * read_slot + kNoState;
+  auto place_of = [&](int position) {
+    return order ? order[read_slot * static_cast<long long>(capacity) +
+                         (cursor[0] + position) % capacity]
+                 : position;
+  };
+  if (kind == kPrompt && is_fresh) {
+    const int end = cursor[1] + prompts[read_slot];
+    if (end < fold_threshold[1] || !is_own(states[read_slot])) {
+      if (end > capacity) {
+        fault[0] = 4 * read_slot + kNoState;
+        return;
+      }
+      for (int i = cursor[1]; i < end; ++i)
+        if (!has_page(pages, read_slot, place_of(i), page, capacity))
+          fault[0] = 4 * read_slot + kNoPage;
+      cursor[1] = end;
+      store_vector(cursors + read_slot * 2LL, cursor);
+      return;
+    }
+  }
   bool folds = !appends || moves ||
                cursor[1] + 1 >= fold_threshold[pages && is_fresh ? 1 : 0];
   if (pages && !is_own(states[write_slot])) {
@@ -89,14 +112,9 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
     folds = false;
   }
   if (!folds) {
-    if (pages) {
-      const int place =
-          order ? order[read_slot * static_cast<long long>(capacity) +
-                        (cursor[0] + cursor[1]) % capacity]
-                : cursor[1];
-      if (!has_page(pages, read_slot, place, page, capacity))
-        fault[0] = 4 * read_slot + kNoPage;
-    }
+    if (pages &&
+        !has_page(pages, read_slot, place_of(cursor[1]), page, capacity))
+      fault[0] = 4 * read_slot + kNoPage;
     cursor[1] += 1;
   } else {
     if (kind != kFoldOnly || cursor[1] > 0)
@@ -214,4 +232,18 @@ extern "C" __global__ void __launch_bounds__(128) ladle_keep_carries(
       carries + (slot * (drafts + 1LL) + version) * stride;
   for (int i = threadIdx.x; i < count; i += 128)
     to[i] = from[i];
+}
+
+// A thread takes a row: how many tokens its prompt has. Layers that share
+// cursors all say the same, before these move.
+extern "C" __global__ void __launch_bounds__(128)
+    ladle_note_prompts(const int *__restrict__ slots,
+                       const int *__restrict__ cu_seqlens, int *prompts,
+                       int pad_slot, int rows) {
+  const int row = blockIdx.x * 128 + threadIdx.x;
+  if (row >= rows)
+    return;
+  const int slot = slots[row];
+  if (slot >= 0 && slot != pad_slot)
+    prompts[slot] = cu_seqlens[row + 1] - cu_seqlens[row];
 }

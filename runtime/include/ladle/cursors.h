@@ -105,9 +105,10 @@ public:
   /// call that comes after the step has run.
   ///
   /// Where slots take states, it takes one on a GPU for each of `slots` that so
-  /// many entries may make fold, and for each of `writeSlots`, those of rows
-  /// that write another slot than they read. Who has none when it is due stays
-  /// entries for as long as there is room.
+  /// many entries may make fold, and for each of `writeSlots`: those of rows
+  /// that write another slot than they read, and those with a state whose
+  /// prompts are next. Who has none when it is due stays entries for as long as
+  /// there is room.
   Status reserve(std::span<const int32_t> slots,
                  std::span<const int32_t> entries,
                  std::span<const int32_t> writeSlots = {});
