@@ -32,6 +32,6 @@ ladle.step @prompt of @r route(kv_only) form(prefill_entries) (token %k: tensor<
   %1 = ladle.fold_buffer %z, %e key "k" value "u" : !ladle.state<2x16x8xf32>, !entries
   %2 = ladle.fold_drafts %1 keys[%0#0 : tensor<2x16x16xf32>] values[%0#1 : tensor<2x16x8xf32>] along %d : !ladle.state<2x16x8xf32>, !ladle.drafts<16, chain>
   ladle.store_state %2, %p : !ladle.state<2x16x8xf32>, !ladle.pool<2x16x8xf32>
-  ladle.append_drafts %e, %0#0, %0#1 along %d : !entries, tensor<2x16x16xf32>, tensor<2x16x8xf32>, !ladle.drafts<16, chain>
+  ladle.append_drafts %e, %0#0, %0#1 along %d : !entries, !ladle.drafts<16, chain>, tensor<2x16x16xf32>, tensor<2x16x8xf32>
   ladle.yield
 }
