@@ -316,7 +316,7 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
   EntryPlace place;
   if (llvm::any_of(op.getResults(),
                    [&](Value result) { return appended.contains(result); }))
-    place = placeToWrite(arith::AddIOp::create(b, length, current.draft));
+    place = placeOfDraft(current.draft);
   for (size_t i = 0; i < carriesFrom; ++i) {
     Value result = op.getResult(i), value = yielded[i];
     if ((sides.lookup(result) & Teams) && !scaled.contains(result) &&

@@ -195,6 +195,7 @@ LogicalResult GpuVerifyKernel::emitRow() {
     vectors = shared({vectorCount, vectorPitch}, "draft_vectors");
   emitTree();
   emitPlaces();
+  emitDraftPlaces();
   stageEntries();
   endOfEntryNumbers = anchor();
   startOfTokens = anchor();
@@ -324,6 +325,29 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   return result;
 }
 
+void GpuVerifyKernel::emitDraftPlaces() {
+  if (!page())
+    return;
+  Type i32 = b.getI32Type();
+  draftPages = shared({most()}, "draft_pages", i32);
+  draftEntries = shared({most()}, "draft_entries", i32);
+  guarded(isBelow(thread, most()), [&] {
+    EntryPlace place = placeToWrite(arith::AddIOp::create(b, length, thread));
+    for (auto [value, memory] : {std::pair(place.outer, draftPages),
+                                 std::pair(place.entry, draftEntries)})
+      memref::StoreOp::create(b, arith::IndexCastOp::create(b, i32, value),
+                              memory, ValueRange{thread});
+  });
+  written.insert(draftPages);
+}
+
+GpuKernel::EntryPlace GpuVerifyKernel::placeOfDraft(Value draft) {
+  if (!page())
+    return placeToWrite(arith::AddIOp::create(b, length, draft));
+  return {loadNumber(draftPages, {draft}, "page"),
+          loadNumber(draftEntries, {draft}, "place")};
+}
+
 /// Stores the drafts of a stack as outputs, or as entries after the others.
 LogicalResult GpuVerifyKernel::storeStack(Value value, Value target,
                                           bool asEntries) {
@@ -346,7 +370,7 @@ LogicalResult GpuVerifyKernel::storeStack(Value value, Value target,
     guarded(isDraft(draft), [&] {
       SmallVector<Value> indices;
       if (asEntries) {
-        EntryPlace place = placeToWrite(add(length, draft));
+        EntryPlace place = placeOfDraft(constantIndex(draft));
         indices = {place.outer, headIndex(count), place.entry};
       } else {
         indices = {add(firstDraft, draft), headIndex(count)};
