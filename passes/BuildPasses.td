@@ -80,7 +80,10 @@ def BuildPrefill : Pass<"ladle-build-prefill", "::mlir::ModuleOp"> {
       no entries: those that a slot holds are folded before.
     - `prefill_entries`, of every route with a buffer, reads the committed
       history as the route does and appends an entry a token. Of `kv_only` it
-      touches no state.
+      touches no state. With `carries-state`, that of `kv_only` rebuilds a state
+      from the entries once, reads and updates it chunk by chunk like
+      `prefill_fold`, and ends with both: rows that fold store the state, the
+      others append their entries.
 
     ```mlir
     %p = ladle.read %S, %k : ...
@@ -130,6 +133,8 @@ def BuildPrefill : Pass<"ladle-build-prefill", "::mlir::ModuleOp"> {
            "the most drafts of a row that the program also verifies; buffers "
            "are indexed then">,
     Option<"chunk", "chunk", "int64_t", "64", "tokens of a chunk, 1 to 256">,
+    Option<"carriesState", "carries-state", "bool", "false",
+           "whether prompts of kv_only carry their state along">,
   ];
 }
 

@@ -78,6 +78,7 @@ struct BuildPrefill : ladle::impl::BuildPrefillBase<BuildPrefill> {
     options.page = page;
     options.drafts = drafts;
     options.chunk = chunk;
+    options.carriesState = carriesState;
     Type type = checkStepOptions(module, options, entryType, stateLayout);
     if (!type)
       return signalPassFailure();

@@ -36,14 +36,35 @@ struct ConvertLadleToGPU
   bool keeps(Form form) const {
     if (form == Form::Verify || form == Form::VerifyFold)
       return true;
-    // Prompts become entries on the CPU alone.
-    if (form == Form::PrefillEntries)
-      return false;
-    int64_t number = form == Form::Decode        ? kDecodeForm
-                     : form == Form::DecodeFold  ? kDecodeFoldForm
-                     : form == Form::PrefillFold ? kPrefillForm
-                                                 : kFoldForm;
+    bool prefills = form == Form::PrefillFold || form == Form::PrefillEntries;
+    int64_t number = form == Form::Decode       ? kDecodeForm
+                     : form == Form::DecodeFold ? kDecodeFoldForm
+                     : prefills                 ? kPrefillForm
+                                                : kFoldForm;
     return forms == 0 || (forms & number);
+  }
+  /// Prompts that carry no state along become entries on the CPU alone.
+  bool keeps(StepOp step) const {
+    return keeps(step.getForm()) &&
+           (step.getForm() != Form::PrefillEntries ||
+            !step.getBody().front().getOps<FoldDraftsOp>().empty());
+  }
+
+  /// The slots of a route, by all of its forms: those of one that verifies keep
+  /// what drafts need, and those of one that has pages are known by tables.
+  static GpuSlots slotsOf(ModuleOp module, StepOp step) {
+    GpuSlots slots;
+    for (StepOp other : module.getOps<StepOp>()) {
+      if (other.getRecurrence() != step.getRecurrence() ||
+          other.getRoute() != step.getRoute())
+        continue;
+      if (other.getForm() == Form::Verify)
+        slots.drafts = cast<DraftsType>(other.getDrafts().getType()).getMost();
+      for (Type type : other.getBody().getArgumentTypes())
+        if (auto buffer = dyn_cast<BufferType>(type))
+          slots.entries = buffer;
+    }
+    return slots;
   }
 
   /// A route without the forms that are wanted.
@@ -51,7 +72,7 @@ struct ConvertLadleToGPU
     for (StepOp step : module.getOps<StepOp>()) {
       bool isKept = false;
       for (StepOp other : module.getOps<StepOp>())
-        isKept |= other.getRoute() == step.getRoute() && keeps(other.getForm());
+        isKept |= other.getRoute() == step.getRoute() && keeps(other);
       if (isKept)
         continue;
       InFlightDiagnostic diag =
@@ -102,17 +123,6 @@ struct ConvertLadleToGPU
       return StepOp();
     };
     for (StepOp step : module.getOps<StepOp>()) {
-      if (llvm::any_of(step.getBody().getArgumentTypes(), [](Type type) {
-            auto buffer = dyn_cast<BufferType>(type);
-            return buffer && buffer.isPaged() &&
-                   buffer.getOrder() == BufferOrder::Indexed;
-          })) {
-        step.emitError("cannot be lowered for GPUs: drafts do not lie in pages "
-                       "on a GPU yet")
-                .attachNote()
-            << "build the steps without a page, or without drafts";
-        return signalPassFailure();
-      }
       if (step.verifies() &&
           llvm::any_of(step.getBody().getArgumentTypes(), [](Type type) {
             auto pool = dyn_cast<PoolType>(type);
@@ -125,14 +135,12 @@ struct ConvertLadleToGPU
         return signalPassFailure();
       }
       // With decode, or verify, it is a branch of that.
-      if (!keeps(step.getForm()) || step.getForm() == Form::VerifyFold ||
+      if (!keeps(step) || step.getForm() == Form::VerifyFold ||
           (step.getForm() == Form::DecodeFold && keeps(Form::Decode)))
         continue;
-      // Slots of a route that verifies keep what drafts need.
-      int64_t slotDrafts = 0;
-      if (StepOp verify = find(step, Form::Verify))
-        slotDrafts = cast<DraftsType>(verify.getDrafts().getType()).getMost();
-      if (step.getForm() == Form::PrefillFold) {
+      GpuSlots slots = slotsOf(module, step);
+      if (step.getForm() == Form::PrefillFold ||
+          step.getForm() == Form::PrefillEntries) {
         // Those of decoding are no good for prompts.
         GpuSchedule schedule;
         schedule.batch = batch;
@@ -141,8 +149,7 @@ struct ConvertLadleToGPU
           schedule.threads = threads;
           schedule.tileRows = tileRows;
         }
-        if (failed(
-                GpuChunkKernel::buildBest(step, schedule, slotDrafts, builder)))
+        if (failed(GpuChunkKernel::buildBest(step, schedule, slots, builder)))
           return signalPassFailure();
         continue;
       }
@@ -161,13 +168,13 @@ struct ConvertLadleToGPU
       std::unique_ptr<GpuKernel> kernel;
       if (step.verifies()) {
         kernel = std::make_unique<GpuVerifyKernel>(
-            step, find(step, Form::VerifyFold), schedule, builder);
+            step, find(step, Form::VerifyFold), schedule, slots, builder);
       } else {
         StepOp fold;
         if (step.getForm() == Form::Decode)
           fold = find(step, Form::DecodeFold);
-        kernel = std::make_unique<GpuKernel>(step, fold, schedule, slotDrafts,
-                                             builder);
+        kernel =
+            std::make_unique<GpuKernel>(step, fold, schedule, slots, builder);
       }
       if (failed(kernel->build()))
         return signalPassFailure();

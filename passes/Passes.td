@@ -136,8 +136,10 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
     nvgpu.mma.sync(%upper, %lower, %sums) {mmaShape = [16, 8, 8], tf32Enabled} : ...
     ```
     It takes where the tokens of rows begin after the pad slot, no entries, and
-    after all others the memory for what carries become; prefill_entries is not
-    lowered.
+    after all others the memory for what carries become. A prefill_entries step
+    that carries its state along takes the entries as well: it rebuilds the state
+    from those that there are, and which rows fold, and which keep entries, is
+    decided by the thresholds. Others of this form are not lowered.
 
     A head of the state that one block must hold and cannot is an error.
   }];

@@ -53,6 +53,7 @@ void ladle::buildStepPipeline(OpPassManager &pm,
     prefill.stateLayout = options.stateLayout;
     prefill.drafts = options.drafts;
     prefill.chunk = options.chunk;
+    prefill.carriesState = options.carriesState;
     pm.addPass(createBuildPrefill(prefill));
   }
   OpPassManager &step = pm.nest<StepOp>();
@@ -97,10 +98,18 @@ void ladle::buildCPUPipeline(OpPassManager &pm,
   buildKernelPipeline(pm, options);
 }
 
+void ladle::buildGPUStepPipeline(OpPassManager &pm,
+                                 const DecodePipelineOptions &options) {
+  // Prompts that stay entries lie in pages.
+  DecodePipelineOptions carrying = options;
+  carrying.carriesState = options.page > 0;
+  buildStepPipeline(pm, carrying);
+}
+
 void ladle::buildGPUPipeline(OpPassManager &pm,
                              const DecodePipelineOptions &options,
                              const ConvertLadleToGPUOptions &lowering) {
-  buildStepPipeline(pm, options);
+  buildGPUStepPipeline(pm, options);
   pm.addPass(createConvertLadleToGPU(lowering));
   OpPassManager &kernel = pm.nest<gpu::GPUModuleOp>().nest<gpu::GPUFuncOp>();
   kernel.addPass(createCanonicalizerPass());

@@ -29,9 +29,15 @@ struct DecodePipelineOptions {
   int64_t drafts = 0;
   /// Tokens of a chunk; 0 for programs that never prefill.
   int64_t chunk = 0;
+  /// Whether prompts of kv_only carry their state along: for GPUs.
+  bool carriesState = false;
   /// Rows of the state in a tile of the CPU schedule.
   int64_t tileRows = 16;
 };
+
+/// Step stage of a GPU, whose kernels go through a prompt at once.
+void buildGPUStepPipeline(mlir::OpPassManager &pm,
+                          const DecodePipelineOptions &options);
 
 /// Spec stage: normal form and history, as attributes and remarks.
 void buildSpecPipeline(mlir::OpPassManager &pm);

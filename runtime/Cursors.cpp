@@ -36,10 +36,11 @@ static Status checkBlocks(const Program &program,
                                options.pages, name));
   if (!options.states)
     return Status();
-  if (program.device().kind != DeviceKind::Cpu)
+  if (program.device().kind != DeviceKind::Cpu && !program.page())
     return Status(ErrorCode::Unsupported,
-                  fmt::format("states is {}, wanted none: on a GPU each slot "
-                              "has its own",
+                  fmt::format("states is {}, wanted none: on a GPU slots take "
+                              "states where entries lie in pages "
+                              "(CompileOptions::page)",
                               *options.states));
   if (*options.states < 0 || *options.states > INT32_MAX)
     return invalid(fmt::format("states is {}, wanted 0 to {}", *options.states,
@@ -75,6 +76,7 @@ Cursors::Impl::make(const Program &program, const CursorOptions &options) {
                       ? options.pages
                       : options.slots * (program.capacity() / program.page());
   impl->states = options.states;
+  impl->startsEmpty = program.route() == RouteKind::KvOnly;
   const RouteKernels *next =
       program.getImpl().find(program.getImpl().longRoute);
   impl->rewritesLong = next && !next->usesBuffer;
@@ -153,11 +155,29 @@ Status Cursors::Impl::noPages(int64_t wanted) const {
                   name, count.all, page, count.free, wanted));
 }
 
+Status Cursors::Impl::noStates(int64_t wanted) const {
+  BlockCount count = stateCount();
+  if (count.all == 0)
+    return Status(
+        ErrorCode::ResourceExhausted,
+        fmt::format("'{}' has no states to fold entries into "
+                    "(CursorOptions::states is 0): a sequence has {} tokens at "
+                    "most",
+                    name, capacity));
+  return Status(
+      ErrorCode::ResourceExhausted,
+      fmt::format("the states of '{}' are used up: {}, {} of them free, "
+                  "wanted {}; reset slots, or make more "
+                  "(CursorOptions::states)",
+                  name, count.all, count.free, wanted));
+}
+
 Status Cursors::Impl::setCrossover(int64_t entries) {
-  if (device.kind != DeviceKind::Cpu)
+  if (device.kind != DeviceKind::Cpu && !page)
     return Status(ErrorCode::Unsupported,
-                  fmt::format("crossover is {}, wanted 0: on a GPU all rows "
-                              "fold at the threshold",
+                  fmt::format("crossover is {}, wanted 0: on a GPU rows cross "
+                              "over where entries lie in pages "
+                              "(CompileOptions::page)",
                               entries));
   int64_t least = std::min<int64_t>(1, capacity);
   if (entries < least || entries > mostEntries())
@@ -168,7 +188,7 @@ Status Cursors::Impl::setCrossover(int64_t entries) {
                                "of the program end (numerics = chunk)",
                                entries, fixedThreshold));
   crossover = entries;
-  return Status();
+  return moveThreshold(nullptr);
 }
 
 int64_t Cursors::slots() const { return impl->slots; }
@@ -205,8 +225,10 @@ Result<Cursor> Cursors::cursor(int32_t slot) const {
 Status Cursors::Impl::checkStep(const RouteKernels &route,
                                 bool prefills) const {
   CursorMove::Kind mine = CursorMove::kindOf(route, prefills);
-  if (!decodedBy ||
-      (kind == CursorMove::Rewrite) == (mine == CursorMove::Rewrite))
+  auto isLike = [&](CursorMove::Kind one) {
+    return (kind == one) == (mine == one);
+  };
+  if (!decodedBy || (isLike(CursorMove::Rewrite) && isLike(CursorMove::Prompt)))
     return Status();
   return invalid(fmt::format(
       "a layer decodes by route '{}', which {}, and another has decoded by "
@@ -350,21 +372,6 @@ Status Cursors::Impl::flushRows(std::span<const int32_t> slots,
 // Branches
 //===----------------------------------------------------------------------===//
 
-static Status needsHost() {
-  return Status(ErrorCode::Unsupported,
-                "branches of a sequence are not made on a GPU yet: export and "
-                "import its slot");
-}
-
-Status Cursors::Impl::fork(std::span<const int32_t>, std::span<const int32_t>) {
-  return needsHost();
-}
-
-Status Cursors::Impl::rebuild(int32_t, int64_t, int32_t,
-                              std::optional<int32_t>) {
-  return needsHost();
-}
-
 Status Cursors::fork(std::span<const int32_t> from,
                      std::span<const int32_t> to) {
   if (from.size() != to.size())
@@ -387,7 +394,8 @@ Status Cursors::rebuild(int32_t from, int64_t entries, int32_t to,
 }
 
 Status Cursors::reserve(std::span<const int32_t> slots,
-                        std::span<const int32_t> entries) {
+                        std::span<const int32_t> entries,
+                        std::span<const int32_t> writeSlots) {
   if (slots.size() != entries.size())
     return invalid(fmt::format("entries has {} numbers, wanted one for each of "
                                "{} slots",
@@ -403,19 +411,28 @@ Status Cursors::reserve(std::span<const int32_t> slots,
                                  entries[i], impl->capacity));
     claims.push_back({slots[i], entries[i]});
   }
+  for (int32_t slot : writeSlots) {
+    if (impl->isPadding(slot))
+      continue;
+    if (Status status = impl->checkSlot(slot); !status)
+      return status;
+    claims.push_back({slot, 0, /*readsState=*/false, /*writesState=*/true});
+  }
   // Rows may read one slot.
   std::sort(claims.begin(), claims.end(),
             [](const Impl::Claim &one, const Impl::Claim &other) {
-              return std::pair(one.slot, -one.entries) <
-                     std::pair(other.slot, -other.entries);
+              return one.slot < other.slot;
             });
-  claims.erase(
-      std::unique(claims.begin(), claims.end(),
-                  [](const Impl::Claim &one, const Impl::Claim &other) {
-                    return one.slot == other.slot;
-                  }),
-      claims.end());
-  return impl->claim(claims);
+  std::vector<Impl::Claim> merged;
+  for (const Impl::Claim &claim : claims) {
+    if (merged.empty() || merged.back().slot != claim.slot) {
+      merged.push_back(claim);
+      continue;
+    }
+    merged.back().entries = std::max(merged.back().entries, claim.entries);
+    merged.back().writesState |= claim.writesState;
+  }
+  return impl->claim(merged);
 }
 
 Status Cursors::commit(std::span<const int32_t> slots,

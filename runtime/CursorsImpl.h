@@ -22,6 +22,7 @@ struct CursorMove {
     Ignore,   ///< the same, of a route that reads no state
     Rewrite,  ///< the state was written, no entry is kept
     FoldOnly, ///< what there are of entries have become state
+    Prompt,   ///< a prompt of kv_only has become entries, or state
   };
   Kind kind = Append;
   int64_t rows = 0;
@@ -30,7 +31,8 @@ struct CursorMove {
   /// Of the rows of a step.
   static Kind kindOf(const RouteKernels &route, bool prefills = false) {
     if (prefills)
-      return Rewrite;
+      return route.usesBuffer && route.route == RouteKind::KvOnly ? Prompt
+                                                                  : Rewrite;
     return !route.usesBuffer                  ? Rewrite
            : route.route == RouteKind::KvOnly ? Ignore
                                               : Append;
@@ -47,6 +49,8 @@ struct Cursors::Impl {
   int64_t page = 0, pages = 0; ///< entries of a page, and how many there are
   /// How many there are if slots take them when they need one.
   std::optional<int64_t> states = std::nullopt;
+  /// Whether sequences begin without a state.
+  bool startsEmpty = false;
   int64_t drafts = 0;         ///< the most of a row
   int64_t fixedThreshold = 0; ///< of a program that folds by chunks; or 0
   int32_t padSlot = -1;
@@ -118,10 +122,27 @@ struct Cursors::Impl {
     (void)slot, (void)stream;
     return Status();
   }
-  virtual Status fork(std::span<const int32_t> from,
-                      std::span<const int32_t> to);
-  virtual Status rebuild(int32_t from, int64_t entries, int32_t to,
-                         std::optional<int32_t> checkpoint);
+  /// InvalidArgument if the cursor of a slot has yet to move on.
+  virtual Status checkMoved(int32_t slot) const {
+    (void)slot;
+    return Status();
+  }
+  /// Makes slots `to` what `from` are.
+  virtual Status branchOff(std::span<const int32_t> from,
+                           std::span<const int32_t> to) = 0;
+  /// Leaves a slot its first entries, which follow what `checkpoint` has, if
+  /// one is given.
+  virtual Status cut(int32_t slot, int64_t entries,
+                     std::optional<int32_t> checkpoint) = 0;
+
+  //===--- Branches.cpp ---------------------------------------------------===//
+  Status fork(std::span<const int32_t> from, std::span<const int32_t> to);
+  Status rebuild(int32_t from, int64_t entries, int32_t to,
+                 std::optional<int32_t> checkpoint);
+  Status checkFork(std::span<const int32_t> from,
+                   std::span<const int32_t> to) const;
+  Status checkPrefix(int32_t from, int64_t entries,
+                     std::optional<int32_t> checkpoint) const;
 
   /// m of a row: that of one with a state, or with none yet.
   int64_t limitOf(const Cursor &cursor) const {
@@ -161,8 +182,9 @@ struct Cursors::Impl {
   int64_t mostEntries() const {
     return std::max<int64_t>(capacity - drafts, 0);
   }
-  /// ResourceExhausted: so many more pages were wanted.
+  /// ResourceExhausted: so many more pages, or states, were wanted.
   Status noPages(int64_t wanted) const;
+  Status noStates(int64_t wanted) const;
   Status setThreshold(int64_t m, void *stream);
   Status setCrossover(int64_t entries);
 

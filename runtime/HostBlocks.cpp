@@ -18,10 +18,6 @@
 
 using namespace ladle;
 
-static Status invalid(std::string message) {
-  return Status(ErrorCode::InvalidArgument, std::move(message));
-}
-
 static void copyBlock(const std::vector<Pool::Impl::Array> &arrays,
                       int64_t from, int64_t to) {
   for (const Pool::Impl::Array &array : arrays)
@@ -86,20 +82,8 @@ Status HostCursors::claim(std::span<const Claim> claims) {
   int64_t statesWanted = stateDemand.count();
   if (pagesWanted > freePages.free())
     return noPages(pagesWanted);
-  if (statesWanted > 0 && freeStates.count() == 0)
-    return Status(
-        ErrorCode::ResourceExhausted,
-        fmt::format("'{}' has no states to fold entries into "
-                    "(CursorOptions::states is 0): a sequence has {} tokens at "
-                    "most",
-                    name, capacity));
   if (statesWanted > freeStates.free())
-    return Status(
-        ErrorCode::ResourceExhausted,
-        fmt::format("the states of '{}' are used up: {}, {} of them free, "
-                    "wanted {}; reset slots, or make more "
-                    "(CursorOptions::states)",
-                    name, freeStates.count(), freeStates.free(), statesWanted));
+    return noStates(statesWanted);
   for (const Claim &claim : claims) {
     if (needsState(claim))
       takeState(claim);
@@ -189,25 +173,6 @@ Status HostCursors::release(int32_t slot, void *) {
 // Branches
 //===----------------------------------------------------------------------===//
 
-Status HostCursors::checkFork(std::span<const int32_t> from,
-                              std::span<const int32_t> to) const {
-  for (size_t i = 0; i < from.size(); ++i) {
-    for (auto [list, slot] :
-         {std::pair<const char *, int32_t>("from", from[i]), {"to", to[i]}})
-      for (auto check :
-           {&HostCursors::checkCommitted, &HostCursors::checkMoved})
-        if (Status status = (this->*check)(slot); !status)
-          return invalid(fmt::format("{}[{}]: {}", list, i, status.message()));
-    for (size_t other = 0; other < from.size(); ++other)
-      if ((other != i && to[other] == to[i]) || from[other] == to[i])
-        return invalid(fmt::format(
-            "to[{}] is {}, which is {}[{}], wanted slots that no other branch "
-            "comes from or goes to",
-            i, to[i], from[other] == to[i] ? "from" : "to", other));
-  }
-  return Status();
-}
-
 void HostCursors::shareState(int32_t from, int32_t to) {
   if (states) {
     releaseState(to);
@@ -243,58 +208,20 @@ void HostCursors::branchOff(int32_t from, int32_t to) {
   }
 }
 
-Status HostCursors::fork(std::span<const int32_t> from,
-                         std::span<const int32_t> to) {
-  if (Status status = checkFork(from, to); !status)
-    return status;
+Status HostCursors::branchOff(std::span<const int32_t> from,
+                              std::span<const int32_t> to) {
   for (size_t i = 0; i < from.size(); ++i)
     branchOff(from[i], to[i]);
   return Status();
 }
 
-Status HostCursors::rebuild(int32_t from, int64_t entries, int32_t to,
-                            std::optional<int32_t> checkpoint) {
-  if (from != to)
-    if (Status status = checkFork({&from, 1}, {&to, 1}); !status)
-      return status;
-  if (Status status = checkCommitted(from); !status)
-    return status;
-  if (Status status = checkMoved(from); !status)
-    return status;
-  int64_t held = all[from].committed;
-  if (entries < 0 || entries > held)
-    return invalid(fmt::format("entries is {}, wanted 0 to {}, those that slot "
-                               "{} holds",
-                               entries, held, from));
-  for (const Pool::Impl *pool : pools)
-    if (!pool->carries.empty() && entries != held)
-      return invalid(fmt::format(
-          "entries is {}, wanted the {} that slot {} holds: '{}' has the carry "
-          "'{}', which is known of the newest entry alone; fork a sequence "
-          "where it may be wanted again",
-          entries, held, from, pool->signature.name,
-          pool->carries.front().spec.name));
-  if (checkpoint) {
-    if (Status status = checkCommitted(*checkpoint); !status)
-      return status;
-    if (all[*checkpoint].length > 0)
-      return invalid(fmt::format("checkpoint {} holds {} entries, wanted none; "
-                                 "flush the slot first",
-                                 *checkpoint, all[*checkpoint].length));
-    for (const Pool::Impl *pool : pools)
-      if (!pool->program->getImpl().find(RouteKind::Adjoint))
-        return invalid(fmt::format(
-            "checkpoint is {}, wanted none: entries of '{}' depend on the "
-            "state that they followed; those of route 'adjoint' do not",
-            *checkpoint, pool->signature.name));
-  }
-  if (from != to)
-    branchOff(from, to);
-  all[to].length = all[to].committed = entries;
-  trimPages(to);
-  if (checkpoint && *checkpoint != to) {
-    shareState(*checkpoint, to);
-    all[to].epoch = all[*checkpoint].epoch;
+Status HostCursors::cut(int32_t slot, int64_t entries,
+                        std::optional<int32_t> checkpoint) {
+  all[slot].length = all[slot].committed = entries;
+  trimPages(slot);
+  if (checkpoint && *checkpoint != slot) {
+    shareState(*checkpoint, slot);
+    all[slot].epoch = all[*checkpoint].epoch;
   }
   return Status();
 }

@@ -80,7 +80,7 @@ struct HostCursors final : Cursors::Impl {
     std::vector<const void *> takenBy; ///< decoders
   };
   /// InvalidArgument if a slot has a prompt that the cursor has yet to move on.
-  Status checkMoved(int32_t slot) const;
+  Status checkMoved(int32_t slot) const override;
   /// InvalidArgument unless `by` can take a prompt of `tokens` that leaves a
   /// slot's cursor at `after`.
   Status checkPrompt(int32_t slot, int64_t tokens, const Cursor &after,
@@ -95,10 +95,10 @@ struct HostCursors final : Cursors::Impl {
   Status claim(std::span<const Claim> claims) override;
   Status claimFolds(std::span<const int32_t> slots) override;
   Status release(int32_t slot, void *) override;
-  Status fork(std::span<const int32_t> from,
-              std::span<const int32_t> to) override;
-  Status rebuild(int32_t from, int64_t entries, int32_t to,
-                 std::optional<int32_t> checkpoint) override;
+  Status branchOff(std::span<const int32_t> from,
+                   std::span<const int32_t> to) override;
+  Status cut(int32_t slot, int64_t entries,
+             std::optional<int32_t> checkpoint) override;
 
   Status begin() override;
   Status markWritten() override;
@@ -143,8 +143,6 @@ private:
   /// anew at the beginning of a page.
   void trimPages(int32_t slot);
   void releaseState(int32_t slot);
-  Status checkFork(std::span<const int32_t> from,
-                   std::span<const int32_t> to) const;
   void branchOff(int32_t from, int32_t to);
   void shareState(int32_t from, int32_t to);
 

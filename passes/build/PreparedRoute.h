@@ -23,6 +23,9 @@ struct StepOptions {
   PoolLayout stateLayout = PoolLayout::DvDk;
   /// Tokens of a prompt that a prefill step answers.
   int64_t chunk = 64;
+  /// Whether prefill_entries of kv_only carries the state along a prompt, for
+  /// targets that go through one in a kernel, and stores it for rows that fold.
+  bool carriesState = false;
 };
 
 /// Checks the numbers of the options, sets the layout to the one called

@@ -151,7 +151,7 @@ void VerifyBuilder::buildTokens() {
   };
   for (const StateHistory &state : history.getStates()) {
     ask(state.decay);
-    if (prefillsState)
+    if (prefillsState && !keepsEntries)
       continue;
     for (Value source : layouts[state.index].sources)
       if (history.getClass(source) == OperandClass::TokenOnly)
@@ -311,7 +311,7 @@ VerifyBuilder::readHistory(const StateHistory &state, ArrayRef<Value> queries,
   if (prefillsState) {
     Value &checkpoint = checkpoints[state.index];
     if (!checkpoint)
-      checkpoint = load(state);
+      checkpoint = keepsEntries ? rebuild(state) : load(state);
     for (auto [i, query] : llvm::enumerate(queries))
       add(i, ReadOp::create(b, loc, types[i], checkpoint, query));
     return parts;
@@ -498,6 +498,11 @@ void VerifyBuilder::buildFields() {
       for (auto [i, write] : llvm::enumerate(writes))
         if (!value && write.write->value == source)
           value = written[i];
+      // A kernel that goes through a chunk takes what each token has.
+      if (keepsEntries && !value.getDefiningOp<EachDraftOp>()) {
+        Region region(*this, value.getLoc());
+        value = region.finish(region.slice(value)).front();
+      }
       values.push_back(value);
     }
     if (!values.empty())
@@ -510,7 +515,7 @@ void VerifyBuilder::foldChunk() {
   for (const StateHistory &state : history.getStates()) {
     Value before = checkpoints[state.index];
     if (!before) // no token reads it
-      before = load(state);
+      before = keepsEntries ? rebuild(state) : load(state);
     SmallVector<Value> keys, values;
     for (auto [write, value] : llvm::zip(writes, written)) {
       if (write.state != &state)
@@ -530,7 +535,9 @@ StepOp VerifyBuilder::build(Form form) {
   begin(form);
   b.setInsertionPointToStart(&step.getBody().front());
   folds = form == Form::VerifyFold;
-  prefillsState = form == Form::PrefillFold;
+  keepsEntries = form == Form::PrefillEntries && route == Route::KvOnly &&
+                 options.carriesState;
+  prefillsState = form == Form::PrefillFold || keepsEntries;
   drafts = step.getDrafts();
   most = cast<DraftsType>(drafts.getType()).getMost();
   checkpoints.assign(history.getStates().size(), Value());
@@ -567,7 +574,7 @@ StepOp VerifyBuilder::build(Form form) {
     }
   if (prefillsState)
     foldChunk();
-  else
+  if (!prefillsState || keepsEntries)
     buildFields();
   llvm::append_range(yielded, nextCarries);
   YieldOp::create(b, loc, yielded);

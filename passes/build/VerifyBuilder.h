@@ -110,6 +110,7 @@ private:
 
   const VerifyRoots &found;
   bool folds = false, prefillsState = false;
+  bool keepsEntries = false; ///< besides the state of a prompt
   mlir::Value drafts;
   int64_t most = 0; ///< drafts of a row
   llvm::SmallVector<Write> writes;

@@ -54,6 +54,14 @@ static LogicalResult checkStacks(Operation &op) {
   return success();
 }
 
+/// What a state is rebuilt of: of a pool, or of nothing. Null for neither.
+static Operation *rootOf(Value state) {
+  Operation *op = state.getDefiningOp();
+  while (isa_and_present<FoldBufferOp>(op))
+    op = op->getOperand(0).getDefiningOp();
+  return isa_and_present<LoadStateOp, ZeroStateOp>(op) ? op : nullptr;
+}
+
 static LogicalResult checkOp(Operation &op) {
   if (auto region = dyn_cast<EachDraftOp>(op)) {
     for (Operation &each : region.getBody().front().without_terminator())
@@ -66,19 +74,24 @@ static LogicalResult checkOp(Operation &op) {
         return refuse(&op) << "a carry is none of the step";
     return checkStacks(op);
   }
-  if (isa<LoadStateOp, YieldOp, arith::ConstantOp>(op))
+  if (isa<LoadStateOp, ZeroStateOp, FoldBufferOp, YieldOp, arith::ConstantOp>(
+          op))
     return success();
-  if (auto read = dyn_cast<ReadOp>(op);
-      read && !read.getState().getDefiningOp<LoadStateOp>())
+  if (auto append = dyn_cast<AppendDraftsOp>(op)) {
+    for (Value value : append.getValues())
+      if (!value.getDefiningOp<EachDraftOp>())
+        return refuse(&op) << "appends what is no value of each token";
+    return success();
+  }
+  if (auto read = dyn_cast<ReadOp>(op); read && !rootOf(read.getState()))
     return refuse(&op) << "a chunk reads states as they were before it";
-  if (auto fold = dyn_cast<FoldDraftsOp>(op);
-      fold && !fold.getState().getDefiningOp<LoadStateOp>())
+  if (auto fold = dyn_cast<FoldDraftsOp>(op); fold && !rootOf(fold.getState()))
     return refuse(&op) << "folds a state that does not come from a pool";
   if (auto store = dyn_cast<StoreStateOp>(op)) {
     auto fold = store.getState().getDefiningOp<FoldDraftsOp>();
-    auto load =
-        fold ? fold.getState().getDefiningOp<LoadStateOp>() : LoadStateOp();
-    if (!load || load.getPool() != store.getPool())
+    Operation *root = fold ? rootOf(fold.getState()) : nullptr;
+    auto load = dyn_cast_if_present<LoadStateOp>(root);
+    if (!root || (load && load.getPool() != store.getPool()))
       return refuse(&op) << "stores a state that is not that of its pool with "
                             "a chunk folded";
     return success();
@@ -100,6 +113,26 @@ static LogicalResult checkOp(Operation &op) {
   return checkStacks(op);
 }
 
+/// That a state which is rebuilt is that of the chunks that are folded.
+static LogicalResult checkRebuilt(Operation &op, Value state) {
+  if (state.getDefiningOp<LoadStateOp>())
+    return success();
+  bool isStored =
+      llvm::any_of(op.getBlock()->getOps<StoreStateOp>(), [&](StoreStateOp to) {
+        auto fold = to.getState().getDefiningOp<FoldDraftsOp>();
+        return fold && fold.getState() == state;
+      });
+  if (!isStored)
+    return refuse(&op) << "takes a state that no chunk is folded into";
+  auto last = state.getDefiningOp<FoldBufferOp>();
+  for (auto each = last; each;
+       each = each.getState().getDefiningOp<FoldBufferOp>())
+    if (each.getBuffer() != last.getBuffer() ||
+        each.getDecay() != last.getDecay())
+      return refuse(each) << "entries of a state decay together";
+  return success();
+}
+
 LogicalResult GpuChunkKernel::check() {
   PoolType first;
   for (BlockArgument argument : step.getArgumentsOfKind(ArgumentKind::State)) {
@@ -109,9 +142,15 @@ LogicalResult GpuChunkKernel::check() {
       return refuse(step) << "its states are of different sizes";
     first = pool;
   }
-  for (Operation &op : step.getBody().front())
+  for (Operation &op : step.getBody().front()) {
     if (failed(checkOp(op)))
       return failure();
+    auto read = dyn_cast<ReadOp>(op);
+    auto fold = dyn_cast<FoldDraftsOp>(op);
+    if ((read && failed(checkRebuilt(op, read.getState()))) ||
+        (fold && failed(checkRebuilt(op, fold.getState()))))
+      return failure();
+  }
   for (Value value : step.getYieldedOutputs())
     if (!value.getDefiningOp<EachDraftOp>())
       return refuse(step) << "an output is none of ladle.each_draft";
@@ -259,21 +298,20 @@ GpuChunkKernel::shapesOf(StepOp step, const GpuSchedule &schedule,
 
 FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
                                                     const GpuSchedule &schedule,
-                                                    int64_t drafts,
+                                                    const GpuSlots &slots,
                                                     OpBuilder &builder) {
   ChunkForms forms;
-  if (failed(
-          GpuChunkKernel(step, schedule, drafts, {}, forms, builder).check()))
+  if (failed(GpuChunkKernel(step, schedule, slots, {}, forms, builder).check()))
     return failure();
   moveTokenValues(step);
   forms = separateScales(step);
-  GpuChunkKernel probe(step, schedule, drafts, {}, forms, builder);
+  GpuChunkKernel probe(step, schedule, slots, {}, forms, builder);
   probe.chooseSizes();
   SmallVector<Shape> shapes = shapesOf(step, schedule, probe.ownsAllRows);
   std::optional<Shape> smallest;
   int64_t fewest = 0;
   for (const Shape &shape : shapes) {
-    GpuChunkKernel kernel(step, schedule, drafts, shape, forms, builder);
+    GpuChunkKernel kernel(step, schedule, slots, shape, forms, builder);
     FailureOr<gpu::GPUFuncOp> built = kernel.buildPrefill();
     if (failed(built))
       return failure();
@@ -287,7 +325,7 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
     }
   }
   if (fewest <= probe.mostShared())
-    return GpuChunkKernel(step, schedule, drafts, *smallest, forms, builder)
+    return GpuChunkKernel(step, schedule, slots, *smallest, forms, builder)
         .buildPrefill();
   InFlightDiagnostic diag = step.emitError("a chunk of its prompts needs ")
                             << fewest << " bytes of shared memory in a block, "
@@ -320,21 +358,12 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
     nextCarries.push_back(function.getArguments().back());
   }
   Value padded = emitTask();
-  Value active = arith::XOrIOp::create(
-      b, padded, arith::ConstantOp::create(b, b.getBoolAttr(true)));
   LogicalResult result = success();
-  {
-    auto branch = scf::IfOp::create(b, active, /*withElseRegion=*/true);
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(branch.elseBlock());
-    emitPaddedRow();
-    b.setInsertionPointToStart(branch.thenBlock());
-    result = emitRow();
-    if (endOfTokenLoads)
-      endOfTokenLoads->erase();
-    for (Operation *each : anchors)
-      each->erase();
-  }
+  emitActive(padded, /*storesZeros=*/true, [&] { return emitRow(); }, result);
+  if (endOfTokenLoads)
+    endOfTokenLoads->erase();
+  for (Operation *each : anchors)
+    each->erase();
   if (failed(result)) {
     function.erase();
     return failure();
@@ -391,6 +420,9 @@ void GpuChunkKernel::clearShared() {
   b.setInsertionPoint(endOfClearing);
   for (Value memory : function.getWorkgroupAttributions()) {
     auto type = cast<MemRefType>(memory.getType());
+    // Places of entries are no numbers of a stack.
+    if (type.getRank() < 2)
+      continue;
     Value zero = convertTo(constantFloat(0), type.getElementType());
     auto loop =
         scf::ForOp::create(b, thread, constantIndex(type.getNumElements()),
@@ -418,11 +450,14 @@ LogicalResult GpuChunkKernel::emitRow() {
     writeCarry = version(writeSlot);
   }
   anchors.push_back(endOfClearing = anchor());
+  anchors.push_back(anchor());
+  endOfSlotLoads = anchors.back();
+  loadRow();
   for (EachDraftOp op : step.getBody().front().getOps<EachDraftOp>())
     makeVersions(op);
   loadCarries();
   for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
-    moveState(pool, /*isLoad=*/true);
+    beginState(pool);
   syncAll();
 
   // Parts of a chunk, and then those of what is less than one.
@@ -460,8 +495,15 @@ LogicalResult GpuChunkKernel::emitRow() {
       return failure();
   }
   b.setLoc(unnamed(step.getLoc()));
-  for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
-    moveState(pool, /*isLoad=*/false);
+  // What others hold as well is not written.
+  Value stores = mayFold;
+  if (keepsPrompt)
+    stores = arith::XOrIOp::create(
+        b, keepsPrompt, arith::ConstantOp::create(b, b.getBoolAttr(true)));
+  guarded(stores, [&] {
+    for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
+      moveState(pool, /*isLoad=*/false);
+  });
   storeCarries();
   clearShared();
   return success();

@@ -37,16 +37,16 @@ public:
   struct Shape {
     int64_t tokens = 0, rows = 0;
   };
-  GpuChunkKernel(StepOp step, const GpuSchedule &schedule, int64_t drafts,
-                 const Shape &shape, const ChunkForms &forms,
-                 mlir::OpBuilder &builder)
-      : GpuKernel(step, StepOp(), schedule, drafts, builder), shape(shape),
+  GpuChunkKernel(StepOp step, const GpuSchedule &schedule,
+                 const GpuSlots &slots, const Shape &shape,
+                 const ChunkForms &forms, mlir::OpBuilder &builder)
+      : GpuKernel(step, StepOp(), schedule, slots, builder), shape(shape),
         forms(forms) {}
 
   /// The kernel of a prefill_fold step, in the best shape that has room in
   /// shared memory.
   static mlir::FailureOr<mlir::gpu::GPUFuncOp>
-  buildBest(StepOp step, const GpuSchedule &schedule, int64_t drafts,
+  buildBest(StepOp step, const GpuSchedule &schedule, const GpuSlots &slots,
             mlir::OpBuilder &builder);
 
 private:
@@ -66,6 +66,7 @@ private:
     mlir::Value output;
     bool isTile = false;
     mlir::Type rounded = nullptr; ///< to which it is rounded
+    bool isEntry = false;         ///< the output is a field
   };
 
   //===--- ChunkKernel.cpp: the step --------------------------------------===//
@@ -88,12 +89,23 @@ private:
   void clearShared();
 
   //===--- ChunkStates.cpp: states and carries in memory ------------------===//
+  mlir::Value heldState(unsigned argument);
+  unsigned poolOf(mlir::Value state);
   void moveState(mlir::BlockArgument pool, bool isLoad);
   void loadCarries();
   void keepCarries();
   void storeCarries();
   void forElements(mlir::Value count, int64_t inner,
                    llvm::function_ref<void(mlir::Value, mlir::Value)> body);
+
+  //===--- ChunkEntries.cpp: prompts that stay entries --------------------===//
+  void loadRow();
+  void beginState(mlir::BlockArgument pool);
+  void foldHeldEntries(llvm::ArrayRef<FoldBufferOp> folds, mlir::Value held);
+  mlir::Value fieldAt(mlir::Value buffer, llvm::StringRef name, int64_t rank,
+                      const EntryPlace &place, mlir::Value element);
+  void addEntrySinks(mlir::OpResult result, mlir::Value value,
+                     llvm::SmallVectorImpl<Sink> &sinks);
 
   //===--- ChunkStacks.cpp: stacks, and who needs them --------------------===//
   int64_t tokensAtOnce() const { return shape.tokens; }
@@ -275,6 +287,7 @@ private:
   // The prompt of the row, and the tokens at hand.
   mlir::Value cuSeqlens, firstToken, tokenCount;
   mlir::Value firstInChunk, inChunk; ///< of the prompt's tokens, how many
+  mlir::Value keepsPrompt; ///< whether it stays entries; null for never
   mlir::Value team;
 
   // What is in shared memory.

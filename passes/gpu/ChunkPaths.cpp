@@ -346,11 +346,6 @@ void GpuChunkKernel::solveColumn(PathSolveOp op, ArrayRef<size_t> open,
 // States
 //===----------------------------------------------------------------------===//
 
-static unsigned poolOf(Value state) {
-  return cast<BlockArgument>(state.getDefiningOp<LoadStateOp>().getPool())
-      .getArgNumber();
-}
-
 void GpuChunkKernel::emitRead(ReadOp op) {
   auto &all = tiles > 1 ? tileStacks : fullStacks;
   if (find(op.getResult(), tiles > 1))

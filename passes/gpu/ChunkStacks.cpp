@@ -282,6 +282,12 @@ void GpuChunkKernel::findDemands() {
             decayStacks.insert(fold.getDecays());
           }
         })
+        .Case([&](AppendDraftsOp append) {
+          for (auto [value, field] :
+               llvm::zip(append.getValues(),
+                         append.getBuffer().getType().getFields()))
+            demand(value, field.getSide() == Side::Value ? Tile : Full);
+        })
         .Case([&](EachDraftOp region) { findDemandsOf(region); });
 }
 

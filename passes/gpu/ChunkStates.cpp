@@ -27,16 +27,30 @@ void GpuChunkKernel::forElements(Value count, int64_t inner,
                   : Value(arith::RemUIOp::create(b, i, constantIndex(inner))));
 }
 
-/// Between the pool and shared memory, where a state is f32, [dv, dk].
-void GpuChunkKernel::moveState(BlockArgument pool, bool isLoad) {
-  unsigned argument = pool.getArgNumber();
+/// The state of a block in shared memory.
+Value GpuChunkKernel::heldState(unsigned argument) {
   Value &held = heldStates[argument];
   if (!held)
     held = shared({rowsFor(schedule.tileRows), pitchOf(keySize)},
                   (step.getArgumentName(argument) + "_tile").str());
+  return held;
+}
+
+/// The pool whose state a chunk reads and folds into.
+unsigned GpuChunkKernel::poolOf(Value state) {
+  for (auto store : step.getBody().front().getOps<StoreStateOp>())
+    if (store.getState().getDefiningOp<FoldDraftsOp>().getState() == state)
+      return argumentOf(store.getPool());
+  return argumentOf(state.getDefiningOp<LoadStateOp>().getPool());
+}
+
+/// Between the pool and shared memory, where a state is f32, [dv, dk].
+void GpuChunkKernel::moveState(BlockArgument pool, bool isLoad) {
+  unsigned argument = pool.getArgNumber();
+  Value held = heldState(argument);
   auto type = cast<PoolType>(pool.getType());
   Type element = type.getElementType();
-  Value slot = isLoad ? readSlot : writeSlot, at = headIndex(type.getHeads());
+  Value slot = isLoad ? readState : writeState, at = headIndex(type.getHeads());
   if (isLoad)
     willWrite(held);
   else

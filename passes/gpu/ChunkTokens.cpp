@@ -389,16 +389,30 @@ LogicalResult GpuChunkKernel::emitSink(const Sink &sink, Value valid) {
   Value mine = both(valid, sharesHead(type.getDimSize(0)));
   if (tiles > 1 && !sink.isTile)
     mine = both(mine, isFirstTile);
-  if (type.getRank() > 1) {
+  if (sink.isEntry)
+    mine = both(mine, keepsPrompt);
+  if (type.getRank() > 1 && !sink.isEntry) {
     int64_t bits =
         cast<MemRefType>(sink.output.getType()).getElementTypeBitWidth();
     int64_t &bytes =
         alignments[cast<BlockArgument>(sink.output).getArgNumber()];
     bytes = std::max(bytes, std::min<int64_t>(place.width * bits / 8, 16));
   }
-  Value row = tokenRow();
+  Value row, entry;
+  if (sink.isEntry) {
+    Value position = arith::AddIOp::create(
+        b, arith::AddIOp::create(b, length, firstInChunk), current.token);
+    EntryPlace found = placeToWrite(
+        arith::MinSIOp::create(b, position, constantIndex(capacity())));
+    row = found.outer;
+    entry = found.entry;
+  } else {
+    row = tokenRow();
+  }
   storeParts(*all, place, mine, [&](int64_t i, Value at, Value part) {
     SmallVector<Value> outer{row, headIndex(type.getDimSize(0))};
+    if (entry)
+      outer.push_back(entry);
     if (type.getRank() == 3)
       outer.push_back(constantIndex(i));
     if (at && sink.isTile)
@@ -484,8 +498,9 @@ LogicalResult GpuChunkKernel::emitDrafts(EachDraftOp op) {
     SmallVector<Sink> &sinks = isLate ? late : early;
     auto extend = value.getDefiningOp<arith::ExtFOp>();
     bool isShort = extend && isa<BlockArgument>(extend.getIn());
-    bool isInside = llvm::any_of(
-        result.getUsers(), [](Operation *user) { return !isa<YieldOp>(user); });
+    bool isInside = llvm::any_of(result.getUsers(), [](Operation *user) {
+      return !isa<YieldOp, AppendDraftsOp>(user);
+    });
     isInside |= isTerm(result);
     for (unsigned each : {Full, Tile}) {
       if (!(form & each) || !isInside)
@@ -496,6 +511,7 @@ LogicalResult GpuChunkKernel::emitDrafts(EachDraftOp op) {
       sinks.push_back({value, stack, {}, each == Tile, {}});
       made.emplace_back(result, stack);
     }
+    addEntrySinks(op->getResult(static_cast<unsigned>(i)), value, sinks);
     if (!isYielded(result))
       continue;
     for (auto [output, memory] : llvm::zip(step.getYieldedOutputs(), outputs))

@@ -14,20 +14,6 @@
 using namespace mlir;
 using namespace ladle;
 
-/// Any of the buffers, which share a cursor; null if there are none.
-static BufferType bufferOf(StepOp step) {
-  for (Type type : step.getBody().getArgumentTypes())
-    if (auto buffer = dyn_cast<BufferType>(type))
-      return buffer;
-  return {};
-}
-
-/// Entries of a slot.
-static int64_t capacityOf(StepOp step) {
-  BufferType buffer = bufferOf(step);
-  return buffer ? buffer.getCapacity() : 1;
-}
-
 SmallVector<StepOp, 2> GpuKernel::forms() {
   return fold ? SmallVector<StepOp, 2>{step, fold}
               : SmallVector<StepOp, 2>{step};
@@ -40,17 +26,12 @@ SmallVector<StepOp, 2> GpuKernel::forms() {
 void GpuKernel::createFunction() {
   Type i32 = b.getI32Type();
   auto flat = MemRefType::get({ShapedType::kDynamic}, i32);
-  SmallVector<Type> types{flat, flat,
-                          MemRefType::get({ShapedType::kDynamic, 2}, i32),
-                          MemRefType::get({1}, i32), i32};
+  SmallVector<Type> types{
+      flat, flat, MemRefType::get({ShapedType::kDynamic, 2}, i32),
+      MemRefType::get({slots.arePaged() ? 2 : 1}, i32), i32};
   SmallVector<std::string> names{"read_slots", "write_slots", "cursors",
                                  "fold_threshold", "pad_slot"};
   addArguments(types, names);
-  if (auto buffer = bufferOf(step); buffer && buffer.isPaged()) {
-    types.push_back(MemRefType::get(
-        {ShapedType::kDynamic, buffer.getCapacity() / buffer.getPage()}, i32));
-    names.push_back("page_table");
-  }
   firstStepArgument = types.size();
   for (BlockArgument argument : step.getBody().getArguments()) {
     if (step.getArgumentKind(argument.getArgNumber()) == ArgumentKind::Drafts)
@@ -89,8 +70,6 @@ void GpuKernel::createFunction() {
   for (Value *each : {&readSlots, &writeSlots, &cursors, &threshold, &padSlot})
     *each = entry.getArgument(next++);
   takeArguments(next);
-  if (auto buffer = bufferOf(step); buffer && buffer.isPaged())
-    pageTable = entry.getArgument(next++);
   for (BlockArgument argument : step.getBody().getArguments()) {
     Value &first = memory.emplace_back();
     if (step.getArgumentKind(argument.getArgNumber()) == ArgumentKind::Drafts)
@@ -113,23 +92,37 @@ void GpuKernel::createFunction() {
 
 void GpuKernel::addArguments(SmallVectorImpl<Type> &types,
                              SmallVectorImpl<std::string> &names) {
-  if (drafts == 0)
-    return;
   Type i32 = b.getI32Type();
   auto flat = MemRefType::get({ShapedType::kDynamic}, i32);
-  llvm::append_range(
-      types, ArrayRef<Type>{
-                 MemRefType::get({ShapedType::kDynamic, capacityOf(step)}, i32),
-                 flat, flat});
-  for (const char *name : {"entry_order", "carry_versions", "waiting"})
-    names.push_back(name);
+  int64_t all = slots.entries ? slots.entries.getCapacity() : 1;
+  if (drafts) {
+    llvm::append_range(
+        types, ArrayRef<Type>{MemRefType::get({ShapedType::kDynamic, all}, i32),
+                              flat, flat});
+    for (const char *name : {"entry_order", "carry_versions", "waiting"})
+      names.push_back(name);
+  }
+  if (slots.arePaged()) {
+    // The last of a slot is the spare page.
+    int64_t pages = all / slots.entries.getPage() + 1;
+    llvm::append_range(
+        types,
+        ArrayRef<Type>{MemRefType::get({ShapedType::kDynamic, pages}, i32),
+                       flat, flat, i32});
+    for (const char *name : {"page_table", "state_table", "epochs", "row_kind"})
+      names.push_back(name);
+  }
 }
 
 void GpuKernel::takeArguments(unsigned &next) {
-  if (drafts == 0)
-    return;
-  for (Value *each : {&entryOrder, &carryVersions, &waiting})
-    *each = function.getBody().front().getArgument(next++);
+  auto take = [&](ArrayRef<Value *> values) {
+    for (Value *each : values)
+      *each = function.getBody().front().getArgument(next++);
+  };
+  if (drafts)
+    take({&entryOrder, &carryVersions, &waiting});
+  if (slots.arePaged())
+    take({&pageTable, &stateTable, &epochs, &rowKind});
 }
 
 //===----------------------------------------------------------------------===//
@@ -214,9 +207,76 @@ Value GpuKernel::emitTask() {
   Value padded = named(arith::OrIOp::create(b, negative, isPad), "is_padding");
   readSlot = arith::IndexCastOp::create(b, b.getIndexType(), slot);
   writeSlot = arith::IndexCastOp::create(b, b.getIndexType(), other);
-  readCarry = readSlot;
-  writeCarry = writeSlot;
+  readCarry = readState = readSlot;
+  writeCarry = writeState = writeSlot;
   return padded;
+}
+
+//===----------------------------------------------------------------------===//
+// Pages and states that slots take
+//===----------------------------------------------------------------------===//
+
+Value GpuKernel::loadRaw(Value table, ArrayRef<Value> at, StringRef name) {
+  return named(memref::LoadOp::create(b, table, at), name);
+}
+
+/// Whether a slot may write a page or a state: it has it, and alone.
+Value GpuKernel::isOwn(Value block) {
+  // One that is not there is negative.
+  return arith::CmpIOp::create(b, arith::CmpIPredicate::ult, block,
+                               constantInt(static_cast<int32_t>(kSharedBlock)));
+}
+
+Value GpuKernel::withoutMark(Value block) {
+  return arith::AndIOp::create(
+      b, block, constantInt(static_cast<int32_t>(kSharedBlock - 1)));
+}
+
+Value GpuKernel::emitBlocks() {
+  if (!slots.arePaged())
+    return {};
+  auto indexOf = [&](Value block) -> Value {
+    // Whoever has no state reads none, or is told of it by its cursor.
+    Value held = arith::MaxSIOp::create(b, block, constantInt(0));
+    return arith::IndexCastOp::create(b, b.getIndexType(), withoutMark(held));
+  };
+  Value read = loadRaw(stateTable, {readSlot}, "read_state");
+  Value written = loadRaw(stateTable, {writeSlot}, "write_state");
+  Value epoch = loadRaw(epochs, {readSlot}, "epoch");
+  readState = indexOf(read);
+  writeState = indexOf(written);
+  mayFold = isOwn(written);
+  moves =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::ne, readSlot, writeSlot);
+  // Kind 1 has no state yet, kind 2 has one, and kind 0 is both.
+  hasNoState =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::eq, epoch, constantInt(0));
+  Value kind =
+      arith::SelectOp::create(b, hasNoState, constantInt(1), constantInt(2));
+  Value isAny = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, rowKind,
+                                      constantInt(0));
+  return arith::OrIOp::create(
+      b, isAny,
+      arith::CmpIOp::create(b, arith::CmpIPredicate::eq, rowKind, kind));
+}
+
+/// Emits `body` for the rows that are no padding and for this kernel; padded
+/// ones get zeros.
+void GpuKernel::emitActive(Value padded, bool storesZeros,
+                           function_ref<LogicalResult()> body,
+                           LogicalResult &result) {
+  Value active = arith::XOrIOp::create(
+      b, padded, arith::ConstantOp::create(b, b.getBoolAttr(true)));
+  auto branch = scf::IfOp::create(b, active, storesZeros);
+  OpBuilder::InsertionGuard guard(b);
+  if (storesZeros) {
+    b.setInsertionPointToStart(branch.elseBlock());
+    if (startsEarly())
+      waitForPrevious();
+    emitPaddedRow();
+  }
+  b.setInsertionPointToStart(branch.thenBlock());
+  guarded(emitBlocks(), [&] { result = body(); });
 }
 
 void GpuKernel::zeroOutputs(Value tokenRow) {
@@ -266,7 +326,12 @@ Value GpuKernel::loadNumber(Value from, ArrayRef<Value> at, StringRef name) {
 Value GpuKernel::loadCursor() {
   base = loadNumber(cursors, {readSlot, constantIndex(0)}, "base");
   length = loadNumber(cursors, {readSlot, constantIndex(1)}, "length");
-  return fold ? loadNumber(threshold, {constantIndex(0)}, "m") : Value();
+  if (!fold)
+    return {};
+  Value which = constantIndex(0);
+  if (hasNoState)
+    which = arith::SelectOp::create(b, hasNoState, constantIndex(1), which);
+  return loadNumber(threshold, {which}, "m");
 }
 
 /// Loads the row's cursor. Returns whether this kernel is for the row: null
@@ -285,17 +350,23 @@ Value GpuKernel::emitCursor() {
                                            constantIndex(kFolded));
       length = arith::SelectOp::create(b, isOver, constantIndex(0), length);
     }
-    return arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, length,
-                                 constantIndex(0));
+    return both(arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, length,
+                                      constantIndex(0)),
+                mayFold);
   }
   if (!fold)
     return {};
   Value isFull =
       arith::CmpIOp::create(b, arith::CmpIPredicate::sge, add(length, 1), m);
-  Value moves =
-      arith::CmpIOp::create(b, arith::CmpIPredicate::ne, readSlot, writeSlot);
-  folds = named(arith::OrIOp::create(b, isFull, moves), "folds");
+  Value goes = moves ? moves
+                     : arith::CmpIOp::create(b, arith::CmpIPredicate::ne,
+                                             readSlot, writeSlot);
+  folds = named(both(arith::OrIOp::create(b, isFull, goes), mayFold), "folds");
   return {};
+}
+
+int64_t GpuKernel::knownPlaces() {
+  return llvm::alignTo(capacity() + (page() ? drafts + 1 : 0), 32);
 }
 
 /// Looks up where the entries of a slot lie that can be anywhere. A barrier
@@ -303,14 +374,15 @@ Value GpuKernel::emitCursor() {
 void GpuKernel::emitPlaces() {
   if (drafts == 0)
     return;
-  int64_t all = capacity(), count = llvm::alignTo(all, 32);
+  int64_t all = capacity(), count = knownPlaces();
   entryPlaces = shared({count}, "entry_places", b.getI32Type());
   // The whole ring is loaded, before it is known where it starts.
   SmallVector<std::pair<Value, Value>> ring;
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPoint(endOfSlotLoads);
-    for (int64_t first = 0; first < all; first += schedule.threads) {
+    for (int64_t first = 0; first < (page() ? count : all);
+         first += schedule.threads) {
       Value at = add(thread, first), held = at;
       if (first + schedule.threads > all)
         held = arith::MinUIOp::create(b, at, constantIndex(all - 1));
@@ -318,12 +390,16 @@ void GpuKernel::emitPlaces() {
                                                    ValueRange{readSlot, held}));
     }
   }
-  for (auto [at, place] : ring) {
+  for (auto &[at, place] : ring) {
     Value entry = arith::RemUIOp::create(
         b, arith::SubIOp::create(b, add(at, all), base), constantIndex(all));
     // Nobody asks for more than the ring has, but lanes that are over look.
     Value isThere = isBelow(at, all);
     entry = arith::SelectOp::create(b, isThere, entry, at);
+    // What does not fit is put where no page is.
+    if (page())
+      place = arith::SelectOp::create(b, isThere, place,
+                                      constantInt(static_cast<int32_t>(all)));
     guarded(isBelow(at, count), [&, place = place] {
       memref::StoreOp::create(b, place, entryPlaces, ValueRange{entry});
     });
@@ -444,24 +520,11 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
     return failure();
   createFunction();
   Value padded = emitTask();
-  Value active = arith::XOrIOp::create(
-      b, padded, arith::ConstantOp::create(b, b.getBoolAttr(true)));
   LogicalResult result = success();
-  {
-    auto branch = scf::IfOp::create(b, active, storesZeros());
-    OpBuilder::InsertionGuard guard(b);
-    if (storesZeros()) {
-      b.setInsertionPointToStart(branch.elseBlock());
-      if (startsEarly())
-        waitForPrevious();
-      emitPaddedRow();
-    }
-    b.setInsertionPointToStart(branch.thenBlock());
-    result = emitRow();
-    for (Operation *each : {endOfTokenLoads, endOfSlotLoads, endOfEntryNumbers})
-      if (each)
-        each->erase();
-  }
+  emitActive(padded, storesZeros(), [&] { return emitRow(); }, result);
+  for (Operation *each : {endOfTokenLoads, endOfSlotLoads, endOfEntryNumbers})
+    if (each)
+      each->erase();
   if (failed(result)) {
     function.erase();
     return failure();
@@ -473,6 +536,10 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
     function->setAttr(kBlocksAttr, b.getIndexAttr(blocks));
   b.setLoc(unnamed(step.getLoc()));
   b.setInsertionPointToEnd(&function.getBody().front());
+  // Rows of another kernel wait, too: that a kernel has ended says that those
+  // ahead of it have.
+  if (startsEarly() && slots.arePaged())
+    waitForPrevious();
   gpu::ReturnOp::create(b);
   return function;
 }

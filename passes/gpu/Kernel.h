@@ -46,6 +46,14 @@ struct GpuSchedule {
   int64_t shared = 0;   ///< bytes that a block may have; 0: as on Hopper
 };
 
+/// What the slots of a pool have besides what a step takes.
+struct GpuSlots {
+  int64_t drafts = 0;      ///< the most of a row, 0 for none
+  BufferType entries = {}; ///< null without a buffer
+
+  bool arePaged() const { return entries && entries.isPaged(); }
+};
+
 /// Where a vector of `size` elements is: element c·lanes·width + lane·width + i
 /// is element i of chunk c, or a thread's own row is the only one.
 struct Place {
@@ -60,12 +68,11 @@ struct Place {
 
 class GpuKernel {
 public:
-  /// `fold` is the form of the rows that fold, or null if there is none. Slots
-  /// are those of a pool for `drafts` a row, or for none.
+  /// `fold` is the form of the rows that fold, or null if there is none.
   GpuKernel(StepOp step, StepOp fold, const GpuSchedule &schedule,
-            int64_t drafts, mlir::OpBuilder &builder)
-      : step(step), fold(fold), schedule(schedule), drafts(drafts),
-        b(unnamed(step.getLoc()), builder) {}
+            const GpuSlots &slots, mlir::OpBuilder &builder)
+      : step(step), fold(fold), schedule(schedule), drafts(slots.drafts),
+        slots(slots), b(unnamed(step.getLoc()), builder) {}
   virtual ~GpuKernel() = default;
 
   /// Builds the kernel at the builder's place. Diagnostics name what cannot be
@@ -144,7 +151,18 @@ protected:
   mlir::Value loadCursor();
   mlir::Value loadNumber(mlir::Value from, llvm::ArrayRef<mlir::Value> at,
                          llvm::StringRef name);
+  /// Entries that a place is known of: those of drafts may be more than fit.
+  int64_t knownPlaces();
   void emitPlaces();
+  /// Whether the row is for this kernel: null for always. Finds its states.
+  mlir::Value emitBlocks();
+  mlir::Value loadRaw(mlir::Value table, llvm::ArrayRef<mlir::Value> at,
+                      llvm::StringRef name);
+  mlir::Value isOwn(mlir::Value block);
+  mlir::Value withoutMark(mlir::Value block);
+  void emitActive(mlir::Value padded, bool storesZeros,
+                  llvm::function_ref<mlir::LogicalResult()> body,
+                  mlir::LogicalResult &result);
   mlir::LogicalResult emitForm(StepOp form);
   virtual mlir::LogicalResult emitRow();
 
@@ -370,7 +388,10 @@ protected:
   }
   /// The same of place `slot` of the ring.
   EntryPlace placeAt(mlir::Value slot);
-  mlir::Value pageAt(mlir::Value index);
+  /// Where an entry is put: what finds no page of its own goes to the spare
+  /// one, and is lost.
+  EntryPlace placeToWrite(mlir::Value position);
+  mlir::Value pageAt(mlir::Value index, bool isWritten = false);
   /// Row `rank` of an entry among rows that are entries times ranks.
   mlir::Value rowOfEntry(mlir::Value position, int64_t rank, int64_t ranks);
   mlir::Value lastEntry();
@@ -485,6 +506,7 @@ protected:
   StepOp step, fold;
   GpuSchedule schedule;
   int64_t drafts; ///< the most of a row that slots are for
+  GpuSlots slots;
   mlir::ImplicitLocOpBuilder b;
   mlir::gpu::GPUFuncOp function;
 
@@ -514,8 +536,14 @@ protected:
   /// Of pools for drafts, by slot: where entries lie, which version of the
   /// carries is that of the history, and what waits to be committed.
   mlir::Value entryOrder, carryVersions, waiting;
-  /// By slot, which pages its entries lie in.
-  mlir::Value pageTable;
+  /// If entries lie in pages: by slot, which these are, which its state is, and
+  /// how often that was written; and which rows the kernel is for.
+  mlir::Value pageTable, stateTable, epochs, rowKind;
+  /// Where the states of the slots are, and whether that of the write slot is
+  /// there to be written: null for always.
+  mlir::Value readState, writeState, mayFold;
+  mlir::Value hasNoState; ///< whether that of the read slot was never written
+  mlir::Value moves;      ///< whether the row writes another slot than it reads
   /// Where entry j of the history lies, [entries] in shared memory.
   mlir::Value entryPlaces;
   mlir::Value readCarry, writeCarry;     ///< versions of the row's carries

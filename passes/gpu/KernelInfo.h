@@ -20,6 +20,9 @@ inline constexpr int64_t kDecodeForm = 1, kDecodeFoldForm = 2, kFoldForm = 4,
 /// What waits in a slot: so many drafts, and this if they came with a fold that
 /// its cursor does not know of yet.
 inline constexpr int64_t kFolded = 256;
+/// Added to a page or a state in a table if other slots hold it as well: it is
+/// read, and not written.
+inline constexpr int64_t kSharedBlock = int64_t(1) << 30;
 /// On a kernel: its arguments before those of the step.
 inline constexpr llvm::StringLiteral kCommonArgumentsAttr =
     "ladle.common_arguments";

@@ -72,7 +72,7 @@ void GpuKernel::stagePieces(Value pool, Value tile) {
   }
   auto copy = [&](int64_t part, int64_t warp, int64_t row, int64_t rows) {
     auto start = memref::DmaStartOp::create(
-        b, pool, ValueRange{readSlot, head, add(tileStart, row), zero}, tile,
+        b, pool, ValueRange{readState, head, add(tileStart, row), zero}, tile,
         ValueRange{constantIndex(row), zero}, constantIndex(rows * keySize),
         copies, ValueRange{constantIndex(part)});
     if (warp)

@@ -85,13 +85,12 @@ LogicalResult GpuKernel::emitSinks(StepOp form) {
   form.walk([&](AppendOp append) {
     b.setLoc(append.getLoc());
     // A row that appends writes the slot that it reads.
-    EntryPlace place = placeOf(length);
-    Value outer = page() ? place.outer : writeSlot;
+    EntryPlace place = placeToWrite(length);
     unsigned argument = cast<BlockArgument>(append.getBuffer()).getArgNumber();
     for (auto [value, field, memory] :
          llvm::zip(append.getValues(), append.getBuffer().getType().getFields(),
                    fields[argument]))
-      if (failed(storeValue(value, memory, {outer}, place.entry,
+      if (failed(storeValue(value, memory, {place.outer}, place.entry,
                             field.getSide() == Side::Value)))
         result = failure();
   });

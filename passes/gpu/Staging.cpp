@@ -102,7 +102,7 @@ void GpuKernel::stageStates() {
     int64_t size = schedule.tileRows * keySize;
     if (copiesInBulk && size * bytesOf(element) % kCopyBytes == 0) {
       auto copy =
-          startCopy(pool, {readSlot, head, tileStart, constantIndex(0)}, tile,
+          startCopy(pool, {readState, head, tileStart, constantIndex(0)}, tile,
                     constantIndex(0), constantIndex(size), copies, 0, 0);
       // A state is read once a step.
       copy->setAttr("nontemporal", b.getUnitAttr());
@@ -113,7 +113,7 @@ void GpuKernel::stageStates() {
                     [&](Value i, Value c) {
                       Value from = arith::AddIOp::create(b, tileStart, i);
                       Value value = memref::LoadOp::create(
-                          b, pool, ValueRange{readSlot, head, from, c});
+                          b, pool, ValueRange{readState, head, from, c});
                       memref::StoreOp::create(b, value, tile, ValueRange{i, c});
                     });
     });
@@ -129,15 +129,15 @@ void GpuKernel::gatherField(Value from, Value to, FieldAttr field, Value first,
   bool isRanked = field.getShape().size() == 3;
   Value count = arith::MulIOp::create(b, length, constantIndex(ranks));
   copyByThreads(count, each / part, [&](Value i, Value c) {
-    SmallVector<Value> at{readSlot, headIndex(field.getShape().front())};
+    Value position =
+        isRanked ? Value(arith::DivUIOp::create(b, i, constantIndex(ranks)))
+                 : i;
+    EntryPlace place = placeOf(position);
+    SmallVector<Value> at{place.outer, headIndex(field.getShape().front()),
+                          place.entry};
     Value element = arith::MulIOp::create(b, c, constantIndex(part));
-    if (isRanked) {
-      at.push_back(
-          ringSlot(arith::DivUIOp::create(b, i, constantIndex(ranks))));
+    if (isRanked)
       at.push_back(arith::RemUIOp::create(b, i, constantIndex(ranks)));
-    } else {
-      at.push_back(ringSlot(i));
-    }
     at.push_back(arith::AddIOp::create(b, first, element));
     nvgpu::DeviceAsyncCopyOp::create(
         b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), to,

@@ -268,7 +268,7 @@ LogicalResult GpuKernel::storeRows(const Target &target, const Sheet &sheet,
           continue;
         auto store = vector::StoreOp::create(
             b, convertTo(part, typeOf(pool)), pool,
-            ArrayRef<Value>{writeSlot, head, at, chunkStart(place, c)});
+            ArrayRef<Value>{writeState, head, at, chunkStart(place, c)});
         store.setNontemporal(true);
       }
     });

@@ -160,7 +160,7 @@ void GpuKernel::copyTileBack(const Target &target) {
   memref::DmaStartOp::create(
       b, target.tile, ValueRange{constantIndex(0), constantIndex(0)},
       memory[argument],
-      ValueRange{writeSlot, head, tileStart, constantIndex(0)},
+      ValueRange{writeState, head, tileStart, constantIndex(0)},
       constantIndex(schedule.tileRows * keySize), copies,
       ValueRange{constantIndex(0)});
 }

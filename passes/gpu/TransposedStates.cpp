@@ -95,7 +95,7 @@ void GpuKernel::stageTransposed(unsigned argument, bool isLoaded) {
         auto &columns = loaded.emplace_back();
         for (int64_t e = 0; e < width; ++e) {
           auto load = vector::LoadOp::create(
-              b, type, pool, ValueRange{readSlot, head, add(chunk, e), from});
+              b, type, pool, ValueRange{readState, head, add(chunk, e), from});
           // A state is read once a step.
           load.setNontemporal(true);
           columns.push_back(load);
@@ -136,7 +136,7 @@ void GpuKernel::storeTransposed(unsigned argument) {
           elements.push_back(vector::ExtractOp::create(b, part, e));
         auto store = vector::StoreOp::create(
             b, vector::FromElementsOp::create(b, type, elements), pool,
-            ArrayRef<Value>{writeSlot, head, add(chunk, e), to});
+            ArrayRef<Value>{writeState, head, add(chunk, e), to});
         store.setNontemporal(true);
       }
     }

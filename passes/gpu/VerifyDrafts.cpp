@@ -355,15 +355,15 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
     if (Value value = each.getResult(0); crossing.contains(value))
       if (failed(put(value, teamOf(value))))
         return failure();
-  Value entry;
+  EntryPlace place;
+  if (llvm::any_of(op.getResults(),
+                   [&](Value result) { return appended.contains(result); }))
+    place = placeOfDraft(draft);
   for (size_t i = 0; i < carriesFrom; ++i)
-    for (const Appended &each : appended.lookup(op.getResult(i))) {
-      if (!entry)
-        entry = ringSlot(arith::AddIOp::create(b, length, draft));
+    for (const Appended &each : appended.lookup(op.getResult(i)))
       if (failed(putFar(yielded[i], fields[each.argument][each.index],
-                        {writeSlot}, entry)))
+                        {place.outer}, place.entry)))
         return failure();
-    }
   for (auto [carry, value] :
        llvm::zip(op.getCarries(), yielded.drop_front(carriesFrom))) {
     auto argument = cast<BlockArgument>(carry);

@@ -24,10 +24,8 @@ static RankedTensorType typeOf(Value value) {
 
 GpuVerifyKernel::GpuVerifyKernel(StepOp step, StepOp fold,
                                  const GpuSchedule &schedule,
-                                 OpBuilder &builder)
-    : GpuKernel(step, fold, schedule,
-                cast<DraftsType>(step.getDrafts().getType()).getMost(),
-                builder) {}
+                                 const GpuSlots &slots, OpBuilder &builder)
+    : GpuKernel(step, fold, schedule, slots, builder) {}
 
 //===----------------------------------------------------------------------===//
 // Arguments and the task of a block
@@ -78,6 +76,7 @@ Value GpuVerifyKernel::emitCursor() {
     folds = both(arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, all, m),
                  arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, length,
                                        constantIndex(0)));
+    folds = both(folds, mayFold);
   }
   return {};
 }
@@ -202,6 +201,7 @@ LogicalResult GpuVerifyKernel::emitRow() {
     tokens = shared({tokenCount, tokenPitch}, "draft_tokens", b.getBF16Type());
   emitTree();
   emitPlaces();
+  emitDraftPlaces();
   stageEntries();
   endOfEntryNumbers = anchor();
   // Teams store what they compute.
@@ -336,6 +336,29 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   return result;
 }
 
+void GpuVerifyKernel::emitDraftPlaces() {
+  if (!page())
+    return;
+  Type i32 = b.getI32Type();
+  draftPages = shared({most()}, "draft_pages", i32);
+  draftEntries = shared({most()}, "draft_entries", i32);
+  guarded(isBelow(thread, most()), [&] {
+    EntryPlace place = placeToWrite(arith::AddIOp::create(b, length, thread));
+    for (auto [value, memory] : {std::pair(place.outer, draftPages),
+                                 std::pair(place.entry, draftEntries)})
+      memref::StoreOp::create(b, arith::IndexCastOp::create(b, i32, value),
+                              memory, ValueRange{thread});
+  });
+  written.insert(draftPages);
+}
+
+GpuKernel::EntryPlace GpuVerifyKernel::placeOfDraft(Value draft) {
+  if (!page())
+    return placeToWrite(arith::AddIOp::create(b, length, draft));
+  return {loadNumber(draftPages, {draft}, "page"),
+          loadNumber(draftEntries, {draft}, "place")};
+}
+
 /// Stores the drafts of a stack as outputs, or as entries after the others.
 LogicalResult GpuVerifyKernel::storeStack(Value value, Value target,
                                           bool asEntries) {
@@ -356,10 +379,13 @@ LogicalResult GpuVerifyKernel::storeStack(Value value, Value target,
   }
   for (int64_t draft = 0; draft < most(); ++draft)
     guarded(isDraft(draft), [&] {
-      SmallVector<Value> indices{asEntries ? writeSlot : add(firstDraft, draft),
-                                 headIndex(count)};
-      if (asEntries)
-        indices.push_back(ringSlot(add(length, draft)));
+      SmallVector<Value> indices;
+      if (asEntries) {
+        EntryPlace place = placeOfDraft(constantIndex(draft));
+        indices = {place.outer, headIndex(count), place.entry};
+      } else {
+        indices = {add(firstDraft, draft), headIndex(count)};
+      }
       if (type.getRank() == 1) {
         Value number =
             ofRows ? all[draft]

@@ -39,7 +39,7 @@ namespace ladle {
 class GpuVerifyKernel : public GpuKernel {
 public:
   GpuVerifyKernel(StepOp step, StepOp fold, const GpuSchedule &schedule,
-                  mlir::OpBuilder &builder);
+                  const GpuSlots &slots, mlir::OpBuilder &builder);
 
 private:
   /// Tokens are a vector as it came, in 16 bits.
@@ -113,6 +113,9 @@ private:
   void sync();
   void sync(llvm::ArrayRef<mlir::Value> memories);
   void barrier() override;
+  void emitDraftPlaces();
+  /// Where the entry of a draft is put.
+  EntryPlace placeOfDraft(mlir::Value draft);
   mlir::Value isDraft(int64_t draft);
   mlir::Value sharesHead(int64_t count);
 
@@ -250,6 +253,9 @@ private:
   mlir::Value team, teamLane;
   mlir::Value parents, ancestors; ///< [drafts] in shared memory
   mlir::Value version;            ///< of the carries of the history
+  /// Of pages: which the entries of drafts are put into, and where in them,
+  /// [drafts] in shared memory, so that no registers have them.
+  mlir::Value draftPages, draftEntries;
 
   // Where stacks are.
   llvm::DenseMap<mlir::Value, unsigned> sides;

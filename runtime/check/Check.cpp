@@ -247,26 +247,9 @@ std::vector<CheckCase> Checker::plan() {
       config.tokens *= 4;
     cases.push_back(std::move(config));
   }
-  // A GPU keeps no state a draft, no entries of a prompt, and takes no drafts
-  // of states that lie [dk, dv].
-  std::erase_if(cases, [&](const CheckCase &config) {
-    return !isOnCpu &&
-           ((config.prompts > 0 &&
-             (config.byChunk || config.route == RouteKind::KvOnly)) ||
-            (config.drafts > 0 && (config.route == RouteKind::Recurrent ||
-                                   config.layout == StateLayout::DkDv)));
-  });
-  // Nor do drafts lie in pages there, or slots take states.
-  for (CheckCase &config : cases)
-    if (!isOnCpu) {
-      config.page = config.drafts ? 0 : config.page;
-      config.crossover = 0;
-      config.forks = config.takesStates = false;
-    }
   if (request.page > 0) {
-    std::erase_if(cases, [&](const CheckCase &config) {
-      return config.route == RouteKind::Recurrent ||
-             (!isOnCpu && config.drafts > 0);
+    std::erase_if(cases, [](const CheckCase &config) {
+      return config.route == RouteKind::Recurrent;
     });
     for (CheckCase &config : cases) {
       config.page = request.page;
@@ -274,6 +257,22 @@ std::vector<CheckCase> Checker::plan() {
           (config.capacity + request.page - 1) / request.page * request.page;
       if (config.byChunk)
         config.chunk = config.threshold = config.capacity;
+    }
+  }
+  if (!isOnCpu) {
+    // A GPU keeps no state a draft, no prompts as entries but in pages, and
+    // takes no drafts of states that lie [dk, dv].
+    std::erase_if(cases, [](const CheckCase &config) {
+      return (config.prompts > 0 &&
+              (config.byChunk ||
+               (config.route == RouteKind::KvOnly && !config.page))) ||
+             (config.drafts > 0 && (config.route == RouteKind::Recurrent ||
+                                    config.layout == StateLayout::DkDv));
+    });
+    // Slots without pages take no states.
+    for (CheckCase &config : cases) {
+      config.crossover = config.page ? config.crossover : 0;
+      config.takesStates &= config.page > 0;
     }
   }
   if (request.drafts == 0)

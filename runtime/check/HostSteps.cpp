@@ -16,7 +16,9 @@ Result<HostSteps> HostSteps::create(const Program &program, Pool &pool,
   if (!decoder)
     return decoder.status();
   HostSteps steps(program, pool, std::move(*decoder));
-  if (program.device() != DeviceId() && program.route() == RouteKind::KvOnly) {
+  // In pages a row goes on by itself.
+  if (program.device() != DeviceId() && program.route() == RouteKind::KvOnly &&
+      !program.page()) {
     Result<Program> inner = program.withRoute(RouteKind::Inner);
     if (!inner)
       return inner.status();
@@ -101,6 +103,42 @@ Status HostSteps::copyOutputs(const Tensors &from, const Tensors &to) const {
   return Status();
 }
 
+/// What rows are about to append: an entry each, or as `starts` has it.
+Status HostSteps::reserve(std::span<const int32_t> slots,
+                          std::span<const int32_t> starts,
+                          std::span<const int32_t> moved) {
+  if (!program.page())
+    return Status();
+  std::vector<int32_t> entries(slots.size(), 1);
+  for (size_t row = 0; !starts.empty() && row < slots.size(); ++row)
+    entries[row] = std::min<int32_t>(starts[row + 1] - starts[row],
+                                     static_cast<int32_t>(program.capacity()));
+  return pool->cursors().reserve(slots, entries, moved);
+}
+
+/// What prompts need: of rows that have a state, that, and entries of others.
+Status HostSteps::reservePrompts(const PrefillArguments &arguments) {
+  if (!program.page())
+    return Status();
+  std::vector<int32_t> folded, kept, starts{0};
+  for (size_t row = 0; row < arguments.slots.size(); ++row) {
+    int32_t slot = arguments.slots[row];
+    if (pool->isPadding(slot))
+      continue;
+    Result<Cursor> cursor = pool->cursor(slot);
+    if (!cursor)
+      return cursor.status();
+    if (program.route() != RouteKind::KvOnly || cursor->epoch > 0) {
+      folded.push_back(slot);
+      continue;
+    }
+    kept.push_back(slot);
+    starts.push_back(starts.back() + arguments.cuSeqlens[row + 1] -
+                     arguments.cuSeqlens[row]);
+  }
+  return reserve(kept, starts, folded);
+}
+
 Status HostSteps::verify(const VerifyArguments &arguments) {
   if (program.device() == DeviceId())
     return decoder.verify(arguments);
@@ -109,6 +147,8 @@ Status HostSteps::verify(const VerifyArguments &arguments) {
   // Nothing to do, and no device would be told of it.
   if (on.drafts == 0)
     return Status();
+  if (Status status = reserve(arguments.slots, arguments.cuSeqlens); !status)
+    return status;
   for (auto [name, from, to] :
        {std::tuple("slots", arguments.slots, &on.slots),
         std::tuple("sequence starts", arguments.cuSeqlens, &on.cuSeqlens),
@@ -132,6 +172,8 @@ Status HostSteps::prefill(const PrefillArguments &arguments) {
   on.tokens = arguments.cuSeqlens.empty() ? 0 : arguments.cuSeqlens.back();
   if (on.tokens == 0)
     return Status();
+  if (Status status = reservePrompts(arguments); !status)
+    return status;
   for (auto [name, from, to] :
        {std::tuple("slots", arguments.slots, &on.slots),
         std::tuple("sequence starts", arguments.cuSeqlens, &on.cuSeqlens)})
@@ -164,12 +206,12 @@ Status HostSteps::commit(std::span<const int32_t> slots,
 Status HostSteps::step(const StepArguments &arguments) {
   if (program.device() == DeviceId())
     return decoder.step(arguments);
-  if (program.page()) {
-    std::vector<int32_t> entries(arguments.readSlots.size(), 1);
-    if (Status status = pool->cursors().reserve(arguments.readSlots, entries);
-        !status)
-      return status;
-  }
+  std::vector<int32_t> moved;
+  for (size_t row = 0; row < arguments.writeSlots.size(); ++row)
+    if (arguments.writeSlots[row] != arguments.readSlots[row])
+      moved.push_back(arguments.writeSlots[row]);
+  if (Status status = reserve(arguments.readSlots, {}, moved); !status)
+    return status;
   StepArguments on = arguments;
   if (Status status = upload("read slots", arguments.readSlots, on.readSlots);
       !status)

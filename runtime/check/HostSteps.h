@@ -40,6 +40,10 @@ private:
   /// The decoder for these slots: on a GPU it is the caller who goes on by
   /// inner when a slot of kv_only has folded.
   Result<Decoder *> choose(std::span<const int32_t> slots);
+  Status reserve(std::span<const int32_t> slots,
+                 std::span<const int32_t> starts,
+                 std::span<const int32_t> moved = {});
+  Status reservePrompts(const PrefillArguments &arguments);
   using Tensors = std::map<std::string, TensorView, std::less<>>;
   /// Puts memory of the device, where tokens are, in place of the host's.
   Status mirrorAll(Tensors &tensors);

@@ -57,6 +57,7 @@ static const char *bindAll(Api &api, void *library) {
   bind(api.hostFree, "cuMemFreeHost");
   bind(api.copyToDevice, "cuMemcpyHtoDAsync_v2");
   bind(api.copyToHost, "cuMemcpyDtoHAsync_v2");
+  bind(api.copyOnDevice, "cuMemcpyDtoDAsync_v2");
   bind(api.fill8, "cuMemsetD8Async");
   bind(api.fill32, "cuMemsetD32Async");
   bind(api.moduleLoadData, "cuModuleLoadData");

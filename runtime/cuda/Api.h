@@ -68,6 +68,7 @@ struct Api {
   int (*hostFree)(void *);
   int (*copyToDevice)(uint64_t, const void *, size_t, Handle stream);
   int (*copyToHost)(void *, uint64_t, size_t, Handle stream);
+  int (*copyOnDevice)(uint64_t, uint64_t, size_t, Handle stream);
   int (*fill8)(uint64_t, unsigned char, size_t, Handle stream);
   int (*fill32)(uint64_t, unsigned, size_t, Handle stream);
   int (*moduleLoadData)(Handle *, const void *);

@@ -36,8 +36,11 @@ static std::vector<SlotArray> slotArrays(int64_t capacity, int64_t drafts,
     arrays.push_back({&DeviceCursors::versions, number});
     arrays.push_back({&DeviceCursors::waiting, number});
   }
-  if (table)
-    arrays.push_back({&DeviceCursors::pageTable, table * number});
+  if (table) {
+    arrays.push_back({&DeviceCursors::pageTable, (table + 1) * number});
+    arrays.push_back({&DeviceCursors::stateTable, number});
+    arrays.push_back({&DeviceCursors::prompts, number});
+  }
   return arrays;
 }
 
@@ -56,7 +59,7 @@ Status DeviceCursors::begin() {
     memory = std::move(*made);
     return memory.fill(0);
   };
-  if (Status status = allocate(thresholds, number); !status)
+  if (Status status = allocate(thresholds, 2 * number); !status)
     return status;
   for (const SlotArray &array :
        slotArrays(capacity, drafts, page ? tableSize() : 0))
@@ -69,12 +72,12 @@ Status DeviceCursors::begin() {
   fault = std::move(*word);
   if (page) {
     freePages = Blocks(pages);
-    pagesOfSlots.assign(static_cast<size_t>(slots * tableSize()),
-                        static_cast<int32_t>(pages));
-    if (Status status = code->device.fillInt(pageTable.address(),
-                                             static_cast<int32_t>(pages),
-                                             slots * tableSize(), nullptr);
-        !status)
+    pagesOfSlots.assign(static_cast<size_t>(slots * tableSize()), -1);
+    if (states) {
+      freeStates = Blocks(*states);
+      statesOfSlots.assign(static_cast<size_t>(slots), -1);
+    }
+    if (Status status = uploadBlocks(0, slots, nullptr); !status)
       return status;
   }
   if (!drafts)
@@ -188,70 +191,18 @@ Status DeviceCursors::write(int32_t slot, const Cursor &cursor, void *stream) {
                               static_cast<int32_t>(cursor.epoch), 1, stream);
 }
 
-//===----------------------------------------------------------------------===//
-// Pages
-//===----------------------------------------------------------------------===//
-
-Status DeviceCursors::uploadPages(int32_t slot, void *stream) {
-  int64_t first = slot * tableSize();
-  if (Status status = code->device.upload(
-          pageTable.address() + first * sizeof(int32_t),
-          pagesOfSlots.data() + first,
-          tableSize() * static_cast<int64_t>(sizeof(int32_t)), stream);
-      !status)
-    return status;
-  return code->device.synchronize(stream);
-}
-
-Status DeviceCursors::claim(std::span<const Claim> claims) {
-  if (!page)
-    return Status();
-  auto spare = static_cast<int32_t>(pages);
-  // How many each of them is to have: what entries have left is given back.
-  std::vector<int64_t> wanted;
-  int64_t more = 0;
-  for (const Claim &claim : claims) {
-    Result<Cursor> cursor = read(claim.slot);
-    if (!cursor)
-      return cursor.status();
-    int64_t entries = std::min(cursor->length + claim.entries, capacity);
-    wanted.push_back((entries + page - 1) / page);
-    const int32_t *table = pagesOfSlots.data() + claim.slot * tableSize();
-    more += wanted.back() -
-            std::count_if(table, table + tableSize(),
-                          [&](int32_t each) { return each != spare; });
-  }
-  if (more > freePages.free())
-    return noPages(more);
-  for (bool takes : {false, true})
-    for (size_t i = 0; i < claims.size(); ++i)
-      for (int64_t index = 0; index < tableSize(); ++index) {
-        int32_t &entry = pagesOfSlots[claims[i].slot * tableSize() + index];
-        if (!takes && index >= wanted[i] && entry != spare)
-          freePages.release(std::exchange(entry, spare));
-        else if (takes && index < wanted[i] && entry == spare)
-          entry = freePages.take();
-      }
-  for (const Claim &claim : claims)
-    if (Status status = uploadPages(claim.slot, nullptr); !status)
-      return status;
-  return Status();
-}
-
-Status DeviceCursors::release(int32_t slot, void *stream) {
-  if (!page)
-    return Status();
-  auto spare = static_cast<int32_t>(pages);
-  for (int64_t index = 0; index < tableSize(); ++index)
-    if (int32_t &entry = pagesOfSlots[slot * tableSize() + index];
-        entry != spare)
-      freePages.release(std::exchange(entry, spare));
-  return uploadPages(slot, stream);
-}
-
 Status DeviceCursors::moveThreshold(void *stream) {
-  return code->device.fillInt(thresholds.address(),
-                              static_cast<int32_t>(threshold), 1, stream);
+  Cursor empty, written{0, 0, 0, 1};
+  for (int64_t i : {0, 1}) {
+    // Without states nothing folds.
+    int64_t limit = hasStates() ? limitOf(i ? empty : written) : INT32_MAX;
+    if (Status status =
+            code->device.fillInt(thresholds.address() + i * sizeof(int32_t),
+                                 static_cast<int32_t>(limit), 1, stream);
+        !status)
+      return status;
+  }
+  return Status();
 }
 
 Result<const int32_t *> DeviceCursors::stage(std::span<const int32_t> slots,
@@ -285,13 +236,13 @@ Status DeviceCursors::move(const CursorMove &move, void *stream) {
                           thresholds.address(),
                           fault.address(),
                           drafts ? waiting.address() : 0,
-                          page ? pageTable.address() : 0};
-  int32_t numbers[] = {padSlot,
-                       static_cast<int32_t>(move.rows),
-                       static_cast<int32_t>(capacity),
-                       static_cast<int32_t>(move.kind),
-                       static_cast<int32_t>(page),
-                       static_cast<int32_t>(pages)};
+                          drafts ? order.address() : 0,
+                          page ? pageTable.address() : 0,
+                          page ? stateTable.address() : 0,
+                          page ? prompts.address() : 0};
+  int32_t numbers[] = {
+      padSlot, static_cast<int32_t>(move.rows), static_cast<int32_t>(capacity),
+      static_cast<int32_t>(move.kind), static_cast<int32_t>(page)};
   void *values[std::size(addresses) + std::size(numbers)];
   void **next = values;
   for (uint64_t &address : addresses)
@@ -327,11 +278,14 @@ Status DeviceCursors::accept(std::span<const int32_t> list,
                           order.address(),
                           versions.address(),
                           waiting.address(),
-                          fault.address()};
-  int32_t numbers[] = {padSlot, static_cast<int32_t>(list.size()),
+                          fault.address(),
+                          page ? pageTable.address() : 0};
+  int32_t numbers[] = {padSlot,
+                       static_cast<int32_t>(list.size()),
                        static_cast<int32_t>(capacity),
                        static_cast<int32_t>(drafts),
-                       static_cast<int32_t>(kind)};
+                       static_cast<int32_t>(kind),
+                       static_cast<int32_t>(page)};
   void *values[std::size(addresses) + std::size(numbers)];
   void **next = values;
   for (uint64_t &address : addresses)
@@ -351,16 +305,26 @@ Status DeviceCursors::takeFault() {
   int32_t found = fault.take();
   if (found == 0)
     return Status();
-  if (found < 0)
+  int32_t slot = found / 4;
+  switch (found % 4) {
+  case NoPage:
     return Status(
         ErrorCode::ResourceExhausted,
         fmt::format("an earlier step appended an entry to slot {}, which had "
                     "no page for it: take pages before (Cursors::reserve)",
-                    -found - 1));
-  return Status(
-      ErrorCode::InvalidArgument,
-      fmt::format("an earlier step decoded slot {} by route 'kv_only' after "
-                  "its entries had been folded, and its answer ignores the "
-                  "state: once a row has folded, decode by withRoute(Inner)",
-                  found - 1));
+                    slot));
+  case NoState:
+    return Status(
+        ErrorCode::ResourceExhausted,
+        fmt::format("an earlier step wanted a state for slot {}, which had "
+                    "none of its own{}: take states before (Cursors::reserve)",
+                    slot, hasStates() ? "" : " (CursorOptions::states is 0)"));
+  default:
+    return Status(
+        ErrorCode::InvalidArgument,
+        fmt::format("an earlier step decoded slot {} by route 'kv_only' after "
+                    "its entries had been folded, and its answer ignores the "
+                    "state: once a row has folded, decode by withRoute(Inner)",
+                    slot));
+  }
 }

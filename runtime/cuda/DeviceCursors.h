@@ -19,12 +19,13 @@ struct DeviceCursors final : Cursors::Impl {
       : code(std::move(code)) {}
 
   std::shared_ptr<const GpuCode> code;
-  /// A slot whose state kv_only has ignored, and 1. Set by the kernel that
-  /// moves cursors, looked at by the next call. Freed last: freeing memory of
-  /// the device waits for that kernel.
+  /// Four times a slot, and what has gone wrong with it. Set by the kernels
+  /// that move cursors, looked at by the next call. Freed last: freeing memory
+  /// of the device waits for these kernels.
   cuda::HostWord fault;
+  enum Fault : int32_t { IgnoresState = 1, NoPage, NoState };
   /// int32: [slots, 2] base and length, [slots] how often states were written,
-  /// [1], and [slots] for a flush.
+  /// [2] m of a row with a state and of one without, and [slots] for a flush.
   cuda::Memory positions, epochs, thresholds, staged;
   /// If there can be drafts, int32: [slots, L] where entries lie, and [slots]
   /// which version of the carries is that of the history, and how many drafts
@@ -32,22 +33,37 @@ struct DeviceCursors final : Cursors::Impl {
   /// of yet.
   cuda::Memory order, versions, waiting;
   static constexpr int32_t folded = 256;
-  /// If entries lie in pages, int32 [slots, L / P], and what the host knows of
-  /// them. Who has no page has the spare one, which is behind the others.
-  cuda::Memory pageTable;
-  std::vector<int32_t> pagesOfSlots;
-  Blocks freePages;
+  /// If entries lie in pages, int32 [slots, L / P + 1], of which the last is
+  /// the spare page, behind all others, for who has none; and [slots] which
+  /// state a slot has, or -1. What others hold as well is marked.
+  cuda::Memory pageTable, stateTable;
+  /// Likewise, [slots] the tokens of the prompts that were taken last.
+  cuda::Memory prompts;
+  static constexpr int32_t sharedBlock = 1 << 30;
   /// Bytes of a slot without pages.
   static int64_t slotBytes(int64_t capacity, int64_t drafts);
   /// How the drafts that wait were verified, if cursors are of one pool.
   CursorMove::Kind verifiedBy = CursorMove::Append;
 
-  /// Waits for the device: the host does not know how many entries there are.
-  Status claim(std::span<const Claim> claims) override;
-  Status release(int32_t slot, void *stream) override;
+  int32_t stateOf(int32_t slot) const override {
+    return states ? statesOfSlots[slot] : slot;
+  }
   BlockCount pageCount() const override {
     return {freePages.count(), freePages.free()};
   }
+  BlockCount stateCount() const override {
+    return states ? BlockCount{freeStates.count(), freeStates.free()}
+                  : BlockCount{slots, 0};
+  }
+  /// Waits for the device: the host does not know how many entries there are.
+  /// Takes back what slots no longer need, besides.
+  Status claim(std::span<const Claim> claims) override;
+  Status claimFolds(std::span<const int32_t> slots) override;
+  Status release(int32_t slot, void *stream) override;
+  Status branchOff(std::span<const int32_t> from,
+                   std::span<const int32_t> to) override;
+  Status cut(int32_t slot, int64_t entries,
+             std::optional<int32_t> checkpoint) override;
   Status begin() override;
   Status markWritten() override;
   Result<Cursor> read(int32_t slot) const override;
@@ -64,8 +80,41 @@ struct DeviceCursors final : Cursors::Impl {
   Status takeFault() override;
 
 private:
+  //===--- DeviceBlocks.cpp -----------------------------------------------===//
   int64_t tableSize() const { return page ? capacity / page : 0; }
-  Status uploadPages(int32_t slot, void *stream);
+  int32_t *pagesOf(int32_t slot) {
+    return pagesOfSlots.data() + slot * tableSize();
+  }
+  /// What cursors and kernels keep in the memory of the device, of all slots.
+  struct Snapshot {
+    std::vector<int32_t> positions, epochs, waiting, order;
+  };
+  Result<Snapshot> look() const;
+  /// Where a slot stands, its drafts among its entries.
+  Cursor cursorIn(const Snapshot &now, int32_t slot) const;
+  /// What a slot does with each of its pages, [L / P].
+  enum class Use : uint8_t { None, Read, Write };
+  std::vector<Use> usesOf(const Snapshot &now, const Claim &claim) const;
+  bool foldsSoon(const Cursor &cursor, int64_t entries) const;
+  /// Pages and states as they are to be, and what makes them so.
+  struct Change;
+  void changePages(const Snapshot &now, const Claim &claim, bool givesBack,
+                   Change &change) const;
+  void changeState(const Snapshot &now, const Claim &claim,
+                   Change &change) const;
+  Status take(const Snapshot &now, std::span<const Claim> claims,
+              bool givesBack);
+  Status startAnew(const Snapshot &now, int32_t slot);
+  void giveBack(int32_t slot);
+  Status shareState(int32_t from, int32_t to);
+  Status copySlot(const cuda::Memory &memory, int64_t bytes, int32_t from,
+                  int32_t to) const;
+  /// The rows of slots in the tables of the device, or of all.
+  Status uploadBlocks(int32_t first, int64_t count, void *stream) const;
+  std::vector<int32_t> pagesOfSlots;  // [slots, L / P], -1 for none
+  std::vector<int32_t> statesOfSlots; // [slots] if they take states
+  Blocks freePages, freeStates;
+
   Result<int32_t> readNumber(const cuda::Memory &memory, int32_t slot) const;
 };
 

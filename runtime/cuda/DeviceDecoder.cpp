@@ -30,7 +30,7 @@ public:
         route(*this->program.getImpl().find(program.route())),
         name(fmt::format("ladle {} {}", program.signature().name,
                          toString(route.route))),
-        kernels(route, this->program.signature(), pool, heads) {}
+        kernels(this->program, pool, heads, KernelCall::Step) {}
 
   /// Takes over arguments, of 1 row at least. Those that differ from the last
   /// ones in their addresses alone are not checked anew but for these.
@@ -49,8 +49,7 @@ public:
         return status;
     cuda::CurrentContext current(*pool.code->device.context());
     cuda::Range range(name.c_str());
-    if (Status status = kernels.launch(route.gpu->step, count, stream,
-                                       start == Start::Early);
+    if (Status status = kernels.launch(count, stream, start == Start::Early);
         !status)
       return withReproducer(status, program);
     if (cursors.isShared)
@@ -76,7 +75,7 @@ private:
   const RouteKernels &route;
   std::string name;         ///< in a profiler
   std::vector<Taken> taken; ///< in the order of names; empty: none are valid
-  KernelArguments kernels;
+  CallKernels kernels;
   const int32_t *reads = nullptr, *writes = nullptr;
 };
 
@@ -88,8 +87,7 @@ public:
         route(*this->program.getImpl().find(program.route())),
         name(fmt::format("ladle {} {} verify", program.signature().name,
                          toString(route.route))),
-        kernels(route, this->program.signature(), pool, heads,
-                KernelCall::Verify) {}
+        kernels(this->program, pool, heads, KernelCall::Verify) {}
 
   Status run(const VerifyArguments &arguments, void *stream, Start start);
 
@@ -100,7 +98,7 @@ private:
   DevicePool &pool;
   const RouteKernels &route;
   std::string name; ///< in a profiler
-  KernelArguments kernels;
+  CallKernels kernels;
 };
 
 class DeviceDecoder final : public Decoder::Impl {
@@ -316,8 +314,7 @@ Status DeviceVerify::run(const VerifyArguments &arguments, void *stream,
   cuda::CurrentContext current(*pool.code->device.context());
   cuda::Range range(name.c_str());
   if (Status status =
-          kernels.launch(std::span(&*route.gpu->verify, 1), arguments.rows,
-                         stream, start == Start::Early);
+          kernels.launch(arguments.rows, stream, start == Start::Early);
       !status)
     return withReproducer(status, program);
   return Status();
@@ -329,6 +326,13 @@ ladle::makeDeviceDecoder(const Program &program, DevicePool &pool,
   HeadRange heads{options.headBegin, options.headEnd < 0
                                          ? program.signature().heads
                                          : options.headEnd};
+  const RouteKernels &route = *program.getImpl().find(program.route());
+  if (pool.positions().states && !route.usesBuffer)
+    return Status(ErrorCode::Unsupported,
+                  fmt::format("route '{}' has no buffer, and knows each slot's "
+                              "own state alone: make the pool without "
+                              "CursorOptions::states, or decode by another",
+                              toString(route.route)));
   auto decoder = std::make_unique<DeviceDecoder>(program, pool, heads);
   if (Status status = decoder->begin(); !status)
     return status;

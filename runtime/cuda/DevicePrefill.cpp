@@ -25,18 +25,28 @@ Status ladle::withReproducer(const Status &failure, const Program &program) {
                                                   failure.message(), command));
 }
 
+/// Whether prompts stay entries while they are short.
+static bool keepsEntries(const RouteKernels &route, const DevicePool &pool) {
+  return route.route == RouteKind::KvOnly && route.usesBuffer && pool.page;
+}
+
 DevicePrefill::DevicePrefill(const Program &program, DevicePool &pool,
                              HeadRange heads)
     : program(program), pool(pool), heads(heads),
       route(*this->program.getImpl().find(program.route())),
       name(fmt::format("ladle {} {} prefill", program.signature().name,
                        toString(route.route))),
-      kernels(route, this->program.signature(), pool, heads,
-              KernelCall::Prefill),
-      folds(route, this->program.signature(), pool, heads) {}
+      kernels(this->program, pool, heads, KernelCall::Prefill),
+      folding(keepsEntries(route, pool) ? *this->program.getImpl().find(
+                                              this->program.getImpl().longRoute)
+                                        : route),
+      folds(folding, this->program.signature(), pool, heads) {
+  if (keepsEntries(route, pool))
+    folds.setRowKind(KernelArguments::WithState);
+}
 
 Status DevicePrefill::begin() {
-  if (!route.gpu->prefill)
+  if (!kernels.prefills())
     return Status();
   for (size_t i = 0; i < pool.carries.size(); ++i) {
     const Pool::Impl::Array &array = pool.carries[i];
@@ -127,18 +137,35 @@ Status DevicePrefill::keepCarries(const PrefillArguments &arguments,
   return Status();
 }
 
+Status DevicePrefill::notePrompts(const PrefillArguments &arguments,
+                                  void *stream) {
+  const DeviceCursors &cursors = pool.positions();
+  const cuda::Kernel &note = pool.code->notePrompts;
+  uint64_t slots = addressOf(arguments.slots.data());
+  uint64_t starts = addressOf(arguments.cuSeqlens.data());
+  uint64_t prompts = cursors.prompts.address();
+  int32_t pad = cursors.padSlot;
+  auto rows = static_cast<int32_t>(arguments.rows);
+  void *values[] = {&slots, &starts, &prompts, &pad, &rows};
+  unsigned threads = note.info().threads;
+  return note.launch(
+      {(static_cast<unsigned>(rows) + threads - 1) / threads, 1, 1},
+      {threads, 1, 1}, values, stream);
+}
+
 Status DevicePrefill::launch(const PrefillArguments &arguments, void *stream) {
   cuda::CurrentContext current(*pool.code->device.context());
   cuda::Range range(name.c_str());
-  if (route.usesBuffer && route.gpu->fold)
-    if (Status status = folds.launch(std::span(&*route.gpu->fold, 1),
+  if (folding.usesBuffer && folding.gpu->fold)
+    if (Status status = folds.launch(std::span(&*folding.gpu->fold, 1),
                                      arguments.rows, stream);
         !status)
       return status;
-  if (Status status = kernels.launch(std::span(&*route.gpu->prefill, 1),
-                                     arguments.rows, stream);
-      !status)
+  if (Status status = kernels.launch(arguments.rows, stream); !status)
     return status;
+  if (keepsEntries(route, pool))
+    if (Status status = notePrompts(arguments, stream); !status)
+      return status;
   return keepCarries(arguments, stream);
 }
 
@@ -147,11 +174,11 @@ Status DevicePrefill::run(const PrefillArguments &arguments, void *stream) {
     return invalid(fmt::format("'{}' was compiled without prompts; set "
                                "CompileOptions::prefill",
                                program.signature().name));
-  if (!route.gpu->prefill)
+  if (!kernels.prefills())
     return Status(ErrorCode::Unsupported,
-                  fmt::format("route '{}' keeps prompts as entries on the CPU "
-                              "alone; prefill, and decode what follows, by "
-                              "withRoute(Inner)",
+                  fmt::format("route '{}' keeps prompts as entries in pages "
+                              "alone on a GPU (CompileOptions::page); prefill, "
+                              "and decode what follows, by withRoute(Inner)",
                               toString(route.route)));
   if (arguments.rows == 0)
     return Status();
@@ -167,7 +194,8 @@ Status DevicePrefill::run(const PrefillArguments &arguments, void *stream) {
     return withReproducer(status, program);
   if (cursors.isShared)
     return Status();
-  return cursors.move({CursorMove::Rewrite, arguments.rows,
-                       arguments.slots.data(), arguments.slots.data()},
+  return cursors.move({CursorMove::kindOf(route, /*prefills=*/true),
+                       arguments.rows, arguments.slots.data(),
+                       arguments.slots.data()},
                       stream);
 }

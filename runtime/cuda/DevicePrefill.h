@@ -30,6 +30,8 @@ public:
 private:
   Status fill(const PrefillArguments &arguments);
   Status launch(const PrefillArguments &arguments, void *stream);
+  /// Where layers share cursors, these move when all have seen the prompts.
+  Status notePrompts(const PrefillArguments &arguments, void *stream);
   Status keepCarries(const PrefillArguments &arguments, void *stream);
 
   Program program;
@@ -37,7 +39,9 @@ private:
   HeadRange heads;
   const RouteKernels &route;
   std::string name; ///< in a profiler
-  KernelArguments kernels, folds;
+  CallKernels kernels;
+  const RouteKernels &folding; ///< folds the entries of rows with a state
+  KernelArguments folds;
   /// By carry, [slots, heads, ...].
   std::vector<cuda::Memory> nextCarries;
 };

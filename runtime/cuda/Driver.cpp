@@ -149,6 +149,14 @@ Status Device::download(void *to, uint64_t from, int64_t bytes,
   return held->check(held->api->streamSynchronize(stream), "a kernel");
 }
 
+Status Device::copy(uint64_t to, uint64_t from, int64_t bytes,
+                    void *stream) const {
+  CurrentContext current(*held);
+  return held->check(
+      held->api->copyOnDevice(to, from, static_cast<size_t>(bytes), stream),
+      "cuMemcpyDtoDAsync");
+}
+
 Status Device::fill(uint64_t at, uint8_t byte, int64_t bytes,
                     void *stream) const {
   CurrentContext current(*held);

@@ -98,6 +98,8 @@ public:
                 void *stream) const;
   /// Waits for the stream.
   Status download(void *to, uint64_t from, int64_t bytes, void *stream) const;
+  /// Within the memory of the device.
+  Status copy(uint64_t to, uint64_t from, int64_t bytes, void *stream) const;
   Status fill(uint64_t at, uint8_t byte, int64_t bytes, void *stream) const;
   Status fillInt(uint64_t at, int32_t value, int64_t count, void *stream) const;
   /// Whether what is put on the stream is recorded into a graph.

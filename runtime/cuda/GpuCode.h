@@ -26,8 +26,8 @@ struct GpuRoute {
   /// Answers the drafts of each row, and folds before where that is due.
   /// Nothing if the program takes none.
   std::optional<cuda::Kernel> verify;
-  /// Folds the prompt of each row. Nothing if the program takes none, and of
-  /// kv_only, which has no state.
+  /// Folds the prompt of each row; that of kv_only leaves entries while they
+  /// are few. Nothing if the program takes none, and of kv_only without pages.
   std::optional<cuda::Kernel> prefill;
 };
 
@@ -40,6 +40,8 @@ struct GpuCode {
   cuda::Kernel commitDrafts;
   /// Of the same; a block a row.
   cuda::Kernel keepCarries;
+  /// Of the same; a thread a row.
+  cuda::Kernel notePrompts;
 };
 
 /// Rows of one launch: blocks along y.

@@ -9,6 +9,8 @@
 #include "runtime/Text.h"
 #include "runtime/cuda/DeviceMemory.h"
 
+#include <algorithm>
+
 using namespace ladle;
 using Kind = cuda::Argument::Kind;
 
@@ -35,8 +37,12 @@ KernelArguments::KernelArguments(const RouteKernels &route,
     add(cursors.versions.address());
     add(cursors.waiting.address());
   }
-  if (cursors.page)
+  if (cursors.page && route.usesBuffer) {
     add(cursors.pageTable.address());
+    add(cursors.stateTable.address());
+    add(cursors.epochs.address());
+    rowKind = add(AllRows);
+  }
   if (call != KernelCall::Step)
     firstOfDrafts = add(0);
   if (call == KernelCall::Verify) {
@@ -84,8 +90,9 @@ KernelArguments::KernelArguments(const RouteKernels &route,
       addArray(pool.states[i]);
       break;
     case Kind::Field:
-      // Prompts leave no entries behind.
-      if (call == KernelCall::Prefill)
+      // Prompts that are folded leave no entries behind.
+      if (call == KernelCall::Prefill &&
+          !(cursors.page && route.route == RouteKind::KvOnly))
         break;
       addArray(pool.fields[i]);
       break;
@@ -187,4 +194,73 @@ Status KernelArguments::launch(std::span<const cuda::Kernel> kernels,
       skipped > 0)
     skipRows(-skipped * maxGpuRows);
   return status;
+}
+
+Status KernelArguments::takeFrom(const KernelArguments &other) {
+  descriptors = other.descriptors;
+  return takeDescriptors();
+}
+
+Status KernelArguments::setMemoryFrom(const KernelArguments &other,
+                                      const Tensor &tensor, const void *data) {
+  return setMemory(
+      described[static_cast<size_t>(&tensor - other.described.data())], data);
+}
+
+//===----------------------------------------------------------------------===//
+// Calls
+//===----------------------------------------------------------------------===//
+
+CallKernels::CallKernels(const Program &program, const DevicePool &pool,
+                         HeadRange heads, KernelCall call)
+    : call(call) {
+  const ProgramImpl &impl = program.getImpl();
+  const RouteKernels *route = impl.find(program.route());
+  routes.push_back(route);
+  if (route->route == RouteKind::KvOnly && pool.page)
+    if (const RouteKernels *next = impl.find(impl.longRoute))
+      routes.push_back(next);
+  for (const RouteKernels *each : routes)
+    parts.push_back(std::make_unique<KernelArguments>(
+        *each, program.signature(), pool, heads, call));
+  if (parts.size() > 1) {
+    parts[0]->setRowKind(KernelArguments::WithoutState);
+    parts[1]->setRowKind(KernelArguments::WithState);
+  }
+}
+
+Status CallKernels::takeDescriptors() {
+  Status status = parts[0]->takeDescriptors();
+  for (size_t i = 1; status && i < parts.size(); ++i)
+    status = parts[i]->takeFrom(*parts[0]);
+  return status;
+}
+
+Status CallKernels::setMemory(const KernelArguments::Tensor &tensor,
+                              const void *data) {
+  Status status = parts[0]->setMemory(tensor, data);
+  for (size_t i = 1; status && i < parts.size(); ++i)
+    status = parts[i]->setMemoryFrom(*parts[0], tensor, data);
+  return status;
+}
+
+bool CallKernels::prefills() const {
+  return std::all_of(routes.begin(), routes.end(), [](const auto *route) {
+    return route->gpu->prefill.has_value();
+  });
+}
+
+Status CallKernels::launch(int64_t rows, void *stream, bool early) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const GpuRoute &route = *routes[i]->gpu;
+    std::span<const cuda::Kernel> kernels = route.step;
+    if (call != KernelCall::Step)
+      kernels = {&*(call == KernelCall::Verify ? route.verify : route.prefill),
+                 1};
+    if (Status status =
+            parts[i]->launch(kernels, rows, stream, early && i == 0);
+        !status)
+      return status;
+  }
+  return Status();
 }

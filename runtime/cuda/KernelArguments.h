@@ -56,6 +56,17 @@ public:
   Status setMemory(const Tensor &tensor, const void *data);
   std::span<const Tensor> tensors() const { return described; }
 
+  /// Which rows the kernels are for, of a route whose entries lie in pages.
+  enum RowKind { AllRows, WithoutState, WithState };
+  void setRowKind(RowKind kind) {
+    if (rowKind)
+      values[rowKind] = kind;
+  }
+  /// Takes over parameters, tokens and outputs as another has them.
+  Status takeFrom(const KernelArguments &other);
+  Status setMemoryFrom(const KernelArguments &other, const Tensor &tensor,
+                       const void *data);
+
   void setSlots(uint64_t readSlots, uint64_t writeSlots) {
     values[0] = readSlots;
     values[1] = writeSlots;
@@ -88,11 +99,55 @@ private:
   size_t paramCount, tokenCount;
   /// Of what says where drafts or prompts are; 0 for none.
   size_t firstOfDrafts = 0;
+  size_t rowKind = 0;              ///< 0 for none
   std::vector<size_t> nextCarries; ///< addresses, each with its stride
   std::vector<MemoryDescriptor> descriptors;
   std::vector<Tensor> described;
   std::vector<uint64_t> values;
   std::vector<void *> addresses;
+};
+
+/// The kernels of a call. Where entries lie in pages, rows of kv_only go on by
+/// another route once they have a state: then its kernels are launched as well,
+/// and each leaves the rows of the other alone.
+class CallKernels {
+public:
+  CallKernels(const Program &program, const DevicePool &pool, HeadRange heads,
+              KernelCall call);
+
+  std::span<MemoryDescriptor> params() { return parts[0]->params(); }
+  std::span<MemoryDescriptor> tokens() { return parts[0]->tokens(); }
+  std::span<MemoryDescriptor> outputs() { return parts[0]->outputs(); }
+  std::span<const KernelArguments::Tensor> tensors() const {
+    return parts[0]->tensors();
+  }
+  Status takeDescriptors();
+  Status setMemory(const KernelArguments::Tensor &tensor, const void *data);
+  void setSlots(uint64_t readSlots, uint64_t writeSlots) {
+    for (auto &part : parts)
+      part->setSlots(readSlots, writeSlots);
+  }
+  void setDrafts(uint64_t cuSeqlens, uint64_t parents) {
+    for (auto &part : parts)
+      part->setDrafts(cuSeqlens, parents);
+  }
+  void setPrompts(uint64_t cuSeqlens) {
+    for (auto &part : parts)
+      part->setPrompts(cuSeqlens);
+  }
+  void setNextCarry(size_t carry, uint64_t data, int64_t stride) {
+    for (auto &part : parts)
+      part->setNextCarry(carry, data, stride);
+  }
+  /// Whether all of them take prompts.
+  bool prefills() const;
+  /// As KernelArguments::launch.
+  Status launch(int64_t rows, void *stream, bool early = false);
+
+private:
+  KernelCall call;
+  std::vector<const RouteKernels *> routes;
+  std::vector<std::unique_ptr<KernelArguments>> parts;
 };
 
 } // namespace ladle

@@ -9,13 +9,18 @@
 //
 // - const int *read_slots, *write_slots [rows]
 // - int *cursors [slots, 2]: base and length of each slot's ring
-// - const int *fold_threshold [1], int pad_slot
+// - const int *fold_threshold, int pad_slot; in pages two numbers, of rows with
+//   a state and of those without
 // - if the program verifies drafts: const int *entry_order [slots, L], where
 // the
 //   entries of a slot lie; const int *carry_versions [slots]; int *waiting
 //   [slots], the drafts that wait there, and 256 if they came with a fold
-// - if entries lie in pages of P: const int *page_table [slots, L / P], which
-//   pages those of a slot are; fields are [pages, heads, P, dims...]
+// - if entries lie in pages of P: const int *page_table [slots, L / P + 1],
+//   which pages those of a slot are, and last the spare one; fields are [pages,
+//   heads, P, dims...]; const int *state_table [slots], which state a slot has,
+//   negative for none; to both, 1 << 30 is added where others hold the block;
+//   const int *epochs [slots], 0 for a slot whose state was never written; int
+//   row_kind, 1 for the rows without a state, 2 for those with one, 0 for all
 // - the kernel that verifies: const int *cu_seqlens [rows + 1], *parents, and
 //   int has_parents, 0 for chains; its tokens and outputs are those of drafts
 // - for each Argument a pointer, then int64 strides in elements: of a parameter

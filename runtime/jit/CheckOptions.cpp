@@ -89,16 +89,10 @@ Status jit::checkTarget(const CompileOptions &options, bool isGpu) {
     return Status(ErrorCode::Unsupported,
                   "numerics is 'chunk', expected 'step': prompts do not become "
                   "entries on a GPU yet; compile for the target cpu");
-  if (options.page > 0 && options.prefill && isGpu)
+  if (options.page > 0 && options.longRoute == "recurrent" && isGpu)
     return Status(ErrorCode::Unsupported,
-                  "page is " + std::to_string(options.page) +
-                      ", expected 0: prompts do not lie in pages on a GPU yet; "
-                      "compile without prompts, or for the target cpu");
-  if (options.page > 0 && options.drafts > 0 && isGpu)
-    return Status(ErrorCode::Unsupported,
-                  "page is " + std::to_string(options.page) +
-                      ", expected 0: drafts do not lie in pages on a GPU yet; "
-                      "compile without drafts, or for the target cpu");
+                  "longRoute is 'recurrent', expected inner or outer: on a GPU "
+                  "rows go on in the pages that they have");
   if (options.drafts > 0 && isGpu && options.stateLayout == "dk_dv")
     return Status(ErrorCode::Unsupported,
                   "stateLayout is 'dk_dv', expected 'dv_dk': drafts of states "

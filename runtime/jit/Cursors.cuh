@@ -11,9 +11,27 @@
 #include "ladle_prelude.cuh"
 
 // What rows have done, as CursorMove::Kind has it.
-enum { kAppend, kIgnore, kRewrite, kFoldOnly };
+enum { kAppend, kIgnore, kRewrite, kFoldOnly, kPrompt };
 // On the number of the drafts that wait in a slot: they came with a fold.
 enum { kFolded = 256 };
+// On a page or a state in a table: other slots hold it as well, so that it is
+// read and not written. A state that a slot does not have is negative.
+enum { kSharedBlock = 1 << 30 };
+// What `fault` is told of a slot, which stands four times beside it.
+enum { kIgnoresState = 1, kNoPage, kNoState };
+
+LADLE_INLINE bool is_own(int block) {
+  return block >= 0 && block < kSharedBlock;
+}
+
+// Whether place `place` of a slot lies in a page that it may write. Behind the
+// pages of a slot stands the spare one.
+LADLE_INLINE bool has_page(const int *pages, int slot, int place, int page,
+                                int capacity) {
+  const int count = capacity / page;
+  const int *const mine = pages + slot * (count + 1LL);
+  return is_own(mine[place / page]) && mine[place / page] != mine[count];
+}
 
 // A thread takes a row. `cursors` [slots, 2] holds base and length of each
 // slot's ring of `capacity` entries, `epochs` [slots] how often its state was
@@ -23,14 +41,23 @@ enum { kFolded = 256 };
 // `fault` is told of a slot with a state that the route has ignored. `waiting`,
 // null without drafts, says of each slot how many drafts wait in it, and that
 // they came with a fold which its cursor has not heard of: flushing is no more
-// than telling it. `pages`, null if entries lie in none, are those of each slot
-// [slots, capacity / page]; what a slot has none for goes to page `spare`, and
-// `fault` is told of it. A slot that has folded begins anew at its first page.
+// than telling it; `order` [slots, capacity] is where its entries lie then.
+//
+// If entries lie in pages, `pages` [slots, capacity / page + 1] are those of
+// each slot, `states` [slots] its state, and `fold_threshold` has a second
+// number, for rows without a state. A row that has none of its own to write
+// stays entries for as long as there is room, as its kernel does; `fault` is
+// told of what has found no page and no state. A slot that has folded begins
+// anew at its first page, if there are no drafts. `prompts` [slots] are the
+// tokens that rows of kPrompt have had: without a state they stay entries, as
+// long as they are fewer than the second number.
 extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
     const int *__restrict__ read_slots, const int *__restrict__ write_slots,
     int *cursors, int *epochs, const int *__restrict__ fold_threshold,
-    int *fault, int *waiting, const int *__restrict__ pages, int pad_slot,
-    int rows, int capacity, int kind, int page, int spare) {
+    int *fault, int *waiting, const int *__restrict__ order,
+    const int *__restrict__ pages, const int *__restrict__ states,
+    const int *__restrict__ prompts, int pad_slot, int rows, int capacity,
+    int kind, int page) {
   // It may have started before the kernels of the step have ended, and the
   // next may start now, which wait in turn.
   wait_for_previous();
@@ -45,17 +72,53 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
   Vec<int, 2> cursor = load_vector<2>(cursors + read_slot * 2LL);
   const bool moves = read_slot != write_slot;
   const bool appends = kind == kAppend || kind == kIgnore;
-  if (kind == kIgnore && epochs[read_slot] > 0)
-    fault[0] = read_slot + 1;
-  if (appends && !moves && cursor[1] + 1 < fold_threshold[0]) {
-    if (pages && pages[read_slot * static_cast<long long>(capacity / page) +
-                       cursor[1] / page] == spare)
-      fault[0] = -(read_slot + 1);
+  const bool is_fresh = epochs[read_slot] == 0;
+  if (kind == kIgnore && !pages && !is_fresh)
+    fault[0] = 4 * read_slot + kIgnoresState;
+  if (kind == kAppend && pages && states[read_slot] < 0)
+    fault[0] = 4 * read_slot + kNoState;
+  auto place_of = [&](int position) {
+    return order ? order[read_slot * static_cast<long long>(capacity) +
+                         (cursor[0] + position) % capacity]
+                 : position;
+  };
+  if (kind == kPrompt && is_fresh) {
+    const int end = cursor[1] + prompts[read_slot];
+    if (end < fold_threshold[1] || !is_own(states[read_slot])) {
+      if (end > capacity) {
+        fault[0] = 4 * read_slot + kNoState;
+        return;
+      }
+      for (int i = cursor[1]; i < end; ++i)
+        if (!has_page(pages, read_slot, place_of(i), page, capacity))
+          fault[0] = 4 * read_slot + kNoPage;
+      cursor[1] = end;
+      store_vector(cursors + read_slot * 2LL, cursor);
+      return;
+    }
+  }
+  bool folds = !appends || moves ||
+               cursor[1] + 1 >= fold_threshold[pages && is_fresh ? 1 : 0];
+  if (pages && !is_own(states[write_slot])) {
+    if (kind == kFoldOnly && cursor[1] == 0)
+      return;
+    // Nothing has been written, and nothing moves.
+    if (!appends || moves || cursor[1] >= capacity) {
+      fault[0] = 4 * write_slot + kNoState;
+      return;
+    }
+    folds = false;
+  }
+  if (!folds) {
+    if (pages &&
+        !has_page(pages, read_slot, place_of(cursor[1]), page, capacity))
+      fault[0] = 4 * read_slot + kNoPage;
     cursor[1] += 1;
   } else {
     if (kind != kFoldOnly || cursor[1] > 0)
       epochs[write_slot] += 1;
-    cursor[0] = moves || pages ? 0 : (cursor[0] + cursor[1]) % capacity;
+    cursor[0] =
+        moves || (pages && !order) ? 0 : (cursor[0] + cursor[1]) % capacity;
     cursor[1] = 0;
     if (kind == kFoldOnly && waiting)
       waiting[read_slot] %= kFolded;
@@ -67,12 +130,13 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
 // num_accepted, the first or those of `accepted`, which holds the paths of all
 // rows one after the other. Their places go first in the slot's `order`
 // [slots, capacity] behind the history, those of the others after them; the
-// version of the carries becomes that of the last one.
+// version of the carries becomes that of the last one. In pages, drafts that
+// have found no room or no page are not accepted, and `fault` is told of them.
 extern "C" __global__ void __launch_bounds__(128) ladle_commit_drafts(
     const int *__restrict__ slots, const int *__restrict__ num_accepted,
     const int *__restrict__ accepted, int *cursors, int *epochs, int *order,
-    int *versions, int *waiting, int *fault, int pad_slot, int rows,
-    int capacity, int drafts, int kind) {
+    int *versions, int *waiting, int *fault, const int *__restrict__ pages,
+    int pad_slot, int rows, int capacity, int drafts, int kind, int page) {
   wait_for_previous();
   let_next_start();
   const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -82,8 +146,14 @@ extern "C" __global__ void __launch_bounds__(128) ladle_commit_drafts(
   if (slot < 0 || slot == pad_slot)
     return;
   const int left = waiting[slot];
-  const int count = left % kFolded;
-  const int taken = min(max(num_accepted[row], 0), count);
+  Vec<int, 2> cursor = load_vector<2>(cursors + slot * 2LL);
+  if (left >= kFolded) {
+    cursor[0] = (cursor[0] + cursor[1]) % capacity;
+    cursor[1] = 0;
+  }
+  // Those behind the end of the ring are nowhere.
+  const int count = min(left % kFolded, capacity - cursor[1]);
+  int taken = min(max(num_accepted[row], 0), left % kFolded);
 
   int path = lane; // The draft that is accepted as the lane-th.
   if (accepted) {
@@ -95,21 +165,28 @@ extern "C" __global__ void __launch_bounds__(128) ladle_commit_drafts(
       before += shuffle_xor(before, mask);
     path = lane < taken ? min(max(accepted[before + lane], 0), drafts - 1) : 0;
   }
+  // Ancestors come first among the drafts, so that a path is in their order.
+  int *const places = order + static_cast<long long>(slot) * capacity;
+  const int first = cursor[0] + cursor[1];
+  const int place = lane < count ? places[(first + lane) % capacity] : 0;
+  if (pages) {
+    const int at = shuffle_index(place, path);
+    const bool is_lost =
+        lane < taken &&
+        (path >= count || !has_page(pages, slot, at, page, capacity));
+    int lost = is_lost ? lane : 32;
+    for (int mask = 1; mask < 32; mask *= 2)
+      lost = min(lost, shuffle_xor(lost, mask));
+    if (lost < taken && lane == 0)
+      fault[0] = 4 * slot + kNoPage;
+    taken = min(taken, lost);
+  }
   int chosen = lane < taken ? 1 << path : 0;
   for (int mask = 1; mask < 32; mask *= 2)
     chosen |= shuffle_xor(chosen, mask);
   const int last = shuffle_index(path, max(taken - 1, 0));
 
-  Vec<int, 2> cursor = load_vector<2>(cursors + slot * 2LL);
   const int epoch = epochs[slot];
-  if (left >= kFolded) {
-    cursor[0] = (cursor[0] + cursor[1]) % capacity;
-    cursor[1] = 0;
-  }
-  // Ancestors come first among the drafts, so that a path is in their order.
-  int *const places = order + static_cast<long long>(slot) * capacity;
-  const int first = cursor[0] + cursor[1];
-  const int place = lane < count ? places[(first + lane) % capacity] : 0;
   const bool is_chosen = (chosen >> lane & 1) != 0;
   int next = is_chosen ? 0 : taken;
   for (int i = 0; i < lane && i < count; ++i)
@@ -120,8 +197,8 @@ extern "C" __global__ void __launch_bounds__(128) ladle_commit_drafts(
   if (lane < count)
     places[(first + next) % capacity] = place;
   if (lane == 0) {
-    if (kind == kIgnore && epoch > 0)
-      fault[0] = slot + 1;
+    if (kind == kIgnore && !pages && epoch > 0)
+      fault[0] = 4 * slot + kIgnoresState;
     if (left >= kFolded)
       epochs[slot] = epoch + 1;
     if (taken > 0)
@@ -151,4 +228,18 @@ extern "C" __global__ void __launch_bounds__(128) ladle_keep_carries(
       carries + (slot * (drafts + 1LL) + version) * stride;
   for (int i = threadIdx.x; i < count; i += 128)
     to[i] = from[i];
+}
+
+// A thread takes a row: how many tokens its prompt has. Layers that share
+// cursors all say the same, before these move.
+extern "C" __global__ void __launch_bounds__(128)
+    ladle_note_prompts(const int *__restrict__ slots,
+                       const int *__restrict__ cu_seqlens, int *prompts,
+                       int pad_slot, int rows) {
+  const int row = blockIdx.x * 128 + threadIdx.x;
+  if (row >= rows)
+    return;
+  const int slot = slots[row];
+  if (slot >= 0 && slot != pad_slot)
+    prompts[slot] = cu_seqlens[row + 1] - cu_seqlens[row];
 }

@@ -33,6 +33,12 @@ inline cuda::KernelInfo keepCarriesKernelInfo() {
           /*sharedBytes=*/0, /*programmatic=*/false};
 }
 
+/// The kernel that keeps how long prompts are, a thread a row.
+inline cuda::KernelInfo notePromptsKernelInfo() {
+  return {"ladle_note_prompts", /*gridBlocks=*/1, /*threads=*/128,
+          /*sharedBytes=*/0, /*programmatic=*/false};
+}
+
 } // namespace ladle::jit
 
 #endif // LADLE_RUNTIME_JIT_CURSORS_H

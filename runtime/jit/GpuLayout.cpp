@@ -103,13 +103,14 @@ Result<int64_t> jit::formsOf(const std::vector<std::string> &names) {
       forms |= kDecodeFoldForm;
     else if (form == Form::Fold)
       forms |= kFoldForm;
-    else if (form == Form::PrefillFold)
+    else if (form == Form::PrefillFold || form == Form::PrefillEntries)
       forms |= kPrefillForm;
     else
-      return Status(ErrorCode::InvalidArgument,
-                    "kernels of a GPU have no form '" + name +
-                        "'\nnote: they have decode, decode_fold, fold and "
-                        "prefill_fold");
+      return Status(
+          ErrorCode::InvalidArgument,
+          "kernels of a GPU have no form '" + name +
+              "'\nnote: they have decode, decode_fold, fold, prefill_fold "
+              "and, of kv_only in pages, prefill_entries");
   }
   return forms;
 }

@@ -95,10 +95,11 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
         parseStateLayout(options.stateLayout).value_or(StateLayout::DvDk));
   });
   PassManager steps(module.getContext());
-  buildStepPipeline(steps, options);
+  buildGPUStepPipeline(steps, options);
   if (failed(steps.run(module)))
     return failure();
   std::string decode, decodeFold, fold, verify, prefill;
+  bool keepsPrompts = false;
   module.walk([&](StepOp step) {
     switch (step.getForm()) {
     case Form::Decode:
@@ -119,8 +120,14 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
     case Form::PrefillFold:
       prefill = step.getSymName();
       break;
-    case Form::VerifyFold:     // a branch of the kernel of the form before
-    case Form::PrefillEntries: // on the CPU alone
+    case Form::PrefillEntries:
+      // Of other routes on the CPU alone.
+      if (options.page > 0 && step.getRoute() == Route::KvOnly) {
+        prefill = step.getSymName();
+        keepsPrompts = true;
+      }
+      break;
+    case Form::VerifyFold: // a branch of the kernel of the form before
       break;
     }
   });
@@ -149,8 +156,8 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
     auto next = static_cast<unsigned>(
         function->getAttrOfType<IntegerAttr>(kCommonArgumentsAttr).getInt());
     for (GpuArgument &argument : program.arguments) {
-      // Prompts leave no entries behind.
-      if (function.getName() == prefill &&
+      // Prompts that are folded leave no entries behind.
+      if (function.getName() == prefill && !keepsPrompts &&
           argument.kind == GpuArgument::Kind::Field)
         continue;
       if (auto bytes =

@@ -169,6 +169,10 @@ Target::shared(const DiskCache &cache) const {
   Result<cuda::Kernel> keep = module->kernel(keepCarriesKernelInfo());
   if (!keep)
     return keep.status();
-  return std::make_shared<const GpuCode>(GpuCode{
-      *device, std::move(*advance), std::move(*commit), std::move(*keep)});
+  Result<cuda::Kernel> note = module->kernel(notePromptsKernelInfo());
+  if (!note)
+    return note.status();
+  return std::make_shared<const GpuCode>(
+      GpuCode{*device, std::move(*advance), std::move(*commit),
+              std::move(*keep), std::move(*note)});
 }

@@ -71,14 +71,3 @@ ladle.step @v of @r route(inner) form(verify) (drafts %d: !ladle.drafts<2>,
     buffer %e: !ladle.buffer<[k : 2x16xf32 @dk], capacity = 8, order = indexed, weight = linear>) -> () {
   ladle.yield
 }
-
-// -----
-
-// Drafts find no pages.
-// expected-error @+2 {{cannot be lowered for GPUs: drafts do not lie in pages on a GPU yet}}
-// expected-note @+1 {{build the steps without a page, or without drafts}}
-ladle.step @draft_pages of @r route(inner) form(decode) (token %q: tensor<2x16xf32>,
-    buffer %e: !ladle.buffer<[k : 2x16xf32 @dk], capacity = 16, order = indexed, page = 8, weight = linear>)
-    -> (y: tensor<2x16xf32>) {
-  ladle.yield %q : tensor<2x16xf32>
-}

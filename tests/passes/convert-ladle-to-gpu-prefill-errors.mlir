@@ -33,7 +33,7 @@ ladle.step @other of @r route(inner) form(prefill_fold) (token %k: tensor<2x16xf
     ladle.yield_draft %k : tensor<2x16xf32>
   } -> tensor<2x4x16xf32>
   %z = ladle.zero_state : !ladle.state<2x16x8xf32>
-  // expected-error @-1 {{cannot be lowered for GPUs: 'ladle.zero_state' is not for all tokens of a chunk}}
+  // expected-error @+1 {{cannot be lowered for GPUs: takes a state that no chunk is folded into}}
   %r = ladle.read %z, %0 : !ladle.state<2x16x8xf32>, tensor<2x4x16xf32> -> tensor<2x4x8xf32>
   ladle.yield %r : tensor<2x4x8xf32>
 }
@@ -97,4 +97,21 @@ ladle.step @large of @r route(inner) form(prefill_fold) (token %k: tensor<2x256x
   %f = ladle.fold_drafts %s keys[%0#0 : tensor<2x4x256xf32>] values[%0#1 : tensor<2x4x1024xf32>] along %d : !ladle.state<2x256x1024xf32>, !ladle.drafts<4, chain>
   ladle.store_state %f, %p : !ladle.state<2x256x1024xf32>, !ladle.pool<2x256x1024xf32>
   ladle.yield %y : tensor<2x4xf32>
+}
+
+// -----
+
+!entries = !ladle.buffer<[k : 2x16xf32 @dk, a : 2xf32 @scalar, u : 2x8xf32 @dv], capacity = 16, order = ring, page = 8, weight = linear>
+ladle.step @decays of @r route(kv_only) form(prefill_entries) (token %k: tensor<2x16xf32>, token %v: tensor<2x8xf32>,
+    state %p: !ladle.pool<2x16x8xf32>, buffer %e: !entries, drafts %d: !ladle.drafts<4, chain>) -> () {
+  %0:2 = ladle.each_draft %d : !ladle.drafts<4, chain> {
+    ladle.yield_draft %k, %v : tensor<2x16xf32>, tensor<2x8xf32>
+  } -> tensor<2x4x16xf32>, tensor<2x4x8xf32>
+  %z = ladle.zero_state : !ladle.state<2x16x8xf32>
+  // expected-error @+1 {{cannot be lowered for GPUs: entries of a state decay together}}
+  %1 = ladle.fold_buffer %z, %e key "k" value "u" : !ladle.state<2x16x8xf32>, !entries
+  %2 = ladle.fold_buffer %1, %e key "k" value "u" decay "a" : !ladle.state<2x16x8xf32>, !entries
+  %3 = ladle.fold_drafts %2 keys[%0#0 : tensor<2x4x16xf32>] values[%0#1 : tensor<2x4x8xf32>] along %d : !ladle.state<2x16x8xf32>, !ladle.drafts<4, chain>
+  ladle.store_state %3, %p : !ladle.state<2x16x8xf32>, !ladle.pool<2x16x8xf32>
+  ladle.yield
 }

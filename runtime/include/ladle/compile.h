@@ -39,15 +39,14 @@ struct CompileOptions {
   int64_t capacity = 16;
   /// Entries of a page, 8 or 16, a part of the capacity: then slots take pages
   /// as their entries need them, from all that the cursors have
-  /// (CursorOptions::pages). 0: a slot has room for all its entries. On a GPU
-  /// without drafts.
+  /// (CursorOptions::pages). 0: a slot has room for all its entries.
   int64_t page = 0;
   /// The most drafts of a row that Decoder::verify takes, 0 to 16; the capacity
   /// is twice as much at least. 0: the program only decodes.
   int64_t drafts = 0;
   /// Whether the program takes prompts (Decoder::prefill), and the tokens of
-  /// one that it answers at once, 1 to 256. On a GPU they become a state,
-  /// never entries.
+  /// one that it answers at once, 1 to 256. On a GPU they become a state, or by
+  /// kv_only entries in pages.
   bool prefill = false;
   int64_t chunk = 64;
   /// Where histories are folded. "step": where it is cheapest. "chunk": where
@@ -65,7 +64,8 @@ struct CompileOptions {
   /// of an ordinary server.
   double readBandwidth = 0, updateBandwidth = 0;
   /// By which rows of kv_only go on once they have a state: inner, outer or,
-  /// without drafts, recurrent. On a GPU the caller changes to it.
+  /// without drafts, recurrent. On a GPU inner or outer, and without pages the
+  /// caller changes to it.
   std::string longRoute = "inner";
   /// Of a GPU: parameters of the kernels by name, as `ladle bench --schedule`
   /// takes them, in place of what was tuned. 0 is left to the generator.

@@ -58,7 +58,8 @@ struct CursorOptions {
   /// States that a pool has, which slots then take when they need one, and give
   /// back with a reset: by kv_only when they first fold, by other routes with
   /// their first token. 0: there are none, for a program that decodes by
-  /// kv_only alone. Left out: each slot has its own. Of the CPU.
+  /// kv_only alone. Left out: each slot has its own. On a GPU for programs with
+  /// pages, and `reserve` takes them.
   std::optional<int64_t> states = std::nullopt;
   /// What marks a row of a batch as padding: any negative slot if this is
   /// negative, slot 0 if this is 0 (slot 0 is then never used).
@@ -69,7 +70,7 @@ struct CursorOptions {
   int64_t foldThreshold = 0;
   /// What m is for a row that has no state yet, so that short sequences can
   /// stay entries for longer than entries pay beside a state; 0 is
-  /// `foldThreshold`.
+  /// `foldThreshold`. On a GPU for programs with pages.
   int64_t crossover = 0;
 };
 
@@ -102,13 +103,21 @@ public:
   /// the host waits: it also takes back what the entries of these slots have
   /// left. Who appends without a page loses the entry, and is told by the next
   /// call that comes after the step has run.
+  ///
+  /// Where slots take states, it takes one on a GPU for each of `slots` that so
+  /// many entries may make fold, and for each of `writeSlots`: those of rows
+  /// that write another slot than they read, and those with a state whose
+  /// prompts are next. Who has none when it is due stays entries for as long as
+  /// there is room.
   Status reserve(std::span<const int32_t> slots,
-                 std::span<const int32_t> entries);
+                 std::span<const int32_t> entries,
+                 std::span<const int32_t> writeSlots = {});
 
   /// Makes slots to[i] what from[i] are: a second branch of each sequence. The
   /// two share the state, if slots take states, and the pages of their entries;
   /// otherwise these are copied, as carries are. What was in `to` is forgotten.
-  /// Of the CPU.
+  /// On a GPU the host waits; until `reserve` has taken copies, kernels append
+  /// to no page and fold into no state that others hold.
   ///
   /// InvalidArgument if a slot of either is named twice in `to`, or drafts of
   /// one are not committed; ResourceExhausted if there is no free state for a

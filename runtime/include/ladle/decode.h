@@ -164,8 +164,8 @@ public:
   /// On a GPU it returns once its kernels are on the stream. What slots hold is
   /// not looked at there: a slot out of range, a slot that two rows write, and
   /// entries that the route does not read are the caller's to avoid. A row that
-  /// kv_only decodes after it has folded is told of by the next call that comes
-  /// after the step has run.
+  /// kv_only decodes after it has folded, where entries do not lie in pages, is
+  /// told of by the next call that comes after the step has run.
   Status step(const StepArguments &arguments, void *stream = nullptr);
 
   /// Answers the drafts of each row: what a step would answer to each if those
@@ -211,8 +211,9 @@ public:
   ///
   /// On a GPU it is a fixed row of launches, and as in a step what is in memory
   /// of the device is the caller's to get right: slots, the numbers of tokens,
-  /// and that no slot has drafts. Unsupported there is `kv_only`, whose prompts
-  /// are for withRoute(Inner).
+  /// and that no slot has drafts. `kv_only` takes prompts there if entries lie
+  /// in pages, with pages and states for them (Cursors::reserve); Unsupported
+  /// otherwise: prompts are for withRoute(Inner) then.
   Status prefill(const PrefillArguments &arguments, void *stream = nullptr);
 
   /// Checks arguments like a step, and beyond that, on a GPU, that the driver

@@ -37,10 +37,11 @@ public:
   /// with this one on the same pool. NotFound names the routes there are.
   ///
   /// On the CPU kv_only hands rows over to another route, inner unless
-  /// CompileOptions::longRoute says otherwise, once they have folded. On a
-  /// GPU, where the host does not know which have, the caller does it: from the
-  /// step on after a row has folded, decode by withRoute(Inner). If that is
-  /// forgotten, a call after the step is an error that names the slot.
+  /// CompileOptions::longRoute says otherwise, once they have folded, and so it
+  /// does on a GPU where entries lie in pages. Where they do not, the caller
+  /// does it: from the step on after a row has folded, decode by
+  /// withRoute(Inner). If that is forgotten, a call after the step is an error
+  /// that names the slot.
   Result<Program> withRoute(RouteKind route) const;
   /// L: entries that a slot of the buffer holds. 0 without a buffer.
   int64_t capacity() const;

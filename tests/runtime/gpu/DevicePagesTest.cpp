@@ -109,19 +109,27 @@ TEST_CASE("what pages of a GPU cannot do is an error") {
   if (!hasGpu())
     return;
   CompileOptions options = pagedOptions("cuda");
-  options.drafts = 2;
+  options.route = "kv_only";
+  options.longRoute = "recurrent";
   CHECK(compileFile(examplePath("gated_delta_rule"), options).message() ==
-        "page is 8, expected 0: drafts do not lie in pages on a GPU yet; "
-        "compile without drafts, or for the target cpu");
-  Program program = pagedProgram("cuda");
-  CHECK(Cursors::create(program, {.slots = 2, .states = 1}).message() ==
-        "states is 1, wanted none: on a GPU each slot has its own");
-  CHECK(Cursors::create(program, {.slots = 2, .crossover = 9}).message() ==
-        "crossover is 9, wanted 0: on a GPU all rows fold at the threshold");
-  Pool pool = makePool(program, 2);
-  std::vector<int32_t> from{0}, to{1};
-  CHECK(pool.fork(from, to).message() ==
-        "branches of a sequence are not made on a GPU yet: export and import "
-        "its slot");
-  CHECK_FALSE(pool.rebuild(0, 0, 1).ok());
+        "longRoute is 'recurrent', expected inner or outer: on a GPU rows go "
+        "on in the pages that they have");
+  Program ring = tinyProgram();
+  CHECK(Cursors::create(ring, {.slots = 2, .states = 1}).message() ==
+        "states is 1, wanted none: on a GPU slots take states where entries "
+        "lie in pages (CompileOptions::page)");
+  CHECK(Cursors::create(ring, {.slots = 2, .crossover = 3}).message() ==
+        "crossover is 3, wanted 0: on a GPU rows cross over where entries lie "
+        "in pages (CompileOptions::page)");
+  options = pagedOptions("cuda");
+  options.extraRoutes = {"recurrent"};
+  Program both = need(compileFile(examplePath("gated_delta_rule"), options));
+  PoolOptions taking;
+  taking.states = 1;
+  Pool pool = makePool(both, 2, taking);
+  CHECK(Decoder::create(need(both.withRoute(RouteKind::Recurrent)), pool)
+            .message() ==
+        "route 'recurrent' has no buffer, and knows each slot's own state "
+        "alone: make the pool without CursorOptions::states, or decode by "
+        "another");
 }

@@ -242,8 +242,8 @@ TEST_CASE("what a prefill on a GPU refuses") {
   Program keeping = promptProgram("cuda", "kv_only");
   Prompt entries(keeping);
   CHECK_THAT(entries.decoder.prefill(entries.arguments()).message(),
-             Contains("route 'kv_only' keeps prompts as entries on the CPU "
-                      "alone") &&
+             Contains("route 'kv_only' keeps prompts as entries in pages "
+                      "alone on a GPU") &&
                  Contains("withRoute(Inner)"));
   CHECK_THAT(Prompt(tinyProgram()).decoder.prefill({}).message(),
              Contains("compiled without prompts"));

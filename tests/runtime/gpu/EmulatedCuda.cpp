@@ -161,6 +161,15 @@ EXPORT int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes,
     return success;
   });
 }
+EXPORT int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes,
+                                Handle stream) {
+  ENTER if (!gpu.contains(from, bytes) ||
+            !gpu.contains(to, bytes)) return invalidValue;
+  return gpu.add(stream, [=] {
+    std::memmove(pointer(to), pointer(from), bytes);
+    return success;
+  });
+}
 EXPORT int cuMemsetD8Async(uint64_t at, unsigned char byte, size_t bytes,
                            Handle stream) {
   ENTER if (!gpu.contains(at, bytes)) return invalidValue;

@@ -1,0 +1,234 @@
+//===- DeviceMixedTest.cpp - short and long rows of one call on a GPU -----===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/cuda/Driver.h"
+#include "tests/numerics/Requests.h"
+#include "tests/runtime/gpu/Gpu.h"
+
+using namespace ladle;
+using namespace ladle::test;
+using check::CheckCase;
+
+static void checkOn(const std::string &model, const std::string &text) {
+  CAPTURE(model, text);
+  check::CheckRequest request = requestOf(model);
+  request.target = "cuda";
+  requirePassed(request, {need(CheckCase::parse(text))});
+}
+
+static const char *const moving =
+    ",page=8,rows=3,staggered=1,pads=1,resets=1,forks=1,takes_states=1";
+
+// Rows at different fills, without a state and with one, branches of others,
+// slots that others have had, and padding.
+TEST_CASE("short rows cross over beside long ones, and branch") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"gated_delta_rule", "route=kv_only,L=32,m=6,crossover=20,tokens=90"},
+      {"gated_delta_rule", "route=kv_only,L=16,m=5,crossover=16,tokens=50,"
+                           "moves=1,seed=4"},
+      {"kda", "route=kv_only,L=32,m=8,crossover=18,tokens=50,seed=2"},
+      {"rwkv7", "route=kv_only,L=16,m=8,crossover=12,tokens=40,seed=3"},
+      {"mamba3", "route=kv_only,L=16,m=4,crossover=9,tokens=40,seed=5"},
+      {"gated_delta_rule", "route=outer,L=16,m=9,tokens=30,seed=6"},
+      {"gated_delta_rule", "route=adjoint,L=16,m=9,tokens=30,seed=7"},
+  }));
+  checkOn(model, text + moving);
+}
+
+TEST_CASE("trees of drafts in pages, of rows that cross over and branch") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"gated_delta_rule", "route=kv_only,L=32,m=7,crossover=19,drafts=4,"
+                           "tokens=60"},
+      {"gated_delta_rule", "route=inner,L=16,m=8,drafts=5,tokens=40,seed=2"},
+      {"kda", "route=kv_only,L=16,m=6,crossover=12,drafts=3,tokens=30,seed=3"},
+      {"mamba3", "route=inner,L=16,m=6,drafts=4,tokens=30,seed=4"},
+      {"gated_delta_rule", "route=adjoint,L=16,m=6,drafts=4,tokens=24,seed=5"},
+  }));
+  checkOn(model, text + ",trees=1" + moving);
+}
+
+TEST_CASE("prompts become entries in pages, or a state where they are long") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"gated_delta_rule", "route=kv_only,L=64,m=8,crossover=48,prompts=60,"
+                           "chunk=32,tokens=24"},
+      {"gated_delta_rule", "route=kv_only,L=32,m=9,crossover=20,prompts=24,"
+                           "chunk=16,drafts=4,trees=1,tokens=20,seed=2"},
+      {"kda", "route=kv_only,L=32,m=8,crossover=24,prompts=30,chunk=16,"
+              "entries=bf16,tokens=8,seed=3"},
+      {"mamba3", "route=kv_only,L=32,m=8,crossover=24,prompts=30,chunk=16,"
+                 "tokens=8,seed=5"},
+      {"gated_delta_rule", "route=inner,L=16,m=8,prompts=40,chunk=16,"
+                           "tokens=8,seed=7"},
+  }));
+  checkOn(model, text + moving);
+}
+
+namespace {
+
+/// kv_only in pages of 8, then inner: rows cross over at 12 entries.
+struct Mixed {
+  explicit Mixed(const std::string &target, int64_t rows,
+                 std::optional<int64_t> states = 4)
+      : program(compile(target)), pool(makePool(program, 4, memory(states))),
+        decoder(need(Decoder::create(program, pool))), tensors(program, rows) {}
+
+  static Program compile(const std::string &target) {
+    CompileOptions options;
+    options.preset = "tiny";
+    options.target = target;
+    options.route = "kv_only";
+    options.capacity = 24;
+    options.page = 8;
+    return need(compileFile(examplePath("gated_delta_rule"), options));
+  }
+  static PoolOptions memory(std::optional<int64_t> states) {
+    PoolOptions options;
+    options.states = states;
+    options.foldThreshold = 5;
+    options.crossover = 12;
+    return options;
+  }
+  void reserve(const std::vector<int32_t> &slots, int32_t entries) {
+    std::vector<int32_t> each(slots.size(), entries);
+    need(pool.cursors().reserve(slots, each));
+  }
+  /// A token of each of `slots`, which are as many as rows.
+  void decode(const std::vector<int32_t> &slots,
+              const std::vector<int32_t> &sequences, int32_t position) {
+    tensors.setSlots(slots);
+    tensors.fill(sequences, std::vector<int32_t>(slots.size(), position));
+    need(decoder.step(tensors.arguments));
+  }
+
+  Program program;
+  Pool pool;
+  Decoder decoder;
+  Tensors tensors;
+};
+
+} // namespace
+
+static void compareRows(const Mixed &got, const Mixed &wanted, int64_t rows) {
+  for (int64_t row = 0; row < rows; ++row) {
+    CAPTURE(row);
+    std::vector<float> mine = got.tensors.output(row),
+                       other = wanted.tensors.output(row);
+    for (size_t i = 0; i < mine.size(); ++i)
+      REQUIRE(mine[i] == Approx(other[i]).margin(1e-5));
+  }
+}
+
+TEST_CASE("one graph decodes rows while they cross over, each at its time") {
+  if (!hasGpu())
+    return;
+  Mixed mixed("cuda", 3), reference("cpu", 3);
+  // Slot 2 begins with 7 tokens that the others do not have.
+  mixed.reserve({2}, 7);
+  for (int32_t token = 0; token < 7; ++token)
+    for (Mixed *each : {&mixed, &reference})
+      each->decode({2, -1, -1}, {2, 0, 0}, token);
+  mixed.reserve({0, 2}, 20);
+  mixed.tensors.setSlots({0, 2, -1});
+  auto device = need(cuda::Device::shared());
+  auto graph = need(cuda::Graph::record(device, [&] {
+    return mixed.decoder.step(mixed.tensors.arguments, device.stream());
+  }));
+  for (int32_t token = 7; token < 27; ++token) {
+    CAPTURE(token);
+    mixed.tensors.fill({1, 2, 0}, {token, token, token});
+    need(graph.replay());
+    need(device.synchronize());
+    reference.decode({0, 2, -1}, {1, 2, 0}, token);
+    compareRows(mixed, reference, 3);
+    for (int32_t slot : {0, 2}) {
+      Cursor mine = need(mixed.pool.cursor(slot)),
+             other = need(reference.pool.cursor(slot));
+      CHECK(mine.length == other.length);
+      CHECK(mine.epoch == other.epoch);
+    }
+  }
+  CHECK(need(mixed.pool.cursor(0)).epoch == 2);
+  CHECK(need(mixed.pool.cursor(2)).epoch == 4);
+}
+
+TEST_CASE("a deployment on a GPU can have pages and no states") {
+  if (!hasGpu())
+    return;
+  Mixed mixed("cuda", 1, 0);
+  CHECK(need(mixed.pool.state("S")).shape[0] == 0);
+  mixed.reserve({1}, 24);
+  for (int32_t token = 0; token < 24; ++token)
+    mixed.decode({1}, {1}, token);
+  need(synchronize(gpu));
+  CHECK(need(mixed.pool.cursor(1)).length == 24);
+  CHECK(need(mixed.pool.cursor(1)).epoch == 0);
+  mixed.decode({1}, {1}, 24);
+  need(synchronize(gpu));
+  mixed.tensors.fill({1}, {25});
+  CHECK(mixed.decoder.step(mixed.tensors.arguments).message() ==
+        "an earlier step wanted a state for slot 1, which had none of its own "
+        "(CursorOptions::states is 0): take states before (Cursors::reserve)");
+  CHECK(need(mixed.pool.cursor(1)).length == 24);
+  std::vector<int32_t> slot{1};
+  CHECK(mixed.pool.flush(mixed.program, slot).message() ==
+        "'gated_delta_rule' has no states to fold entries into "
+        "(CursorOptions::states is 0): a sequence has 24 tokens at most");
+}
+
+TEST_CASE("nobody writes a page or a state that others hold") {
+  if (!hasGpu())
+    return;
+  Mixed mixed("cuda", 2), reference("cpu", 2);
+  mixed.reserve({0}, 14);
+  for (int32_t token = 0; token < 14; ++token)
+    for (Mixed *each : {&mixed, &reference})
+      each->decode({0, -1}, {1, 0}, token);
+  CHECK(need(mixed.pool.cursor(0)).epoch == 1);
+  std::vector<int32_t> from{0}, to{3};
+  BlockCount pages = mixed.pool.cursors().pages();
+  for (Mixed *each : {&mixed, &reference})
+    need(each->pool.fork(from, to));
+  CHECK(mixed.pool.cursors().stateOf(3) == mixed.pool.cursors().stateOf(0));
+  CHECK(mixed.pool.cursors().pages().free == pages.free);
+  // Without a copy the entry is lost, and the other branch does not see it.
+  mixed.decode({3, -1}, {2, 0}, 14);
+  need(synchronize(gpu));
+  CHECK(mixed.decoder.step(mixed.tensors.arguments).code() ==
+        ErrorCode::ResourceExhausted);
+  need(mixed.pool.cursors().rebuild(0, 2, 3));
+  for (int32_t token = 14; token < 24; ++token) {
+    CAPTURE(token);
+    mixed.reserve({0, 3}, 1);
+    for (Mixed *each : {&mixed, &reference})
+      each->decode({0, 3}, {1, 2}, token);
+    compareRows(mixed, reference, 2);
+  }
+  CHECK(mixed.pool.cursors().stateOf(3) != mixed.pool.cursors().stateOf(0));
+  // A prefix of what is not folded, and entries of another history.
+  for (Mixed *each : {&mixed, &reference}) {
+    need(each->pool.rebuild(3, 1, 1));
+    CHECK(each->pool.rebuild(3, 9, 1).message() ==
+          "entries is 9, wanted 0 to 2, those that slot 3 holds");
+    CHECK_FALSE(each->pool.rebuild(3, 0, 1, 2).ok());
+  }
+  mixed.reserve({1, 3}, 6);
+  for (int32_t token = 24; token < 30; ++token) {
+    for (Mixed *each : {&mixed, &reference})
+      each->decode({1, 3}, {4, 2}, token);
+    compareRows(mixed, reference, 2);
+  }
+  for (int32_t slot : {0, 1, 3})
+    need(mixed.pool.reset(std::vector{slot}));
+  CHECK(mixed.pool.cursors().pages().free == pages.all);
+  CHECK(mixed.pool.cursors().states().free == 4);
+}
