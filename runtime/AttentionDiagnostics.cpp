@@ -39,11 +39,13 @@ double NormHistogram::quantile(double share) const {
   auto wanted =
       static_cast<int64_t>(std::ceil(share * static_cast<double>(all)));
   int64_t below = 0;
-  for (size_t bin = 0; bin < counts.size(); ++bin)
-    if ((below += counts[bin]) >= std::max<int64_t>(wanted, 1))
+  for (size_t bin = 0; bin < counts.size(); ++bin) {
+    below += counts[bin];
+    if (below >= std::max<int64_t>(wanted, 1))
       return std::min(
           most, std::exp2((static_cast<double>(bin) + 0.5) / binsOfOctave +
                           lowestOctave));
+  }
   return 0;
 }
 

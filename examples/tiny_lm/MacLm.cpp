@@ -109,7 +109,7 @@ Vector MacLm::attendLayer(size_t layer, std::span<const float> normed,
     observe(layer, {before, query, key, value});
   Vector answer(query.size());
   std::vector<std::byte> memory[4];
-  std::map<std::string, TensorView, std::less<>> tensors;
+  Tensors tensors;
   tensors["q_pre"] = store(memory[0], before, config.queryHeads);
   tensors["q"] = store(memory[1], query, config.queryHeads);
   tensors["k"] = store(memory[2], key, config.keyValueHeads);
@@ -154,7 +154,7 @@ Vector MacLm::prefill(int32_t slot, std::span<const uint8_t> tokens,
     const int32_t starts[] = {0, static_cast<int32_t>(part.size())};
     Vector each = forward(
         part, positions,
-        [&](AttentionDecoder &decoder, auto &&tensors) {
+        [&](AttentionDecoder &decoder, Tensors &&tensors) {
           PrefillArguments arguments;
           arguments.rows = 1;
           arguments.slots = {&slot, 1};
@@ -175,7 +175,7 @@ Vector MacLm::step(std::span<const int32_t> slots,
     positions.push_back(length(slot));
   return forward(
       tokens, positions,
-      [&](AttentionDecoder &decoder, auto &&tensors) {
+      [&](AttentionDecoder &decoder, Tensors &&tensors) {
         AttentionArguments arguments;
         arguments.rows = static_cast<int64_t>(slots.size());
         arguments.slots = slots;

@@ -61,10 +61,10 @@ public:
   std::function<void(size_t layer, const Seen &)> observe;
 
 private:
-  /// Tokens at `positions`, of which `attend` answers a layer's.
-  using Attend = std::function<ladle::Status(
-      ladle::AttentionDecoder &,
-      std::map<std::string, ladle::TensorView, std::less<>> &&)>;
+  using Tensors = std::map<std::string, ladle::TensorView, std::less<>>;
+  /// Answers the tokens of a layer.
+  using Attend =
+      std::function<ladle::Status(ladle::AttentionDecoder &, Tensors &&)>;
   Vector forward(std::span<const uint8_t> tokens,
                  std::span<const int64_t> positions, const Attend &attend,
                  bool wantsLogits);

@@ -107,7 +107,7 @@ Status Tuning::compile() {
   // What a preset or the user says is checked against the trace.
   if (request.source.preset.empty())
     options.sizes = *sizes;
-  for (auto [name, size] : request.source.sizes)
+  for (const auto &[name, size] : request.source.sizes)
     options.sizes[name] = size;
   Result<AttentionProgram> made =
       compileAttention(text, request.source.file, options);
