@@ -155,21 +155,24 @@ def bits_text(bits):
     parts = []
     for document in bits.values():
         for context in document["contexts"]:
-            lines = [
-                f"**{document['model']}, context {context['context']}**: "
-                f"{context['streams']} streams, {context['positions']} bytes "
-                f"of each after a prompt of {context['context'] // 2}\n",
-                head("", "bits per byte", "more than exact", "hits",
-                     "cache skipped")]
-            exact = context["exact"]
-            lines.append(row("exact", f"{exact['bits']:.4f} ± "
-                             f"{exact['error']:.4f}", "–", "–", "–"))
-            for run in context["runs"]:
-                lines.append(row(
-                    run["name"], f"{run['bits']:.4f} ± {run['error']:.4f}",
-                    f"{run['change']:+.4f} ± {run['change_error']:.4f}",
-                    f"{run['hits']:.3f}", f"{run['skipped']:.3f}"))
-            parts.append("\n".join(lines))
+            parts.append((context["context"], document["model"], context))
+    parts.sort(key=lambda part: part[:2])
+    for i, (length, model, context) in enumerate(parts):
+        lines = [
+            f"**{model}, context {length}**: "
+            f"{context['streams']} streams, {context['positions']} bytes "
+            f"of each after a prompt of {length // 2}\n",
+            head("", "bits per byte", "more than exact", "hits",
+                 "cache skipped")]
+        exact = context["exact"]
+        lines.append(row("exact", f"{exact['bits']:.4f} ± "
+                         f"{exact['error']:.4f}", "–", "–", "–"))
+        for run in context["runs"]:
+            lines.append(row(
+                run["name"], f"{run['bits']:.4f} ± {run['error']:.4f}",
+                f"{run['change']:+.4f} ± {run['change_error']:.4f}",
+                f"{run['hits']:.3f}", f"{run['skipped']:.3f}"))
+        parts[i] = "\n".join(lines)
     return "\n\n".join(parts) or "No model was run yet."
 
 
