@@ -51,6 +51,7 @@ def measure(trace, tokens, prompt, window, band, tau):
     heads, size = pre.shape[1:]
     group = heads // keys.shape[1]
     errors, hits = 0, 0
+    starts = np.zeros((tokens, heads), int)
     for head in range(heads):
         k, v, q = keys[:, head // group], values[:, head // group], post[:, head]
         allowed = 2 * (1 - tau) ** 2 * (pre[:, head] ** 2).sum(1).mean()
@@ -61,14 +62,24 @@ def measure(trace, tokens, prompt, window, band, tau):
             if not far[p - first] < allowed:
                 continue
             hits += 1
-            cut = max(p + 1 - band, 0)
+            cut = starts[m, head] = max(p + 1 - band, 0)
             reused = summary(q[p], k[:cut], v[:cut])
             fresh = summary(q[m], k[cut:m + 1], v[cut:m + 1])
             exact = summary(q[m], k[:m + 1], v[:m + 1])[1]
             errors += (np.linalg.norm(merge(reused, fresh) - exact)
                        / np.linalg.norm(exact))
     count = heads * (tokens - prompt)
-    return hits / count, errors / count
+    # Of a token in the cache; of a head, its query and its summary.
+    cached = (size + values.shape[2]) * 2
+    query, stored = 2 * size, 4 * values.shape[2] + 4 + 4
+    read = moved = exact = 0
+    for m in range(prompt, tokens):
+        first = starts[m].reshape(-1, group).min(1)
+        part = cached * (m + 1 - first).sum()
+        read += part
+        moved += part + heads * (query * (min(m, window) + 1) + 2 * stored)
+        exact += cached * (m + 1) * keys.shape[1]
+    return hits / count, errors / count, read / exact, moved / exact
 
 
 with open(sys.argv[2], encoding="utf-8") as file:
@@ -76,10 +87,15 @@ with open(sys.argv[2], encoding="utf-8") as file:
 tokens = profile["tokens"]
 trace = load(sys.argv[1])
 for figure in profile["figures"]:
-    hits, error = measure(trace, tokens, tokens - profile["decoded"],
-                          figure["window"], figure["band"], figure["tau"])
-    mine = figure["single_hits"], figure["single"]
-    if abs(hits - mine[0]) > 1e-5 or abs(error - mine[1]) > 1e-5 + 1e-4 * error:
-        sys.exit(f"{figure['tau']} {figure['window']} {figure['band']}: hits and "
-                 f"error are {hits:.6f} and {error:.6f}, not {mine}")
+    hits, error, read, moved = measure(
+        trace, tokens, tokens - profile["decoded"], figure["window"],
+        figure["band"], figure["tau"])
+    wanted = {"single_hits": hits, "single": error}
+    if figure["tau"] == 0:
+        wanted |= {"hits": 1, "cache": read, "bytes": moved}
+    for name, value in wanted.items():
+        if abs(figure[name] - value) > 1e-5 + 1e-4 * value:
+            sys.exit(f"{name} at tau {figure['tau']}, window "
+                     f"{figure['window']}, band {figure['band']} is "
+                     f"{value:.6f}, not {figure[name]}")
 print(f"{len(profile['figures'])} figures are right")
