@@ -54,6 +54,17 @@ ladle::frontend::listRecurrences(llvm::SourceMgr &sourceManager) {
     info.isAttention = recurrence.isAttention;
     for (const SizeParameter &size : recurrence.sizes)
       info.sizes.push_back(size.name.str());
+    for (const Statement &statement : recurrence.statements) {
+      if (statement.kind != Statement::Kind::Declare ||
+          statement.storage != Statement::Storage::Token)
+        continue;
+      for (const ArrayDecl &array : statement.arrays) {
+        TokenInfo &token = info.tokens.emplace_back();
+        token.name = array.name.str();
+        for (const DimExpr &dim : array.dims)
+          token.dims.push_back(dim.name);
+      }
+    }
     for (Preset &preset : recurrence.presets) {
       PresetInfo &presetInfo = info.presets.emplace_back();
       presetInfo.name = preset.name.str();

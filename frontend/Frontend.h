@@ -38,10 +38,17 @@ struct PresetInfo {
   std::vector<std::pair<std::string, double>> values;
 };
 
+/// A token as it is declared; a dimension is its text, "D" or "D / 2".
+struct TokenInfo {
+  std::string name;
+  std::vector<std::string> dims;
+};
+
 struct RecurrenceInfo {
   std::string name;
   bool isAttention = false;
   std::vector<std::string> sizes;
+  std::vector<TokenInfo> tokens;
   std::vector<PresetInfo> presets;
 };
 

@@ -68,8 +68,9 @@ Recurrence *ladle::frontend::selectRecurrence(SourceFile &file,
   diagnostics.error(chosen->loc, quote(chosen->name) +
                                      " is an attention, which this does not "
                                      "take");
-  diagnostics.note(chosen->loc, "check, explain and emit take attentions, and "
-                                "programs compile them with compileAttention");
+  diagnostics.note(chosen->loc,
+                   "check, explain, emit and tune --trace take attentions, and "
+                   "programs compile them with compileAttention");
   return nullptr;
 }
 

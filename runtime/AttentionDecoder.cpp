@@ -11,7 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/Arguments.h"
-#include "runtime/AttentionPool.h"
+#include "runtime/AttentionDiagnostics.h"
 #include "runtime/Text.h"
 #include "runtime/ThreadPool.h"
 
@@ -72,6 +72,7 @@ struct AttentionDecoder::Impl {
   std::vector<int64_t> matched; ///< [rows, heads]
   std::vector<Token> tokens;
   std::vector<AttentionTask> pieces, ends;
+  std::unique_ptr<AttentionDiagnostics> diagnostics; ///< null: nobody asks
 
   /// The arguments of a worker, on cache lines of its own.
   struct alignas(64) Worker {
@@ -441,8 +442,11 @@ AttentionDecoder::create(const AttentionProgram &program, AttentionPool &pool,
   AttentionSettings settings = options.settings.value_or(made.settings);
   if (Status status = checkSettings(made, memory, settings); !status)
     return status;
-  return AttentionDecoder(
-      std::make_unique<Impl>(program, memory, settings, options.threads));
+  auto impl =
+      std::make_unique<Impl>(program, memory, settings, options.threads);
+  if (options.diagnostics)
+    impl->diagnostics = std::make_unique<AttentionDiagnostics>(made);
+  return AttentionDecoder(std::move(impl));
 }
 
 AttentionDecoder::AttentionDecoder(std::unique_ptr<Impl> impl)
@@ -454,6 +458,12 @@ AttentionDecoder::~AttentionDecoder() = default;
 
 std::span<const int64_t> AttentionDecoder::matches() const {
   return impl->matched;
+}
+
+std::vector<AttentionHeadDiagnostics> AttentionDecoder::diagnostics() const {
+  if (!impl->diagnostics)
+    return {};
+  return impl->diagnostics->report();
 }
 
 Status AttentionDecoder::step(const AttentionArguments &arguments) {
@@ -490,6 +500,9 @@ Status AttentionDecoder::step(const AttentionArguments &arguments) {
   if (self.made.hasRing)
     self.findMatches(self.tokens);
   self.run(self.tokens, self.made.decode);
+  if (self.diagnostics)
+    self.diagnostics->record(self.pool, self.ends, self.sums, self.hits,
+                             self.starts);
   for (const Impl::Token &token : self.tokens) {
     if (self.made.hasRing)
       for (int64_t at = token.row * self.heads(), end = at + self.heads();

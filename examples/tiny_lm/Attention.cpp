@@ -23,8 +23,8 @@ Attention::Attention(const AttentionWeights &weights, const Config &config,
   scores.resize(static_cast<size_t>(longest));
 }
 
-/// Pairs (i, i + headSize / 2) turn by position · base^(−2i / headSize).
-void Attention::rotate(std::span<float> heads, int64_t position) const {
+void tinylm::rotate(const Config &config, std::span<float> heads,
+                    int64_t position) {
   int64_t half = config.headSize / 2;
   for (int64_t i = 0; i < half; ++i) {
     double angle = static_cast<double>(position) *
@@ -92,8 +92,8 @@ Vector Attention::forward(const Batch &batch,
       int32_t parent = batch.parents[token];
       int64_t depth = parent < 0 ? 0 : depths[parent] + 1;
       depths.push_back(depth);
-      rotate(rowOf(queries, token, queryWidth), committed + depth);
-      rotate(rowOf(keys, token, keyWidth), committed + depth);
+      rotate(config, rowOf(queries, token, queryWidth), committed + depth);
+      rotate(config, rowOf(keys, token, keyWidth), committed + depth);
       cached.resize(static_cast<size_t>(depth + 1), -1);
       int32_t each = token - first;
       for (int64_t at = depth; at >= 0 && cached[at] != each; --at) {

@@ -13,6 +13,10 @@
 
 namespace tinylm {
 
+/// Rotary positions of the heads of a token: pairs (i, i + headSize / 2) turn
+/// by position · base^(−2i / headSize).
+void rotate(const Config &config, std::span<float> heads, int64_t position);
+
 /// Causal attention with rotary positions. Its cache holds the committed keys
 /// and values of each slot; behind them lies the path of the token that is
 /// answered, so that the tokens of a tree read what they would read in a chain.
@@ -31,7 +35,6 @@ public:
               const std::vector<int64_t> &lengths);
 
 private:
-  void rotate(std::span<float> heads, int64_t position) const;
   void store(int32_t slot, int64_t position, int64_t token);
   void answer(int32_t slot, int64_t length, std::span<const float> query,
               std::span<float> result);

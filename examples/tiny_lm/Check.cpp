@@ -46,9 +46,13 @@ static double logSumExp(std::span<const float> logits) {
   return highest + std::log(sum);
 }
 
+double tinylm::bitsOf(std::span<const float> logits, uint8_t next) {
+  return (logSumExp(logits) - logits[next]) / std::log(2.0);
+}
+
 double tinylm::bitsPerByte(TinyLm &model, std::span<const uint8_t> text) {
   model.reset(std::vector<int32_t>{0});
-  double nats = 0;
+  double bits = 0;
   for (size_t begin = 0, end; begin + 1 < text.size(); begin = end) {
     end = std::min(text.size() - 1, begin + static_cast<size_t>(model.room(0)));
     Batch batch;
@@ -59,13 +63,11 @@ double tinylm::bitsPerByte(TinyLm &model, std::span<const uint8_t> text) {
           batch.addToken(text[i], static_cast<int32_t>(i - begin) - 1));
     accepted.counts.push_back(static_cast<int32_t>(end - begin));
     Vector logits = model.forward(batch);
-    for (size_t i = begin; i < end; ++i) {
-      std::span<const float> row =
-          rowOf(logits, static_cast<int64_t>(i - begin),
-                model.getConfig().vocabulary);
-      nats += logSumExp(row) - row[text[i + 1]];
-    }
+    for (size_t i = begin; i < end; ++i)
+      bits += bitsOf(rowOf(logits, static_cast<int64_t>(i - begin),
+                           model.getConfig().vocabulary),
+                     text[i + 1]);
     model.commit(batch, accepted);
   }
-  return nats / std::log(2.0) / static_cast<double>(text.size() - 1);
+  return bits / static_cast<double>(text.size() - 1);
 }

@@ -35,6 +35,9 @@ struct Comparison {
 Comparison compare(const std::vector<Answer> &plain,
                    const std::vector<Answer> &speculative, float tolerance);
 
+/// −log2 of what logits [vocabulary] give to `next`.
+double bitsOf(std::span<const float> logits, uint8_t next);
+
 /// Bits per byte of a text, which begins with a separator: −log2 of what the
 /// model gives to each byte after the first, on average. Slot 0 is used.
 double bitsPerByte(TinyLm &model, std::span<const uint8_t> text);

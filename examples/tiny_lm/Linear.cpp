@@ -47,6 +47,15 @@ Vector tinylm::rmsNorm(std::span<const float> x, std::span<const float> weight,
 
 float tinylm::silu(float x) { return x / (1 + std::exp(-x)); }
 
+Vector tinylm::feedForward(const LayerWeights &layer, std::span<const float> x,
+                           Order order) {
+  Vector gate = multiply(layer.gate, x, order),
+         up = multiply(layer.up, x, order);
+  for (size_t i = 0; i < up.size(); ++i)
+    up[i] *= silu(gate[i]);
+  return multiply(layer.down, up, order);
+}
+
 void tinylm::add(std::span<float> x, std::span<const float> y) {
   for (size_t i = 0; i < x.size(); ++i)
     x[i] += y[i];

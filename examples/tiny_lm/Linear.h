@@ -31,6 +31,10 @@ Vector rmsNorm(std::span<const float> x, std::span<const float> weight,
 
 float silu(float x);
 
+/// w2 (silu(w1 x) * (w3 x)), row by row.
+Vector feedForward(const LayerWeights &layer, std::span<const float> x,
+                   Order order);
+
 /// x += y.
 void add(std::span<float> x, std::span<const float> y);
 

@@ -72,15 +72,6 @@ TinyLm::TinyLm(const Weights &weights, const ModelOptions &options)
                           weights.config, program, cursors, layer);
 }
 
-Vector TinyLm::feedForward(const LayerWeights &layer,
-                           std::span<const float> x) const {
-  Vector gate = multiply(layer.gate, x, order),
-         up = multiply(layer.up, x, order);
-  for (size_t i = 0; i < up.size(); ++i)
-    up[i] *= silu(gate[i]);
-  return multiply(layer.down, up, order);
-}
-
 Vector TinyLm::forward(const Batch &batch) {
   for (int64_t row = 0; row < batch.rows(); ++row) {
     int64_t count = batch.starts[row + 1] - batch.starts[row],
@@ -107,7 +98,8 @@ Vector TinyLm::forward(const Batch &batch) {
     else
       add(x, std::get<GatedDelta>(mixers[index])
                  .forward(batch, held, std::move(normed)));
-    add(x, feedForward(layer, rmsNorm(x, layer.normBetween, config.epsilon)));
+    add(x, feedForward(layer, rmsNorm(x, layer.normBetween, config.epsilon),
+                       order));
   }
   return multiply(weights.embedding, rmsNorm(x, weights.norm, config.epsilon),
                   order);

@@ -51,8 +51,6 @@ public:
   const ModelOptions &getOptions() const { return options; }
 
 private:
-  Vector feedForward(const LayerWeights &layer, std::span<const float> x) const;
-
   const Weights &weights;
   ModelOptions options;
   Order order;

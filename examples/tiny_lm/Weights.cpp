@@ -9,6 +9,7 @@
 #include "examples/tiny_lm/Errors.h"
 #include "ladle/safetensors.h"
 
+#include <algorithm>
 #include <fmt/ranges.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -66,10 +67,6 @@ static Config readConfig(const nlohmann::json &json) {
   config.queryHeads = json.at("n_q");
   config.keyValueHeads = json.at("n_kv");
   config.headSize = json.at("head_dim");
-  config.deltaKeyHeads = json.at("n_gk");
-  config.deltaValueHeads = json.at("n_gv");
-  config.deltaKeySize = json.at("gdn_head_dim_k");
-  config.deltaValueSize = json.at("gdn_head_dim_v");
   config.ropeBase = json.at("rope_base");
   config.epsilon = json.at("eps");
   for (const std::string kind : json.at("layers")) {
@@ -77,6 +74,12 @@ static Config readConfig(const nlohmann::json &json) {
       throw std::runtime_error(
           fmt::format("a layer is '{}', wanted 'gdn' or 'attn'", kind));
     config.isAttention.push_back(kind == "attn");
+  }
+  if (std::count(config.isAttention.begin(), config.isAttention.end(), false)) {
+    config.deltaKeyHeads = json.at("n_gk");
+    config.deltaValueHeads = json.at("n_gv");
+    config.deltaKeySize = json.at("gdn_head_dim_k");
+    config.deltaValueSize = json.at("gdn_head_dim_v");
   }
   return config;
 }

@@ -95,15 +95,18 @@ struct CheckOptions {
 int check(const CheckOptions &options);
 
 struct MacProfileOptions {
-  std::string trace;
+  std::vector<std::string> traces;
   std::vector<double> taus{0.3, 0.45, 0.6, 0.75};
   std::vector<int64_t> windows{1024};     ///< K
   std::vector<int64_t> bands{0, 64, 256}; ///< r
   int64_t maxChain = 0;                   ///< as of match; 0: no limit
   int64_t tokens = 0;                     ///< of the trace; 0: all
+  int64_t prompt = 0;                     ///< of them; 0: half
+  double ropeBase = 0; ///< of queries that are not rotated; 0: none
+  bool diagnostics = false;
   bool json = false;
 };
-/// What match, amend, complete does to a real layer.
+/// What match, amend, complete does to real layers.
 int macProfile(const MacProfileOptions &options);
 
 struct BenchOptions {
@@ -158,8 +161,19 @@ struct TuneRequest {
   int64_t keep = 48;         ///< candidates that the model lets through
   double budget = 0;         ///< seconds; 0: as long as it takes
   bool explain = false;
+
+  /// Of an attention: "FILE" or "layer:FILE", and what may be chosen.
+  std::vector<std::string> traces;
+  std::optional<double> maxError;
+  std::vector<double> taus{0.3, 0.45, 0.6, 0.75, 0.9};
+  std::vector<int64_t> windows{256, 1024};
+  std::vector<int64_t> bands{0, 16, 64, 256, 512};
+  std::vector<int64_t> chains{0, 16};
+  int64_t traceTokens = 0, prompt = 0; ///< 0: all, half of them
+  double ropeBase = 0; ///< of queries that are not rotated; 0: none
 };
-/// Searches for the fastest way to run a recurrence.
+/// Searches for the fastest way to run a recurrence, or for the cheapest
+/// numbers of an attention.
 int tune(const TuneRequest &request);
 
 /// `ladle cache ls|trim|clear`.

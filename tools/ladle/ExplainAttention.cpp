@@ -8,6 +8,7 @@
 #include "tools/ladle/ExplainAttention.h"
 #include "dialect/LadleOps.h"
 #include "passes/Pipelines.h"
+#include "tools/ladle/AttentionBytes.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
@@ -15,6 +16,7 @@
 #include <cmath>
 
 using namespace ladle;
+using ladle::tool::AttentionBytes;
 using llvm::formatv;
 
 //===----------------------------------------------------------------------===//
@@ -47,36 +49,11 @@ double ladle::tool::tauOfChance(double chance, int64_t size) {
 
 namespace {
 
-/// What a step moves for one row, in bytes.
-class Bytes {
+/// Of a plan, with the ring that it has.
+class Bytes : public AttentionBytes {
 public:
   explicit Bytes(AttentionStepOp step);
-
-  double miss(double tokens) const {
-    return tokens * token + (ring ? scan(tokens) + left : 0);
-  }
-  /// Of all heads, whose match lies `gap` tokens back.
-  double hit(double tokens, double gap) const {
-    return std::min(tokens, gap + band + sinks) * token + scan(tokens) +
-           stored + left;
-  }
-  double scan(double tokens) const {
-    return std::min(tokens, window) * candidate;
-  }
-  /// Tokens that have to be skipped for a hit to move less than a miss without
-  /// a ring: the left side of the break-even is p − r.
-  double breakEven() const {
-    return (window * candidate + stored + left) / token;
-  }
-
   RingType ring;
-  int64_t heads = 0, cacheHeads = 0;
-  double token = 0;     ///< of the cache, all its heads
-  double candidate = 0; ///< a query of the ring, all heads
-  double stored = 0;    ///< the summaries of a match, all heads
-  double left = 0;      ///< what a token leaves
-  double window = 0, band = 0, sinks = 0;
-  double ringBytes = 0; ///< of a slot
 };
 
 } // namespace
@@ -112,6 +89,7 @@ Bytes::Bytes(AttentionStepOp step) {
   band = static_cast<double>(ring.getParts() == 2 ? *step.getWideBand()
                                                   : *step.getBand());
   sinks = static_cast<double>(*step.getSinks());
+  hasRing = true;
   ringBytes = window * left + (ring.getEstimates() ? 4 * count : 0);
 }
 

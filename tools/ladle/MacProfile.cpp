@@ -3,308 +3,305 @@
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What match, amend, complete would do to a real layer: the first half of a
-// trace is a prompt, the second is decoded token by token in a closed loop, in
-// which summaries are made from summaries, and compared with exact attention.
+// What match, amend, complete would do to real layers: the first part of a
+// trace is a prompt, the rest is decoded token by token and compared with exact
+// attention, once in a closed loop, in which summaries are made from summaries,
+// and once from exact ones.
 //
 //===----------------------------------------------------------------------===//
 
-#include "ladle/attention.h"
-#include "ladle/safetensors.h"
 #include "tools/ladle/Commands.h"
+#include "tools/ladle/MacFigures.h"
 #include "tools/ladle/Table.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 using namespace ladle;
 using namespace ladle::tool;
+using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::string_view profiledSource = R"(
-attention profiled(Hq, Hkv, D, Dv) {
-  option window = 1024
-  token q_pre[Hq, D], q_post[Hq, D], k_post[Hkv, D], v[Hkv, Dv] : bf16
-  cache KV[k_post, v] paged(16)
-  let prefix = match(q_pre, window, 0.5)
-  out o[Hq, Dv] : f32 =
-    complete(prefix, softmax(q_post, KV, scale = rsqrt(D)), 0, sinks = 1)
-}
-)";
-
-constexpr const char *inputs[] = {"q_pre", "q_post", "k_post", "v"};
-
-/// One choice of numbers over the second half of the trace.
-struct Figures {
-  double tau = 0;
-  int64_t window = 0, band = 0;
-  double hits = 0;    ///< share of heads of tokens
-  double skipped = 0; ///< share of the tokens of the cache, of all heads
-  double error = 0;   ///< mean of |o − exact| / |exact| over heads of tokens
-};
-
-class Profile {
-public:
-  static Result<Profile> create(const MacProfileOptions &options);
-
-  /// Outputs of the second half.
-  Result<std::vector<float>> decode(const AttentionSettings &settings,
-                                    Figures &figures);
-  Result<Figures> measure(double tau, int64_t window, int64_t band);
-  int64_t maxChain = 0;
-
-  int64_t tokens = 0;
-  /// Of exact attention against outputs that the trace holds, relative to the
-  /// largest; nothing if it holds none.
+/// The figures of a trace.
+struct Profile {
+  std::string name;
+  int64_t tokens = 0, decoded = 0;
   std::optional<double> traceError;
-
-private:
-  Status compareExact();
-  explicit Profile(AttentionProgram program) : program(std::move(program)) {}
-  int64_t half() const { return tokens / 2; }
-  std::map<std::string, TensorView, std::less<>> part(int64_t begin,
-                                                      int64_t end);
-
-  AttentionProgram program;
-  std::map<std::string, TensorView> trace;
-  std::optional<Safetensors> file;
-  int64_t mostWindow = 1;
-  std::vector<float> exact, memory;
+  std::vector<MacFigure> figures;
 };
 
 } // namespace
 
-Result<Profile> Profile::create(const MacProfileOptions &options) {
-  Result<Safetensors> file = Safetensors::open(options.trace);
-  if (!file)
-    return file.status();
-  std::map<std::string, TensorView> trace;
-  for (const char *name : inputs) {
-    Result<TensorView> view = file->view(name);
-    if (!view)
-      return view.status();
-    if (view->rank() != 3 || view->dtype != DType::BF16)
-      return Status(ErrorCode::InvalidData,
-                    fmt::format("'{}' of the trace is {}, wanted bf16 [tokens, "
-                                "heads, D]",
-                                name, toString(*view)));
-    trace.emplace(name, *view);
-  }
-  AttentionCompileOptions compile;
-  compile.sizes = {{"Hq", trace["q_pre"].shape[1]},
-                   {"Hkv", trace["k_post"].shape[1]},
-                   {"D", trace["q_pre"].shape[2]},
-                   {"Dv", trace["v"].shape[2]}};
-  Result<AttentionProgram> program =
-      compileAttention(profiledSource, "profile.ladle", compile);
+static Result<Profile> profile(const MacProfileOptions &options,
+                               const std::string &path, Progress &progress) {
+  Result<MacTrace> trace =
+      MacTrace::open(path, {options.tokens, options.ropeBase});
+  if (!trace)
+    return trace.status();
+  Result<AttentionProgram> program = programOf(*trace);
   if (!program)
     return program.status();
-  Profile profile(*program);
-  profile.tokens = trace["q_pre"].shape[0];
-  if (options.tokens)
-    profile.tokens = std::min(profile.tokens, options.tokens);
-  for (const auto &[name, view] : trace)
-    if (view.shape[0] < profile.tokens)
-      return Status(ErrorCode::InvalidData,
-                    fmt::format("'{}' of the trace is {}, wanted {} tokens",
-                                name, toString(view), profile.tokens));
-  if (profile.tokens < 2)
-    return Status(ErrorCode::InvalidArgument,
-                  fmt::format("the trace has {} tokens, wanted 2 at least",
-                              profile.tokens));
-  profile.trace = std::move(trace);
-  profile.file = std::move(*file);
-  profile.mostWindow =
+  MacReplayOptions room;
+  room.prompt = options.prompt;
+  room.window =
       *std::max_element(options.windows.begin(), options.windows.end());
-  Figures none;
-  AttentionSettings never;
-  never.window = 1;
-  Result<std::vector<float>> exact = profile.decode(never, none);
-  if (!exact)
-    return exact.status();
-  profile.exact = std::move(*exact);
-  if (Status status = profile.compareExact(); !status)
-    return status;
-  return std::move(profile);
-}
+  Result<MacReplay> replay = MacReplay::create(*trace, *program, room);
+  if (!replay)
+    return replay.status();
+  AttentionBytes bytes = bytesOf(*program);
+  Profile result;
+  result.name = std::filesystem::path(path).filename().string();
+  result.tokens = trace->tokens();
+  result.decoded = replay->tokens();
+  result.traceError = replay->traceError();
 
-/// Compares with `o` of the trace, at its `positions`.
-Status Profile::compareExact() {
-  if (!file->contains("o") || !file->contains("positions"))
-    return Status();
-  Result<TensorView> outputs = file->view("o");
-  Result<TensorView> positions = file->view("positions");
-  if (!outputs || !positions)
-    return outputs ? positions.status() : outputs.status();
-  const TensorSpec &spec = program.signature().outputs[0];
-  if (positions->rank() != 1 || positions->dtype != DType::I32 ||
-      outputs->shape != std::vector<int64_t>{positions->shape[0], spec.shape[0],
-                                             spec.shape[1]})
-    return Status(ErrorCode::InvalidData,
-                  fmt::format("'positions' and 'o' of the trace are {} and {}, "
-                              "wanted i32 [n] and [n, heads, D]",
-                              toString(*positions), toString(*outputs)));
-  Result<std::vector<float>> wanted = toFloats(*outputs);
-  if (!wanted)
-    return wanted.status();
-  int64_t size = spec.shape[0] * spec.shape[1];
-  double largest = 0, worst = 0;
-  for (int64_t i = 0; i < positions->shape[0]; ++i) {
-    int64_t at = static_cast<const int32_t *>(
-                     positions->data)[i * positions->strides[0]] -
-                 half();
-    for (int64_t c = 0; c < size && at >= 0 && at < tokens - half(); ++c) {
-      auto stored = static_cast<double>((*wanted)[i * size + c]);
-      largest = std::max(largest, std::abs(stored));
-      worst = std::max(worst, std::abs(stored - exact[at * size + c]));
-    }
-  }
-  if (largest > 0)
-    traceError = worst / largest;
-  return Status();
-}
-
-std::map<std::string, TensorView, std::less<>> Profile::part(int64_t begin,
-                                                             int64_t end) {
-  std::map<std::string, TensorView, std::less<>> tensors;
-  for (const auto &[name, view] : trace)
-    tensors.emplace(name, view.slice(0, begin, end));
-  const TensorSpec &output = program.signature().outputs[0];
-  memory.resize(
-      static_cast<size_t>((end - begin) * output.shape[0] * output.shape[1]));
-  tensors.emplace(output.name, TensorView::dense(memory, DType::F32,
-                                                 {end - begin, output.shape[0],
-                                                  output.shape[1]}));
-  return tensors;
-}
-
-Result<std::vector<float>> Profile::decode(const AttentionSettings &settings,
-                                           Figures &figures) {
-  AttentionPoolOptions room;
-  room.slots = 1;
-  room.pages = (tokens + program.pageSize() - 1) / program.pageSize();
-  room.window = std::max(mostWindow, settings.window);
-  Result<AttentionPool> pool = AttentionPool::create(program, room);
-  if (!pool)
-    return pool.status();
-  Result<AttentionDecoder> decoder =
-      AttentionDecoder::create(program, *pool, {.settings = settings});
-  if (!decoder)
-    return decoder.status();
-  const int32_t slots[] = {0};
-  const int32_t starts[] = {0, static_cast<int32_t>(half())};
-  PrefillArguments prompt;
-  prompt.rows = 1;
-  prompt.slots = slots;
-  prompt.cuSeqlens = starts;
-  prompt.tensors = part(0, half());
-  if (Status status = decoder->prefill(prompt); !status)
-    return status;
-
-  std::vector<float> outputs;
-  double skipped = 0, cached = 0, hits = 0, all = 0;
-  for (int64_t token = half(); token < tokens; ++token) {
-    AttentionArguments arguments;
-    arguments.rows = 1;
-    arguments.slots = slots;
-    arguments.tensors = part(token, token + 1);
-    if (Status status = decoder->step(arguments); !status)
-      return status;
-    outputs.insert(outputs.end(), memory.begin(), memory.end());
-    for (int64_t match : decoder->matches()) {
-      ++all;
-      cached += static_cast<double>(token + 1);
-      if (match < 0)
-        continue;
-      ++hits;
-      skipped += static_cast<double>(
-          std::max<int64_t>(0, match + 1 - settings.band - settings.sinks));
-    }
-  }
-  figures.hits = hits / all;
-  figures.skipped = skipped / cached;
-  return std::move(outputs);
-}
-
-Result<Figures> Profile::measure(double tau, int64_t window, int64_t band) {
-  Figures figures;
+  size_t total =
+      options.bands.size() * (1 + options.windows.size() * options.taus.size());
+  size_t done = 0;
+  auto show = [&] {
+    progress.show(fmt::format("{}, {} of {}", result.name, done, total),
+                  static_cast<double>(done), static_cast<double>(total));
+    ++done;
+  };
+  std::map<int64_t, std::vector<MacRun>> singles;
   AttentionSettings settings;
-  settings.tau = figures.tau = tau;
-  settings.window = figures.window = window;
-  settings.band = figures.band = band;
-  settings.maxChain = maxChain;
-  Result<std::vector<float>> outputs = decode(settings, figures);
-  if (!outputs)
-    return outputs.status();
-  auto width = static_cast<size_t>(program.signature().outputs[0].shape[1]);
-  double sum = 0;
-  for (size_t at = 0; at < exact.size(); at += width) {
-    double difference = 0, norm = 0;
-    for (size_t c = at; c < at + width; ++c) {
-      double off = static_cast<double>((*outputs)[c]) - exact[c];
-      difference += off * off;
-      norm += static_cast<double>(exact[c]) * exact[c];
-    }
-    sum += norm > 0 ? std::sqrt(difference / norm) : 0;
+  settings.maxChain = options.maxChain;
+  for (int64_t band : options.bands) {
+    show();
+    settings.tau = 0;
+    settings.band = band;
+    Result<std::vector<MacRun>> runs =
+        replay->singleStep(settings, options.windows);
+    if (!runs)
+      return runs.status();
+    singles[band] = std::move(*runs);
   }
-  figures.error =
-      sum / static_cast<double>(exact.size()) * static_cast<double>(width);
-  return figures;
+  for (size_t w = 0; w < options.windows.size(); ++w)
+    for (double tau : options.taus)
+      for (int64_t band : options.bands) {
+        show();
+        settings.tau = tau;
+        settings.window = options.windows[w];
+        settings.band = band;
+        Result<MacRun> closed =
+            replay->closedLoop(settings, HUGE_VAL, options.diagnostics);
+        if (!closed)
+          return closed.status();
+        result.figures.push_back(figureOf(*trace, *replay, bytes, settings,
+                                          singles[band][w], *closed));
+      }
+  markKnees(result.figures);
+  return result;
 }
 
-static int fail(const Status &status) {
-  std::fprintf(stderr, "error: %s\n", status.message().c_str());
-  return 2;
+//===----------------------------------------------------------------------===//
+// JSON
+//===----------------------------------------------------------------------===//
+
+/// Six digits are more than figures have.
+static double rounded(double value) {
+  return std::stod(fmt::format("{:.6g}", value));
+}
+
+static Json toJson(const std::vector<MacRange> &ranges, bool hasSingle) {
+  Json result = Json::array();
+  for (const MacRange &range : ranges) {
+    Json one{{"from", range.from}, {"to", range.to}, {"count", range.count}};
+    if (hasSingle)
+      one["single"] = rounded(range.single);
+    one["closed"] = rounded(range.closed);
+    result.push_back(std::move(one));
+  }
+  return result;
+}
+
+static Json toJson(const AttentionHeadDiagnostics::Norms &norms) {
+  return {{"median", rounded(norms.median)},
+          {"p90", rounded(norms.p90)},
+          {"p99", rounded(norms.p99)},
+          {"most", rounded(norms.most)}};
+}
+
+static Json toJson(const MacFigure &figure) {
+  Json result{{"tau", figure.tau},
+              {"window", figure.window},
+              {"band", figure.band},
+              {"hits", rounded(figure.hits)},
+              {"skipped", rounded(figure.skipped)},
+              {"cache", rounded(figure.cache)},
+              {"bytes", rounded(figure.bytes)},
+              {"single_hits", rounded(figure.singleHits)},
+              {"single", rounded(figure.single)},
+              {"closed", rounded(figure.closed)},
+              {"knee", figure.isKnee},
+              {"gaps", toJson(figure.gaps, true)},
+              {"chains", toJson(figure.chains, false)}};
+  for (const AttentionHeadDiagnostics &head : figure.heads)
+    result["heads"].push_back({{"tokens", head.tokens},
+                               {"hits", head.hits},
+                               {"cached", head.cached},
+                               {"skipped", head.skipped},
+                               {"band_weight", rounded(head.bandWeight)},
+                               {"reused_weight", rounded(head.reusedWeight)},
+                               {"query", toJson(head.query)},
+                               {"value", toJson(head.value)}});
+  return result;
+}
+
+/// A figure a line.
+static std::string toText(const std::vector<MacFigure> &figures) {
+  std::string text = "[";
+  for (const MacFigure &figure : figures)
+    text += (text.size() > 1 ? ",\n  " : "\n  ") + toJson(figure).dump();
+  return text + "]";
+}
+
+static void printJson(const MacProfileOptions &options,
+                      const std::vector<Profile> &profiles) {
+  fmt::print("{{\"schema\": \"ladle-mac-profile-1\", \"max_chain\": {}, "
+             "\"traces\": [",
+             options.maxChain);
+  for (size_t i = 0; i < profiles.size(); ++i) {
+    const Profile &each = profiles[i];
+    Json head{{"trace", each.name},
+              {"tokens", each.tokens},
+              {"decoded", each.decoded}};
+    if (each.traceError)
+      head["trace_error"] = *each.traceError;
+    std::string text = head.dump();
+    text.pop_back();
+    fmt::print("{}\n {}, \"figures\": {}}}", i ? "," : "", text,
+               toText(each.figures));
+  }
+  fmt::print("]");
+  if (profiles.size() > 1) {
+    std::vector<std::vector<MacFigure>> all;
+    for (const Profile &each : profiles)
+      all.push_back(each.figures);
+    fmt::print(",\n \"mean\": {}", toText(meanOf(all)));
+  }
+  fmt::print("}}\n");
+}
+
+//===----------------------------------------------------------------------===//
+// Tables
+//===----------------------------------------------------------------------===//
+
+static void printFigures(const std::vector<MacFigure> &figures) {
+  Table table({"window", "tau", "band", "hits", "skipped", "cache", "bytes",
+               "one step", "closed loop", ""});
+  for (const MacFigure &each : figures)
+    table.add(
+        {std::to_string(each.window), fmt::format("{}", each.tau),
+         std::to_string(each.band), fmt::format("{:.3f}", each.hits),
+         fmt::format("{:.3f}", each.skipped), fmt::format("{:.3f}", each.cache),
+         fmt::format("{:.3f}", each.bytes), fmt::format("{:.4f}", each.single),
+         fmt::format("{:.4f}", each.closed), each.isKnee ? "knee" : ""});
+  fmt::print("\n{}", table.str());
+}
+
+/// Rows are ranges, columns bands, at the first tau and window.
+static void printRanges(const std::vector<MacFigure> &figures,
+                        const char *title,
+                        std::vector<MacRange> MacFigure::*ranges,
+                        bool hasSingle) {
+  std::vector<const MacFigure *> columns;
+  for (const MacFigure &each : figures)
+    if (each.tau == figures[0].tau && each.window == figures[0].window)
+      columns.push_back(&each);
+  std::vector<std::string> headings{title};
+  std::map<int64_t, std::vector<std::string>> rows;
+  for (const MacFigure *column : columns)
+    headings.push_back(fmt::format("band {}", column->band));
+  for (size_t i = 0; i < columns.size(); ++i)
+    for (const MacRange &range : columns[i]->*ranges) {
+      std::vector<std::string> &row =
+          rows.try_emplace(range.from).first->second;
+      row.resize(columns.size() + 1);
+      row[0] = range.from == range.to
+                   ? std::to_string(range.from)
+                   : fmt::format("{} to {}", range.from, range.to);
+      row[i + 1] =
+          hasSingle ? fmt::format("{:.4f} / {:.4f}", range.single, range.closed)
+                    : fmt::format("{:.4f}", range.closed);
+    }
+  Table table(headings);
+  for (auto &[from, row] : rows)
+    table.add(std::move(row));
+  fmt::print("\nerror of hits at tau {}, window {}{}\n{}", figures[0].tau,
+             figures[0].window, hasSingle ? ", one step / closed loop" : "",
+             table.str());
+}
+
+static void printHeads(const std::vector<MacFigure> &figures) {
+  for (const MacFigure &each : figures) {
+    Table table({"head", "hits", "skipped", "band weight", "reused weight",
+                 "|q| median", "p99", "most", "|v| median", "p99", "most"});
+    for (size_t i = 0; i < each.heads.size(); ++i) {
+      const AttentionHeadDiagnostics &head = each.heads[i];
+      auto share = [](int64_t part, int64_t all) {
+        return fmt::format("{:.3f}", static_cast<double>(part) /
+                                         static_cast<double>(all));
+      };
+      table.add({std::to_string(i), share(head.hits, head.tokens),
+                 share(head.skipped, head.cached),
+                 fmt::format("{:.3f}", head.bandWeight),
+                 fmt::format("{:.3f}", head.reusedWeight),
+                 fmt::format("{:.2f}", head.query.median),
+                 fmt::format("{:.2f}", head.query.p99),
+                 fmt::format("{:.2f}", head.query.most),
+                 fmt::format("{:.2f}", head.value.median),
+                 fmt::format("{:.2f}", head.value.p99),
+                 fmt::format("{:.2f}", head.value.most)});
+    }
+    fmt::print("\nheads at tau {}, window {}, band {}\n{}", each.tau,
+               each.window, each.band, table.str());
+  }
+}
+
+static void print(const std::vector<MacFigure> &figures, bool hasHeads) {
+  printFigures(figures);
+  printRanges(figures, "tokens back", &MacFigure::gaps, /*hasSingle=*/true);
+  printRanges(figures, "depth of chain", &MacFigure::chains,
+              /*hasSingle=*/false);
+  if (hasHeads)
+    printHeads(figures);
 }
 
 int ladle::tool::macProfile(const MacProfileOptions &options) {
-  Result<Profile> profile = Profile::create(options);
-  if (!profile)
-    return fail(profile.status());
-  profile->maxChain = options.maxChain;
-  size_t total =
-      options.taus.size() * options.windows.size() * options.bands.size();
-  std::vector<Figures> figures;
+  std::vector<Profile> profiles;
   Progress progress;
-  for (int64_t window : options.windows)
-    for (double tau : options.taus)
-      for (int64_t band : options.bands) {
-        progress.show(fmt::format("{} of {}", figures.size(), total),
-                      figures.size(), total);
-        Result<Figures> one = profile->measure(tau, window, band);
-        if (!one)
-          return fail(one.status());
-        figures.push_back(*one);
-      }
+  for (const std::string &path : options.traces) {
+    Result<Profile> one = profile(options, path, progress);
+    if (!one) {
+      progress.clear();
+      fmt::print(stderr, "error: {}: {}\n", path, one.status().message());
+      return 2;
+    }
+    profiles.push_back(std::move(*one));
+  }
   progress.clear();
   if (options.json) {
-    nlohmann::ordered_json all = {{"trace", options.trace},
-                                  {"tokens", profile->tokens},
-                                  {"max_chain", options.maxChain},
-                                  {"figures", nlohmann::ordered_json::array()}};
-    for (const Figures &one : figures)
-      all["figures"].push_back({{"tau", one.tau},
-                                {"window", one.window},
-                                {"band", one.band},
-                                {"hits", one.hits},
-                                {"skipped", one.skipped},
-                                {"error", one.error}});
-    std::fputs((all.dump(2) + "\n").c_str(), stdout);
+    printJson(options, profiles);
     return 0;
   }
-  if (profile->traceError)
-    fmt::print("exact attention is within {:.1e} of the trace's outputs\n",
-               *profile->traceError);
-  fmt::print("{} of {} tokens decoded, the others a prompt\n\n{:>6} {:>6} "
-             "{:>6} {:>7} {:>8} {:>8}\n",
-             profile->tokens - profile->tokens / 2, profile->tokens, "window",
-             "tau", "band", "hits", "skipped", "error");
-  for (const Figures &one : figures)
-    fmt::print("{:>6} {:>6} {:>6} {:>7.3f} {:>8.3f} {:>8.4f}\n", one.window,
-               one.tau, one.band, one.hits, one.skipped, one.error);
+  std::vector<std::vector<MacFigure>> all;
+  for (const Profile &each : profiles) {
+    fmt::print("{}{}: {} of {} tokens decoded, the others a prompt\n",
+               all.empty() ? "" : "\n", each.name, each.decoded, each.tokens);
+    if (each.traceError)
+      fmt::print("exact attention is within {:.1e} of the trace's outputs\n",
+                 *each.traceError);
+    print(each.figures, options.diagnostics);
+    all.push_back(each.figures);
+  }
+  if (all.size() > 1) {
+    fmt::print("\nthe mean of {} traces\n", all.size());
+    print(meanOf(all), false);
+  }
   return 0;
 }

@@ -10,6 +10,7 @@
 #include "runtime/tune/TunedTable.h"
 #include "tools/ladle/BenchStore.h"
 #include "tools/ladle/Table.h"
+#include "tools/ladle/TuneAttention.h"
 #include "tools/ladle/TuneReport.h"
 #include "tools/ladle/TuneSubject.h"
 #include "tools/measure/Ceilings.h"
@@ -323,6 +324,8 @@ Status Tuning::run() {
 }
 
 int tool::tune(const TuneRequest &request) {
+  if (!request.traces.empty())
+    return tuneAttention(request);
   std::optional<Mode> mode = tune::parseMode(request.mode);
   if (!mode) {
     fmt::print(stderr,

@@ -151,6 +151,64 @@ void addTuneOptions(CLI::App &command, TuneRequest &tune) {
                    "the five best, the model's ranking, all rejections");
 }
 
+/// Lists of what match, amend, complete are given.
+void addMatchOptions(CLI::App &command, std::vector<double> &taus,
+                     std::vector<int64_t> &windows,
+                     std::vector<int64_t> &bands) {
+  auto addList = [&](const char *name, auto &list, const char *text) {
+    return command.add_option(name, list, text)
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->capture_default_str();
+  };
+  addList("--tau", taus, "how near queries have to be")
+      ->check(CLI::Range(0.0, 1.0));
+  addList("--window", windows, "queries to look among (K)")
+      ->check(CLI::Range(1, 1 << 20));
+  addList("--band", bands, "tokens attended to before a match (r)")
+      ->check(CLI::NonNegativeNumber);
+}
+
+/// How traces of softmax attention are taken.
+void addTraceOptions(CLI::App &command, int64_t &tokens, int64_t &prompt,
+                     double &ropeBase) {
+  command.add_option("--tokens", tokens, "of the trace (default: all)")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--prompt", prompt,
+                  "of them that are a prompt (default: half)")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--rope-base", ropeBase,
+                  "of a trace without q_post: rotate q_pre, pairs of "
+                  "(i, i + D / 2)")
+      ->check(CLI::PositiveNumber);
+}
+
+void addAttentionTuneOptions(CLI::App &command, TuneRequest &tune) {
+  command
+      .add_option("--trace", tune.traces,
+                  "of an attention, what a layer took, as for mac-profile: one "
+                  "a layer, or LAYER:FILE; chooses the cheapest tau, K and r "
+                  "within --max-error, which --table keeps")
+      ->allow_extra_args(false);
+  command
+      .add_option("--max-error", tune.maxError,
+                  "with --trace: the mean of |o - exact| / |exact| that a "
+                  "layer may have on each of its traces")
+      ->check(CLI::NonNegativeNumber);
+  addMatchOptions(command, tune.taus, tune.windows, tune.bands);
+  command
+      .add_option("--max-chain", tune.chains,
+                  "summaries made one from another before one is exact; 0 is "
+                  "no limit")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  addTraceOptions(command, tune.traceTokens, tune.prompt, tune.ropeBase);
+}
+
 /// What to time: lists, of which every combination is a figure.
 void addBenchOptions(CLI::App &command, BenchOptions &bench) {
   auto addList = [&](const char *name, auto &list, const char *text) {
@@ -230,30 +288,20 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
 
 void addMacProfileOptions(CLI::App &command, MacProfileOptions &profile) {
   command
-      .add_option("trace", profile.trace,
+      .add_option("trace", profile.traces,
                   "safetensors with q_pre, q_post, k_post and v [tokens, "
-                  "heads, D] in bf16")
+                  "heads, D] in bf16; of several also the mean")
       ->required();
-  auto addList = [&](const char *name, auto &list, const char *text) {
-    return command.add_option(name, list, text)
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->capture_default_str();
-  };
-  addList("--tau", profile.taus, "how near queries have to be")
-      ->check(CLI::Range(0.0, 1.0));
-  addList("--window", profile.windows, "queries to look among (K)")
-      ->check(CLI::PositiveNumber);
-  addList("--band", profile.bands, "tokens attended to before a match (r)")
-      ->check(CLI::NonNegativeNumber);
+  addMatchOptions(command, profile.taus, profile.windows, profile.bands);
   command
       .add_option("--max-chain", profile.maxChain,
                   "summaries made one from another before one is exact; 0 is "
                   "no limit")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command.add_option("--tokens", profile.tokens, "of the trace (default: all)")
-      ->check(CLI::PositiveNumber);
+  addTraceOptions(command, profile.tokens, profile.prompt, profile.ropeBase);
+  command.add_flag("--diagnostics", profile.diagnostics,
+                   "hits, weights and norms of each head, too");
   command.add_flag("--json", profile.json, "for a program");
 }
 
@@ -457,9 +505,12 @@ int main(int argc, char **argv) {
 
   TuneRequest tuneRequest;
   CLI::App *tuneCommand = app.add_subcommand(
-      "tune", "search for the fastest route, m and kernels on a GPU");
+      "tune",
+      "search for the fastest route, m and kernels on a GPU, or for the "
+      "cheapest reuse of an attention");
   addFileOptions(*tuneCommand, tuneRequest.source, settings);
   addTuneOptions(*tuneCommand, tuneRequest);
+  addAttentionTuneOptions(*tuneCommand, tuneRequest);
 
   MacProfileOptions profileOptions;
   CLI::App *profileCommand = app.add_subcommand(
@@ -477,6 +528,9 @@ int main(int argc, char **argv) {
       app.add_subcommand("doctor", "say what this machine offers");
 
   CLI11_PARSE(app, argc, argv);
+  // Summaries are as they are in a program unless somebody says otherwise.
+  if (!tuneRequest.traces.empty() && tuneCommand->count("--entry") == 0)
+    tuneRequest.source.entryType = "f32";
 
   for (SourceOptions *source :
        {&explainOptions.source, &emitOptions.source, &runOptions.source,

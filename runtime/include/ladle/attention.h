@@ -31,6 +31,12 @@ struct AttentionSettings {
   bool operator==(const AttentionSettings &) const = default;
 };
 
+/// The settings of each layer, from the table that `ladle tune --trace` writes
+/// (docs/mac.md): layer i of the result is layer i of the model. InvalidData
+/// says what is wrong with the file, a layer that is missing among it.
+Result<std::vector<AttentionSettings>>
+readAttentionSettings(const std::string &path);
+
 /// The kernels of an attention at fixed sizes. Immutable; copies share the
 /// code.
 class AttentionProgram {
@@ -132,6 +138,25 @@ struct AttentionDecoderOptions {
   /// Instead of the program's. What the kernels are compiled for stays: whether
   /// there are sinks, a drift gate, two bands, or a ring at all.
   std::optional<AttentionSettings> settings;
+  /// Whether to keep what `diagnostics` tells. It changes no answer.
+  bool diagnostics = false;
+};
+
+/// What a head of the query did in the steps of a decoder.
+struct AttentionHeadDiagnostics {
+  /// Norms over all tokens, from a histogram: within 1.1 %, but for the most.
+  struct Norms {
+    double median = 0, p90 = 0, p99 = 0, most = 0;
+  };
+  int64_t tokens = 0, hits = 0;
+  /// Tokens of the cache that answers were about, and those of them that stood
+  /// in reused summaries.
+  int64_t cached = 0, skipped = 0;
+  /// The mean share of the softmax's weight on the last `band` tokens, and on
+  /// what was reused.
+  double bandWeight = 0, reusedWeight = 0;
+  Norms query; ///< of the query that is matched; 0 where there is no ring
+  Norms value; ///< of the value, of the head of the cache that is shared
 };
 
 /// A program bound to a pool, which must outlive it. A ring that was filled
@@ -162,6 +187,10 @@ public:
   /// Of the last step: for each row and head the position of the token that was
   /// matched, or −1. [rows, heads]
   std::span<const int64_t> matches() const;
+
+  /// Of all steps so far, prompts left out, [heads]; empty if
+  /// AttentionDecoderOptions::diagnostics is off.
+  std::vector<AttentionHeadDiagnostics> diagnostics() const;
 
   struct Impl;
 

@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+# Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tables and plots of docs/mac.md, from bench/results/mac.
+
+bench/mac.py          writes the parts of the document between its markers, and
+                      the plots beside it (needs matplotlib)
+bench/mac.py --check  fails if those parts are not what the results say
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import sys
+
+from plot import ROOT, fill, save
+
+NAME = "docs/mac.md"
+
+
+def read(folder, schema):
+    """Documents of a schema, by the names of their files."""
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document.get("schema") == schema:
+            found[path.stem] = document
+    return found
+
+
+def row(*cells):
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def head(*cells):
+    return row(*cells) + "\n" + "|---" * len(cells) + "|"
+
+
+def title(trace):
+    """"traces-softmax-doc0-layer1.safetensors" as "doc0-layer1"."""
+    return re.sub(r"^traces-softmax-|\.safetensors$", "", trace)
+
+
+def layer_of(trace):
+    found = re.search(r"layer(\d+)", trace)
+    return int(found[1]) if found else None
+
+
+def series(profiles):
+    """(name, max_chain, trace, figures) of all traces."""
+    for name, document in profiles.items():
+        for trace in document["traces"]:
+            yield name, document["max_chain"], trace["trace"], trace["figures"]
+
+
+# ---------------------------------------------------------------------------
+# Tables
+# ---------------------------------------------------------------------------
+
+
+def profile_text(profiles):
+    parts = []
+    for _, chain, trace, figures in series(profiles):
+        limit = f", at most {chain} summaries in a chain" if chain else ""
+        lines = [f"**{title(trace)}**{limit}\n", head(
+            "K", "tau", "r", "hits", "skipped", "cache read", "bytes",
+            "one step", "closed loop")]
+        for f in figures:
+            knee = " ← knee" if f["knee"] else ""
+            lines.append(row(
+                f["window"], f["tau"], f["band"], f"{f['hits']:.3f}",
+                f"{f['skipped']:.3f}", f"{f['cache']:.3f}",
+                f"{f['bytes']:.3f}", f"{f['single']:.4f}",
+                f"{f['closed']:.4f}{knee}"))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) or "Nothing was profiled yet."
+
+
+def comparisons(profiles, references):
+    """Single-step errors over hits beside those of another program."""
+    for reference in references.values():
+        for _, chain, trace, figures in series(profiles):
+            for f in figures:
+                for r in reference["figures"]:
+                    wanted = r["error"].get(str(f["band"]))
+                    if (chain == 0 and f["window"] == reference["window"]
+                            and r["layer"] == layer_of(trace)
+                            and r["tau"] == f["tau"] and wanted is not None
+                            and f["single_hits"] > 0):
+                        yield (title(trace), f, r["hits"],
+                               f["single"] / f["single_hits"], wanted)
+
+
+def reference_text(profiles, references):
+    lines = [head("", "tau", "r", "hits", "reference", "error of a hit",
+                  "reference", "ratio")]
+    ratios = []
+    for name, f, hits, error, wanted in comparisons(profiles, references):
+        ratios.append(error / wanted)
+        lines.append(row(name, f["tau"], f["band"], f"{f['single_hits']:.3f}",
+                         f"{hits:.3f}", f"{error:.4f}", f"{wanted:.4f}",
+                         f"{error / wanted:.2f}"))
+    if not ratios:
+        return "There is nothing to compare with yet."
+    mean = 1
+    for ratio in ratios:
+        mean *= ratio ** (1 / len(ratios))
+    return (f"Of {len(ratios)} figures the geometric mean of the ratios is "
+            f"{mean:.3f}.\n\n" + "\n".join(lines))
+
+
+def ranges_text(profiles, key, cells):
+    """Ranges at the smallest tau and the largest K, a column a band."""
+    parts = []
+    for _, chain, trace, figures in series(profiles):
+        if chain:
+            continue
+        tau = min(f["tau"] for f in figures)
+        window = max(f["window"] for f in figures)
+        chosen = [f for f in figures if (f["tau"], f["window"]) == (tau, window)]
+        rows = {}
+        for i, f in enumerate(chosen):
+            for each in f[key]:
+                line = rows.setdefault(each["from"], [""] * (len(chosen) + 1))
+                line[0] = (str(each["from"]) if each["from"] == each["to"]
+                           else f"{each['from']} to {each['to']}")
+                line[i + 1] = cells(each)
+        lines = [f"**{title(trace)}**, tau = {tau}, K = {window}\n",
+                 head("", *(f"r = {f['band']}" for f in chosen))]
+        lines += [row(*rows[start]) for start in sorted(rows)]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) or "Nothing was profiled yet."
+
+
+def settings_text(tables):
+    parts = []
+    for name, document in tables.items():
+        lines = [f"`{name}.json`: an error of {document['max_error']} at "
+                 "most\n", head("layer", "tau", "K", "r", "max_chain", "hits",
+                                "bytes", "error")]
+        for each in document["layers"]:
+            exact = each["tau"] >= 1
+            lines.append(row(
+                each["layer"], *(["exact", "–", "–", "–"] if exact else
+                                 [each["tau"], each["window"], each["band"],
+                                  each["max_chain"] or "–"]),
+                f"{each['hits']:.3f}", f"{each['bytes']:.3f}",
+                f"{each['error']:.4f}"))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) or "Nothing was tuned yet."
+
+
+def bits_text(bits):
+    parts = []
+    for document in bits.values():
+        for context in document["contexts"]:
+            parts.append((context["context"], document["model"], context))
+    parts.sort(key=lambda part: part[:2])
+    for i, (length, model, context) in enumerate(parts):
+        lines = [
+            f"**{model}, context {length}**: "
+            f"{context['streams']} streams, {context['positions']} bytes "
+            f"of each after a prompt of {length // 2}\n",
+            head("", "bits per byte", "more than exact", "hits",
+                 "cache skipped")]
+        exact = context["exact"]
+        lines.append(row("exact", f"{exact['bits']:.4f} ± "
+                         f"{exact['error']:.4f}", "–", "–", "–"))
+        for run in context["runs"]:
+            lines.append(row(
+                run["name"], f"{run['bits']:.4f} ± {run['error']:.4f}",
+                f"{run['change']:+.4f} ± {run['change_error']:.4f}",
+                f"{run['hits']:.3f}", f"{run['skipped']:.3f}"))
+        parts[i] = "\n".join(lines)
+    return "\n\n".join(parts) or "No model was run yet."
+
+
+# ---------------------------------------------------------------------------
+# Plots
+# ---------------------------------------------------------------------------
+
+
+def draw_quality(pyplot, profiles, path):
+    """Closed-loop error over the part of the cache that is read, over tau."""
+    traces = [s for s in series(profiles) if not s[1]]
+    shape = {"figsize": (4.4 * len(traces), 3.6), "squeeze": False}
+    figure, axes = pyplot.subplots(1, len(traces), **shape)
+    for axis, (_, _, trace, figures) in zip(axes[0], traces):
+        window = max(f["window"] for f in figures)
+        for band in sorted({f["band"] for f in figures}):
+            line = sorted((f["cache"], f["closed"], f["tau"], f["knee"])
+                          for f in figures
+                          if (f["window"], f["band"]) == (window, band))
+            drawn = axis.plot([p[0] for p in line], [p[1] for p in line],
+                              marker="o", markersize=3, label=f"r = {band}")
+            for x, y, tau, knee in line:
+                if knee:
+                    axis.plot(x, y, "s", markersize=9, fillstyle="none",
+                              color=drawn[0].get_color())
+                    axis.annotate(f"tau = {tau}", (x, y), (5, 5), fontsize=7,
+                                  textcoords="offset points")
+        axis.set_title(f"{title(trace)}, K = {window}", fontsize=9)
+        axis.set_xlabel("part of the cache that is read")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7)
+    axes[0][0].set_ylabel("mean error, closed loop")
+    save(pyplot, figure, path)
+
+
+def draw_ranges(pyplot, profiles, path, key, labels, xlabel):
+    traces = [s for s in series(profiles) if not s[1]]
+    shape = {"figsize": (4.4 * len(traces), 3.6), "squeeze": False}
+    figure, axes = pyplot.subplots(1, len(traces), **shape)
+    styles = {"closed": "-", "single": ":"}
+    for axis, (_, _, trace, figures) in zip(axes[0], traces):
+        tau = min(f["tau"] for f in figures)
+        window = max(f["window"] for f in figures)
+        chosen = [f for f in figures if (f["tau"], f["window"]) == (tau, window)]
+        for i, f in enumerate(chosen):
+            for which in labels:
+                points = [(e["to"], e[which]) for e in f[key] if e[which] > 0]
+                if points:
+                    axis.plot(*zip(*points), styles[which], color=f"C{i}",
+                              marker="o", markersize=3,
+                              label=f"r = {f['band']}"
+                              if which == "closed" else None)
+        axis.set(xscale="log", yscale="log", xlabel=xlabel)
+        axis.set_title(f"{title(trace)}, tau = {tau}, K = {window}", fontsize=9)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7)
+    axes[0][0].set_ylabel("mean error of a hit")
+    save(pyplot, figure, path)
+
+
+def plots(profiles):
+    if not profiles:
+        return {}
+    return {
+        "mac-quality": (
+            "The error of the closed loop over the cache that is read; squares "
+            "are knees",
+            lambda p, path: draw_quality(p, profiles, path)),
+        "mac-gaps": (
+            "The error of a hit over its gap; dotted: from exact summaries",
+            lambda p, path: draw_ranges(p, profiles, path, "gaps",
+                                        ("closed", "single"),
+                                        "tokens back, at most")),
+        "mac-chains": (
+            "The error of a hit over the depth of its chain",
+            lambda p, path: draw_ranges(p, profiles, path, "chains",
+                                        ("closed",), "depth, at most")),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--results", type=pathlib.Path,
+                        default=ROOT / "bench/results/mac")
+    parser.add_argument("--document", type=pathlib.Path, default=ROOT / NAME)
+    arguments = parser.parse_args()
+    profiles = read(arguments.results, "ladle-mac-profile-1")
+    references = read(arguments.results, "ladle-mac-reference-1")
+    drawn = plots(profiles)
+    parts = {
+        "profile": profile_text(profiles),
+        "reference": reference_text(profiles, references),
+        "gaps": ranges_text(
+            profiles, "gaps",
+            lambda e: f"{e['single']:.4f} / {e['closed']:.4f}"),
+        "chains": ranges_text(profiles, "chains",
+                              lambda e: f"{e['closed']:.4f}"),
+        "settings": settings_text(read(arguments.results,
+                                       "ladle-mac-settings-1")),
+        "bits": bits_text(read(arguments.results, "ladle-mac-bits-1")),
+    }
+    for name in ("mac-quality", "mac-gaps", "mac-chains"):
+        parts[f"plot of {name}"] = (
+            f"![{drawn[name][0]}](plots/{name}.svg)" if name in drawn else "")
+    before = arguments.document.read_text(encoding="utf-8")
+    after = fill(before, parts)
+    folder = arguments.document.parent / "plots"
+    if arguments.check:
+        missing = [n for n in drawn if not (folder / f"{n}.svg").exists()]
+        if before != after or missing:
+            sys.exit(f"error: {NAME} is not what bench/results/mac says"
+                     "\nnote: run bench/mac.py")
+        return
+    arguments.document.write_text(after, encoding="utf-8")
+    if drawn:
+        import matplotlib
+
+        matplotlib.use("svg")
+        matplotlib.rcParams["svg.hashsalt"] = "ladle"
+        from matplotlib import pyplot
+
+        folder.mkdir(exist_ok=True)
+        for name, (_, draw) in drawn.items():
+            draw(pyplot, folder / f"{name}.svg")
+
+
+if __name__ == "__main__":
+    main()

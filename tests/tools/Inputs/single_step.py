@@ -1,0 +1,101 @@
+# Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""usage: single_step.py TRACE PROFILE.json: are its one-step figures right?
+
+From the definition, in float64: the nearest of the last K queries before their
+rotation, what its own query makes of the tokens up to p - r, and what the new
+query makes of the others.
+"""
+
+import json
+import struct
+import sys
+
+import numpy as np
+
+
+def load(path):
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+        data = file.read()
+    found = {}
+    for name in ("q_pre", "q_post", "k_post", "v"):
+        begin, end = header[name]["data_offsets"]
+        bits = np.frombuffer(data[begin:end], np.uint16).astype(np.uint32) << 16
+        shape = header[name]["shape"]
+        found[name] = bits.view(np.float32).astype(float).reshape(shape)
+    return found
+
+
+def summary(query, keys, values):
+    """(log-sum-exp, average) of a piece of the history."""
+    if not len(keys):
+        return -np.inf, np.zeros(values.shape[1])
+    scores = keys @ query / np.sqrt(len(query))
+    most = scores.max()
+    weights = np.exp(scores - most)
+    total = weights.sum()
+    return most + np.log(total), weights @ values / total
+
+
+def merge(a, b):
+    most = max(a[0], b[0])
+    left, right = np.exp(a[0] - most), np.exp(b[0] - most)
+    return (left * a[1] + right * b[1]) / (left + right)
+
+
+def measure(trace, tokens, prompt, window, band, tau):
+    pre, post, keys, values = (
+        trace[n][:tokens] for n in ("q_pre", "q_post", "k_post", "v"))
+    heads, size = pre.shape[1:]
+    group = heads // keys.shape[1]
+    errors, hits = 0, 0
+    starts = np.zeros((tokens, heads), int)
+    for head in range(heads):
+        k, v, q = keys[:, head // group], values[:, head // group], post[:, head]
+        allowed = 2 * (1 - tau) ** 2 * (pre[:, head] ** 2).sum(1).mean()
+        for m in range(prompt, tokens):
+            first = max(0, m - window)
+            far = ((pre[first:m, head] - pre[m, head]) ** 2).sum(1)
+            p = m - 1 - int(np.argmin(far[::-1]))  # ties to the newest
+            if not far[p - first] < allowed:
+                continue
+            hits += 1
+            cut = starts[m, head] = max(p + 1 - band, 0)
+            reused = summary(q[p], k[:cut], v[:cut])
+            fresh = summary(q[m], k[cut:m + 1], v[cut:m + 1])
+            exact = summary(q[m], k[:m + 1], v[:m + 1])[1]
+            errors += (np.linalg.norm(merge(reused, fresh) - exact)
+                       / np.linalg.norm(exact))
+    count = heads * (tokens - prompt)
+    # Of a token in the cache; of a head, its query and its summary.
+    cached = (size + values.shape[2]) * 2
+    query, stored = 2 * size, 4 * values.shape[2] + 4 + 4
+    read = moved = exact = 0
+    for m in range(prompt, tokens):
+        first = starts[m].reshape(-1, group).min(1)
+        part = cached * (m + 1 - first).sum()
+        read += part
+        moved += part + heads * (query * (min(m, window) + 1) + 2 * stored)
+        exact += cached * (m + 1) * keys.shape[1]
+    return hits / count, errors / count, read / exact, moved / exact
+
+
+with open(sys.argv[2], encoding="utf-8") as file:
+    profile = json.load(file)["traces"][0]
+tokens = profile["tokens"]
+trace = load(sys.argv[1])
+for figure in profile["figures"]:
+    hits, error, read, moved = measure(
+        trace, tokens, tokens - profile["decoded"], figure["window"],
+        figure["band"], figure["tau"])
+    wanted = {"single_hits": hits, "single": error}
+    if figure["tau"] == 0:
+        wanted |= {"hits": 1, "cache": read, "bytes": moved}
+    for name, value in wanted.items():
+        if abs(figure[name] - value) > 1e-5 + 1e-4 * value:
+            sys.exit(f"{name} at tau {figure['tau']}, window "
+                     f"{figure['window']}, band {figure['band']} is "
+                     f"{value:.6f}, not {figure[name]}")
+print(f"{len(profile['figures'])} figures are right")
