@@ -52,6 +52,47 @@ def ConvertLadleAttentionToCPU
     "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect"];
 }
 
+def ConvertLadleAttentionToGPU
+    : Pass<"convert-ladle-attention-to-gpu", "::mlir::ModuleOp"> {
+  let summary = "lower steps of attentions to GPU kernels";
+  let description = [{
+    A `ladle.attention_step` becomes four kernels in a `gpu.module`, which run
+    one after another (passes/gpu/AttentionInfo.h says what they take):
+
+    - `<step>_find`: puts the token into its page, and looks for the nearest
+      query in a section of a head's ring. `<step>_append` without a match;
+    - `<step>_plan`, one block: decides about matches, and cuts what all rows
+      and heads attend to into one list of pieces;
+    - `<step>_attend`, any number of blocks: the summaries of pieces, for up to
+      8 heads of the query that share keys and values, which stream through
+      shared memory. Caches of bf16 or f16 are multiplied on tensor cores;
+    - `<step>_finish`, a row and a head: the pieces merged in their order, then
+      what the step does with its summaries.
+
+    Lengths, matches and whether a ring may be used are read on the device, and
+    where pieces end depends on a row alone.
+
+    ```mlir
+    %newest = ladle.attend %q, %KV from band to end scale 1.25e-01 : ...
+    ```
+    becomes
+    ```mlir
+    %scores = nvgpu.mma.sync(%keys, %query, %zero) {mmaShape = [16, 8, 16]} : ...
+    %more = arith.maxnumf %most, %score : f32
+    %weight = math.exp %shifted : f32
+    %values = nvgpu.mma.sync(%block, %weights, %before) {mmaShape = [16, 8, 16]} : ...
+    ```
+  }];
+  let options = [
+    Option<"shared", "shared", "int64_t", /*default=*/"101376",
+           "bytes of shared memory that a block may have">];
+  let dependentDialects = [
+    "::mlir::arith::ArithDialect", "::mlir::gpu::GPUDialect",
+    "::mlir::math::MathDialect", "::mlir::memref::MemRefDialect",
+    "::mlir::nvgpu::NVGPUDialect", "::mlir::scf::SCFDialect",
+    "::mlir::vector::VectorDialect"];
+}
+
 def ConvertLadleToCPU : Pass<"convert-ladle-to-cpu", "::mlir::ModuleOp"> {
   let summary = "lower scheduled steps to functions over memrefs";
   let description = [{
