@@ -84,8 +84,8 @@ def ConvertLadleAttentionToGPU
     ```
   }];
   let options = [
-    Option<"shared", "shared", "int64_t", /*default=*/"101376",
-           "bytes of shared memory that a block may have">];
+    Option<"shared", "shared", "int64_t", /*default=*/"0",
+           "bytes of shared memory that a block may have; 0: as on Hopper">];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::gpu::GPUDialect",
     "::mlir::math::MathDialect", "::mlir::memref::MemRefDialect",

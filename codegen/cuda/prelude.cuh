@@ -391,8 +391,8 @@ multiply_tiles(const Vec<T, 8> &a, const Vec<T, 4> &b, Vec<float, 4> c,
 }
 #else
 namespace ladle_detail {
-template <int N>
-LADLE_INLINE unsigned pair_of(const Vec<bf16, N> &v, int i) {
+template <class T, int N>
+LADLE_INLINE unsigned pair_of(const Vec<T, N> &v, int i) {
   return v[2 * i].bits | static_cast<unsigned>(v[2 * i + 1].bits) << 16;
 }
 } // namespace ladle_detail

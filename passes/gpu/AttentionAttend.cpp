@@ -35,7 +35,9 @@ void GpuAttention::chooseTiles() {
     return tile + kTileHeads * valueSize * 4 + queryBytes + 1024;
   };
   // Two blocks at once, so that one streams while the other ends a piece.
-  int64_t most = std::min<int64_t>(shared, 110 << 10);
+  int64_t most = 110 << 10;
+  if (shared)
+    most = std::min(most, shared);
   stages = 3;
   for (warps = 4; bytes() > most && warps > 1;)
     warps /= 2;

@@ -35,9 +35,9 @@ namespace ladle {
 
 class GpuAttention {
 public:
-  /// Blocks take `shared` bytes of shared memory at most.
+  /// Blocks take `shared` bytes of shared memory at most; 0 is as on Hopper.
   GpuAttention(AttentionStepOp step, int64_t shared, mlir::OpBuilder &builder)
-      : step(step), b(step.getLoc(), builder), shared(shared) {}
+      : step(step), b(unnamed(step.getLoc()), builder), shared(shared) {}
 
   /// Builds the kernels where the builder stands. Diagnostics name what cannot
   /// be lowered.
@@ -46,6 +46,11 @@ public:
 private:
   using Values = llvm::SmallVector<mlir::Value>;
   static constexpr int64_t kWarp = 32;
+  /// Values without a name do not take the step's.
+  static mlir::Location unnamed(mlir::Location location) {
+    auto named = llvm::dyn_cast<mlir::NameLoc>(location);
+    return named ? named.getChildLoc() : location;
+  }
 
   //===--- AttentionKernels.cpp: kernels, arguments, rows -----------------===//
   mlir::LogicalResult checkSizes();
