@@ -189,8 +189,8 @@ void GpuAttention::scan(Value rowNumber, const Row &row, Value ofHead,
   ifThen(equal(thread, index(0)), [&] {
     for (int64_t other = 1; other < warpCount; ++other)
       takeNearer(loadFloat(squares, index(other)), load(offsets, index(other)));
-    Value at =
-        add(mul(add(mul(rowNumber, heads), ofHead), scalar("sections")), section);
+    Value at = add(mul(add(mul(rowNumber, heads), ofHead), scalar("sections")),
+                   section);
     store(best[0], array("nearest", f32), at);
     store(best[1], array("nearest_entry", b.getI32Type()), at);
   });

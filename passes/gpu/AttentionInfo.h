@@ -44,6 +44,14 @@ namespace ladle {
 inline constexpr llvm::StringLiteral kArgumentAttr = "ladle.argument";
 /// Entries of a ring that a block looks at.
 inline constexpr int64_t kAttentionSection = 128;
+/// Heads of the query that attend together, of a group that shares keys: a
+/// product of tiles has 8 columns, one for each.
+constexpr int64_t attentionShare(int64_t group) {
+  int64_t share = 8;
+  while (group % share != 0)
+    --share;
+  return share;
+}
 /// Pieces of a task, beside one more of each attend: fewer for more heads, so
 /// that one row gives every multiprocessor some.
 constexpr int64_t attentionPieces(int64_t tasksOfRow) {

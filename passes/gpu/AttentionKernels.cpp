@@ -50,11 +50,7 @@ LogicalResult GpuAttention::build() {
   decodes = step.getForm() == AttentionForm::Decode;
   if (failed(checkSizes()))
     return failure();
-  // A product of tiles has 8 columns, one for each head.
-  constexpr int64_t mostShare = 8;
-  for (int64_t each = 1; each <= mostShare; ++each)
-    if (plan.group() % each == 0)
-      share = each;
+  share = attentionShare(plan.group());
   tasksOfRow = heads / share;
   chooseTiles();
   if (plan.find)
