@@ -33,9 +33,14 @@ struct ConvertLadleAttentionToGPU
         gpu::GPUModuleOp::create(builder, module.getLoc(), "kernels");
     for (AttentionStepOp step :
          llvm::make_early_inc_range(module.getOps<AttentionStepOp>())) {
-      builder.setInsertionPointToEnd(kernels.getBody());
-      if (failed(GpuAttention(step, shared, builder).build()))
-        return signalPassFailure();
+      SmallVector<AttentionForm> forms{step.getForm()};
+      if (!step.getRing())
+        forms = {AttentionForm::Decode, AttentionForm::PrefillAmend};
+      for (AttentionForm form : forms) {
+        builder.setInsertionPointToEnd(kernels.getBody());
+        if (failed(GpuAttention(step, form, shared, builder).build()))
+          return signalPassFailure();
+      }
       step.erase();
     }
     for (AttentionOp attention :

@@ -126,6 +126,7 @@ AttentionPool::create(const AttentionProgram &program,
           ? std::min(impl->pagesFor(options.maxTokens), options.pages)
           : options.pages;
   impl->cursors.resize(static_cast<size_t>(options.slots));
+  impl->table.assign(static_cast<size_t>(options.slots * impl->pagesOfSlot), 0);
   // The first pages are taken first.
   for (int64_t page = options.pages; page-- > 0;)
     impl->freePages.push_back(static_cast<int32_t>(page));
@@ -137,7 +138,6 @@ AttentionPool::create(const AttentionProgram &program,
     impl->device = std::move(*device);
     return AttentionPool(std::move(impl));
   }
-  impl->table.assign(static_cast<size_t>(options.slots * impl->pagesOfSlot), 0);
   MemoryDescriptor &table = impl->tableDescriptor;
   table.allocated = table.aligned = impl->table.data();
   const int64_t sizes[] = {options.slots, impl->pagesOfSlot, impl->pagesOfSlot,

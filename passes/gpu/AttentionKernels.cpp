@@ -47,7 +47,6 @@ LogicalResult GpuAttention::build() {
   cacheHeads = plan.cacheHeads;
   keySize = plan.keySize;
   valueSize = plan.valueSize;
-  decodes = step.getForm() == AttentionForm::Decode;
   if (failed(checkSizes()))
     return failure();
   share = attentionShare(plan.group());
@@ -73,7 +72,7 @@ void GpuAttention::createKernel(StringRef suffix, int64_t count) {
   // Kernels stand behind one another.
   if (function)
     b.setInsertionPointAfter(function);
-  function = gpu::GPUFuncOp::create(b, (step.getSymName() + suffix).str(),
+  function = gpu::GPUFuncOp::create(b, (name + suffix).str(),
                                     b.getFunctionType({}, {}));
   function->setAttr(gpu::GPUDialect::getKernelFuncAttrName(), b.getUnitAttr());
   function.setKnownBlockSizeAttr(

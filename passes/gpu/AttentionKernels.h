@@ -35,9 +35,14 @@ namespace ladle {
 
 class GpuAttention {
 public:
-  /// Blocks take `shared` bytes of shared memory at most; 0 is as on Hopper.
-  GpuAttention(AttentionStepOp step, int64_t shared, mlir::OpBuilder &builder)
-      : step(step), b(unnamed(step.getLoc()), builder), shared(shared) {}
+  /// Blocks take `shared` bytes of shared memory at most; 0 is as on Hopper. A
+  /// step that decodes without a match answers prompts as well.
+  GpuAttention(AttentionStepOp step, AttentionForm form, int64_t shared,
+               mlir::OpBuilder &builder)
+      : step(step), b(unnamed(step.getLoc()), builder), shared(shared),
+        decodes(form == AttentionForm::Decode),
+        name((step.getAttention() + "_" + stringifyAttentionForm(form)).str()) {
+  }
 
   /// Builds the kernels where the builder stands. Diagnostics name what cannot
   /// be lowered.
@@ -204,8 +209,9 @@ private:
   AttentionStepOp step;
   mlir::ImplicitLocOpBuilder b;
   int64_t shared;
+  bool decodes;
+  std::string name; ///< of the kernels, before their own
   AttentionPlan plan;
-  bool decodes = true;
   int64_t heads = 0, cacheHeads = 0, keySize = 0, valueSize = 0;
   /// Heads of the query that attend together, and how often there are so many.
   int64_t share = 1, tasksOfRow = 1;

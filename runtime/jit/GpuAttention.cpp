@@ -34,12 +34,18 @@ Result<std::string>
 jit::buildGpuAttention(ModuleOp module, int64_t shared,
                        std::vector<GpuAttentionStep> &steps) {
   std::vector<std::string> names;
-  for (AttentionStepOp step : module.getOps<AttentionStepOp>()) {
-    GpuAttentionStep &each = steps.emplace_back();
-    names.push_back(step.getSymName().str());
-    each.decodes = step.getForm() == AttentionForm::Decode;
-    step.walk([&](FindOp) { each.finds = true; });
-  }
+  for (AttentionStepOp step : module.getOps<AttentionStepOp>())
+    for (AttentionForm form :
+         {AttentionForm::Decode, AttentionForm::PrefillAmend}) {
+      // Without summaries a prompt's token is like any other.
+      if (form != step.getForm() && step.getRing())
+        continue;
+      GpuAttentionStep &each = steps.emplace_back();
+      names.push_back(
+          (step.getAttention() + "_" + stringifyAttentionForm(form)).str());
+      each.decodes = form == AttentionForm::Decode;
+      step.walk([&](FindOp) { each.finds = true; });
+    }
   PassManager manager(module.getContext());
   ConvertLadleAttentionToGPUOptions lowering;
   lowering.shared = shared;
