@@ -14,7 +14,6 @@
 #include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/AttentionKernels.h"
-#include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -46,9 +45,8 @@ void GpuAttention::chooseTiles() {
 }
 
 void GpuAttention::buildAttend() {
-  createKernel("_attend", warps * kWarp);
+  createKernel("_attend", warps * kWarp, /*blocks=*/2);
   Type f32 = b.getF32Type(), integer = b.getI32Type();
-  function->setAttr(kBlocksAttr, b.getIndexAttr(2));
   int64_t tileKeys = kTileKeys * warps;
   keys = sharedArray("keys", plan.keyType, {stages * tileKeys, keySize});
   values =

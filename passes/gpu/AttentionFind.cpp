@@ -53,7 +53,7 @@ void GpuAttention::append(const Row &row, Value kvHead) {
 }
 
 void GpuAttention::buildAppend() {
-  createKernel("_append", kThreads);
+  createKernel("_append", kThreads, /*blocks=*/8);
   Value kvHead =
       named("cache_head", gpu::BlockIdOp::create(b, gpu::Dimension::x));
   Value number = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
@@ -82,7 +82,7 @@ Value GpuAttention::countEntries(const Row &row) {
 }
 
 void GpuAttention::buildFind() {
-  createKernel("_find", kThreads);
+  createKernel("_find", kThreads, /*blocks=*/8);
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value number = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
   Value sections = scalar("sections");

@@ -66,7 +66,8 @@ LogicalResult GpuAttention::build() {
 // Kernels and arguments
 //===----------------------------------------------------------------------===//
 
-void GpuAttention::createKernel(StringRef suffix, int64_t count) {
+void GpuAttention::createKernel(StringRef suffix, int64_t count,
+                                int64_t blocks) {
   arguments.clear();
   threads = count;
   // Kernels stand behind one another.
@@ -77,6 +78,7 @@ void GpuAttention::createKernel(StringRef suffix, int64_t count) {
   function->setAttr(gpu::GPUDialect::getKernelFuncAttrName(), b.getUnitAttr());
   function.setKnownBlockSizeAttr(
       b.getDenseI32ArrayAttr({static_cast<int32_t>(threads), 1, 1}));
+  function->setAttr(kBlocksAttr, b.getIndexAttr(blocks));
   b.setInsertionPointToStart(&function.getBody().front());
   gpu::ReturnOp::create(b);
   b.setInsertionPointToStart(&function.getBody().front());

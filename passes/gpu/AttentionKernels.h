@@ -59,8 +59,9 @@ private:
 
   //===--- AttentionKernels.cpp: kernels, arguments, rows -----------------===//
   mlir::LogicalResult checkSizes();
-  /// Begins a kernel with blocks of so many threads.
-  void createKernel(llvm::StringRef suffix, int64_t threads);
+  /// Begins a kernel with blocks of so many threads, of which so many fit into
+  /// a multiprocessor with the registers that they take.
+  void createKernel(llvm::StringRef suffix, int64_t threads, int64_t blocks);
   /// An argument, which is made when it is first asked for. Arrays are flat
   /// but for rows of `width`.
   mlir::Value array(llvm::StringRef name, mlir::Type element,

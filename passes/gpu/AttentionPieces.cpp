@@ -170,7 +170,7 @@ std::pair<Value, Value> GpuAttention::sumBefore(Value count) {
 //===----------------------------------------------------------------------===//
 
 void GpuAttention::buildPlan() {
-  createKernel("_plan", kThreads);
+  createKernel("_plan", kThreads, /*blocks=*/1);
   Type integer = b.getI32Type();
   int64_t chunk = kThreads / share * share;
   int64_t tileKeys = 16 * warps;
