@@ -1,4 +1,4 @@
-//===- AttentionDecoderImpl.h - attention on the host or a device -*- C++ -*-=//
+//===- AttentionDecoderImpl.h - on the host or a device ---------*- C++ -*-===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -400,9 +400,9 @@ LogicalResult KernelPrinter::printMultiplyTiles(nvgpu::MmaSyncOp op) {
     auto diagnostic = emitError(op.getLoc())
                       << "a product of tiles of this shape and type cannot be "
                          "printed as CUDA";
-    diagnostic.attachNote()
-        << "16 x 16 times 16 x 8 tiles of bf16 or f16 are added to f32, and 16 x "
-           "8 times 8 x 8 of tf32";
+    diagnostic.attachNote() << "16 x 16 times 16 x 8 tiles of bf16 or f16 are "
+                               "added to f32, and 16 x "
+                               "8 times 8 x 8 of tf32";
     return diagnostic;
   }
   std::string a = use(op.getMatrixA()), b = use(op.getMatrixB());

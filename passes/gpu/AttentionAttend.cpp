@@ -202,7 +202,7 @@ GpuAttention::Values GpuAttention::addTile(Value tile, ValueRange before) {
   for (int64_t i = 0; i < 4; ++i) {
     Value key = add(add(begin, mul(tile, tileKeys)),
                     add(rowInTile, i / 2 * (kTileKeys / 2)));
-    Value isValid = both(atLeast(key, from[i % 2]), less(key, end));
+    Value isValid = both(notLess(key, from[i % 2]), less(key, end));
     score[i] = select(isValid, extract(all, i), number(-INFINITY));
   }
   // The largest of all keys of the warp, for each head of the lane.

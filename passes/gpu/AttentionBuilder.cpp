@@ -73,7 +73,7 @@ Value GpuAttention::select(Value condition, Value yes, Value no) {
 Value GpuAttention::less(Value lhs, Value rhs) {
   return arith::CmpIOp::create(b, arith::CmpIPredicate::slt, lhs, rhs);
 }
-Value GpuAttention::atLeast(Value lhs, Value rhs) {
+Value GpuAttention::notLess(Value lhs, Value rhs) {
   return arith::CmpIOp::create(b, arith::CmpIPredicate::sge, lhs, rhs);
 }
 Value GpuAttention::equal(Value lhs, Value rhs) {

@@ -47,7 +47,7 @@ void GpuAttention::append(const Row &row, Value kvHead) {
   copy(op.getValues()[0], "key_pages", plan.keyType, keySize);
   copy(op.getValues()[1], "value_pages", plan.valueType, valueSize);
   Value spare = mul(scalar("spare_page"), cacheHeads * plan.pageSize);
-  Value isLost = both(equal(thread, index(0)), atLeast(place, spare));
+  Value isLost = both(equal(thread, index(0)), notLess(place, spare));
   Value fault = array("fault", b.getI32Type());
   ifThen(isLost, [&] { store(add(row.slot, 1), fault, index(0)); });
 }

@@ -266,7 +266,7 @@ void GpuAttention::finishRow(Value plans, Value position) {
     wideBound = boundOf(Bound::Wide, position);
   if (plan.find) {
     hit = named("hit", load(array("hits", integer, heads), {rowOfHead, head}));
-    isHit = atLeast(hit, index(0));
+    isHit = notLess(hit, index(0));
     hitRow = named("hit_entry", entryBefore(position, maximum(hit, index(0))));
     if (plan.ring.getParts() == 2) {
       isFar = less(scalar("wide_gap"), add(hit, 1));
@@ -315,12 +315,12 @@ void GpuAttention::buildFinish() {
   Value plans = array("row_plans", b.getI32Type(), 8);
   slot = named("slot", load(plans, {rowOfHead, index(0)}));
   token = named("token", load(plans, {rowOfHead, index(1)}));
-  Value isAnswered = atLeast(slot, index(0));
+  Value isAnswered = notLess(slot, index(0));
   ifThen(isAnswered, [&] {
     Value position = named("position", load(plans, {rowOfHead, index(2)}));
     finishRow(plans, position);
   });
   // Padding is answered by zeros.
-  ifThen(both(negate(isAnswered), atLeast(token, index(0))),
+  ifThen(both(negate(isAnswered), notLess(token, index(0))),
          [&] { storeOutput(splat(number(0), valueSize / kWarp)); });
 }

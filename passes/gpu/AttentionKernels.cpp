@@ -157,7 +157,7 @@ GpuAttention::Row GpuAttention::openRow(Value number) {
   Row row;
   Type integer = b.getI32Type();
   row.slot = named("slot", load(array("slots", integer), {number}));
-  Value isRow = atLeast(row.slot, index(0));
+  Value isRow = notLess(row.slot, index(0));
   Value cursor = maximum(row.slot, index(0));
   Value cursors = array("cursors", integer, kNumbers);
   auto field = [&](int64_t which) {
@@ -188,11 +188,11 @@ GpuAttention::Row GpuAttention::openRow(Value number) {
   row.stores = index(1);
   if (!decodes) {
     // A prompt that fills the ring leaves nothing of what it held.
-    Value fills = both(atLeast(remaining, scalar("capacity")),
+    Value fills = both(notLess(remaining, scalar("capacity")),
                        equal(scalar("prompt_step"), index(0)));
     isValid = both(isValid, negate(fills));
     row.stores =
-        select(atLeast(scalar("capacity"), remaining), index(1), index(0));
+        select(notLess(scalar("capacity"), remaining), index(1), index(0));
   }
   row.entries = named("entries", select(isValid, field(1), index(0)));
   row.amended = select(isValid, field(2), index(0));

@@ -1,4 +1,4 @@
-//===- AttentionKernels.h - a step of an attention as GPU kernels -*- C++ -*-=//
+//===- AttentionKernels.h - an attention as GPU kernels ---------*- C++ -*-===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -164,7 +164,7 @@ private:
   mlir::Value minimum(mlir::Value lhs, mlir::Value rhs);
   mlir::Value select(mlir::Value condition, mlir::Value yes, mlir::Value no);
   mlir::Value less(mlir::Value lhs, mlir::Value rhs);
-  mlir::Value atLeast(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value notLess(mlir::Value lhs, mlir::Value rhs);
   mlir::Value equal(mlir::Value lhs, mlir::Value rhs);
   mlir::Value both(mlir::Value lhs, mlir::Value rhs);
   mlir::Value either(mlir::Value lhs, mlir::Value rhs);

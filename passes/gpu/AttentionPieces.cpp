@@ -67,7 +67,7 @@ std::pair<Value, Value> GpuAttention::decide(Value number, const Row &row,
   // What is not less, NaN among it, is no match.
   Value isMatch = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, found[0],
                                         product(floatScalar("limit"), moment));
-  isMatch = both(isMatch, atLeast(offset, index(0)));
+  isMatch = both(isMatch, notLess(offset, index(0)));
   Values decided = ifElse(
       isMatch,
       [&]() -> Values {
@@ -76,7 +76,7 @@ std::pair<Value, Value> GpuAttention::decide(Value number, const Row &row,
         // A chain that is as long as it may be is refreshed by exact attention.
         Value chain = load(array("ring_depths", integer), entryAt);
         Value most = scalar("max_chain");
-        Value isRefused = both(less(index(0), most), atLeast(chain, most));
+        Value isRefused = both(less(index(0), most), notLess(chain, most));
         if (plan.find.getRotated()) {
           Value ring = array("ring_rotated", plan.ring.getQueryType(), keySize);
           Value drifted = arith::CmpFOp::create(
@@ -146,7 +146,7 @@ std::pair<Value, Value> GpuAttention::sumBefore(Value count) {
   for (int64_t delta = 1; delta < kWarp; delta *= 2) {
     Value below = shuffle(all, index(delta), gpu::ShuffleMode::UP);
     Value more = arith::AddIOp::create(b, all, below);
-    all = select(atLeast(ofLane, index(delta)), more, all);
+    all = select(notLess(ofLane, index(delta)), more, all);
   }
   Value warpCounts = sharedArray("warp_counts", integer, {warpCount});
   ifThen(equal(ofLane, index(kWarp - 1)),
