@@ -15,6 +15,7 @@
 #include "runtime/cuda/DeviceMemory.h"
 #include "runtime/cuda/Range.h"
 
+#include <array>
 #include <bit>
 
 using namespace ladle;
@@ -44,22 +45,28 @@ public:
   /// Takes over tensors; a token of each row.
   Status describe(int64_t rows, const NamedTensors &tensors);
   Status setMemory(std::string_view name, const void *data);
-  void set(const std::string &name, uint64_t value) { values[name] = {value}; }
+  void set(const std::string &argument, uint64_t value) {
+    values[argument].assign(1, value);
+  }
   Status launch(int64_t rows, void *stream);
 
 private:
   Status checkAlignment(const TensorSpec &spec, uint64_t address,
                         std::span<const int64_t> strides) const;
-  Status launch(const GpuAttentionKernel &kernel, cuda::Kernel::Extent grid,
-                void *stream);
+  Status prepare();
+  std::array<const GpuAttentionKernel *, 4> kernels() const {
+    return {&form.first, &form.plan, &form.attend, &form.finish};
+  }
 
   const AttentionProgramImpl &made;
   const GpuAttentionForm &form;
   const Workspace &work;
+  std::string name;                          ///< in a profiler
   std::vector<MemoryDescriptor> descriptors; ///< params, tokens, output
   /// A tensor is its address and strides.
   std::map<std::string, std::vector<uint64_t>, std::less<>> values;
-  std::vector<void *> list;
+  /// What each kernel is launched with; empty until it is known.
+  std::vector<std::vector<void *>> lists;
 };
 
 class BoundDeviceAttention final : public BoundStep::Impl {
@@ -182,7 +189,8 @@ static uint64_t bitsOf(float value) { return std::bit_cast<uint32_t>(value); }
 Launcher::Launcher(const AttentionProgramImpl &made,
                    const GpuAttentionForm &form, const AttentionPoolImpl &pool,
                    const AttentionSettings &settings, const Workspace &work)
-    : made(made), form(form), work(work) {
+    : made(made), form(form), work(work),
+      name(fmt::format("ladle {}", made.signature.name)) {
   const DeviceAttentionPool &memory = *pool.device;
   const Signature &signature = made.signature;
   descriptors.resize(signature.params.size() + signature.tokens.size() +
@@ -237,6 +245,7 @@ Status Launcher::checkAlignment(const TensorSpec &spec, uint64_t address,
 }
 
 Status Launcher::describe(int64_t rows, const NamedTensors &tensors) {
+  lists.clear();
   const Signature &signature = made.signature;
   std::span<MemoryDescriptor> all(descriptors);
   size_t params = signature.params.size();
@@ -281,27 +290,31 @@ Status Launcher::setMemory(std::string_view name, const void *data) {
   return Status();
 }
 
-Status Launcher::launch(const GpuAttentionKernel &kernel,
-                        cuda::Kernel::Extent grid, void *stream) {
-  list.clear();
-  for (const std::string &name : kernel.arguments) {
-    auto found = values.find(name);
-    if (found == values.end())
-      return Status(ErrorCode::Internal,
-                    fmt::format("kernel '{}' has an argument '{}'",
-                                kernel.kernel.info().name, name));
-    for (uint64_t &value : found->second)
-      list.push_back(&value);
+/// The addresses of all values, which stay where they are until tensors are
+/// described anew.
+Status Launcher::prepare() {
+  lists.clear();
+  for (const GpuAttentionKernel *kernel : kernels()) {
+    std::vector<void *> &list = lists.emplace_back();
+    for (const std::string &argument : kernel->arguments) {
+      auto found = values.find(argument);
+      if (found == values.end())
+        return Status(ErrorCode::Internal,
+                      fmt::format("kernel '{}' has an argument '{}'",
+                                  kernel->kernel.info().name, argument));
+      for (uint64_t &value : found->second)
+        list.push_back(&value);
+    }
   }
-  return kernel.kernel.launch(grid, {kernel.kernel.info().threads, 1, 1},
-                              list.data(), stream);
+  return Status();
 }
 
 Status Launcher::launch(int64_t rows, void *stream) {
   const GpuAttentionCode &code = *made.gpu;
-  cuda::CurrentContext current(*code.device.context());
-  cuda::Range range(fmt::format("ladle {}", made.signature.name).c_str());
   set("rows", static_cast<uint64_t>(rows));
+  if (lists.empty())
+    if (Status status = prepare(); !status)
+      return status;
   auto narrow = [](int64_t value) { return static_cast<unsigned>(value); };
   unsigned ofRows = narrow(rows), heads = narrow(made.signature.heads);
   unsigned first =
@@ -310,14 +323,22 @@ Status Launcher::launch(int64_t rows, void *stream) {
   int64_t blocks =
       std::min<int64_t>(2 * code.device.multiprocessors(),
                         rows * code.tasksOfRow * code.piecesOfTask);
-  if (Status status = launch(form.first, {first, ofRows, 1}, stream); !status)
-    return status;
-  if (Status status = launch(form.plan, {1, 1, 1}, stream); !status)
-    return status;
-  if (Status status = launch(form.attend, {narrow(blocks), 1, 1}, stream);
-      !status)
-    return status;
-  return launch(form.finish, {heads, ofRows, 1}, stream);
+  const cuda::Kernel::Extent grids[] = {{first, ofRows, 1},
+                                        {1, 1, 1},
+                                        {narrow(blocks), 1, 1},
+                                        {heads, ofRows, 1}};
+  cuda::CurrentContext current(*code.device.context());
+  cuda::Range range(name.c_str());
+  size_t next = 0;
+  for (const GpuAttentionKernel *kernel : kernels()) {
+    if (Status status = kernel->kernel.launch(
+            grids[next], {kernel->kernel.info().threads, 1, 1},
+            lists[next].data(), stream);
+        !status)
+      return status;
+    ++next;
+  }
+  return Status();
 }
 
 //===----------------------------------------------------------------------===//
