@@ -38,7 +38,7 @@ DeviceAttentionPool::create(const AttentionPoolImpl &pool) {
   memory->sparePage = pool.pages;
   const cuda::Device &device = made.gpu->device;
   Status status;
-  auto allocate = [&](cuda::Memory &to, std::vector<int64_t> sizes) {
+  auto allocate = [&](cuda::Memory &to, const std::vector<int64_t> &sizes) {
     int64_t bytes = 1;
     for (int64_t size : sizes)
       if (__builtin_mul_overflow(bytes, size, &bytes))
@@ -52,12 +52,10 @@ DeviceAttentionPool::create(const AttentionPoolImpl &pool) {
   };
   allocate(memory->cursors, {pool.slots, cursorNumbers, number});
   allocate(memory->table, {pool.slots, pool.pagesOfSlot + 1, number});
-  allocate(memory->keys,
-           {pool.pages + 1, made.cacheHeads, made.pageSize, made.keySize,
-            static_cast<int64_t>(sizeInBytes(made.keyType))});
-  allocate(memory->values,
-           {pool.pages + 1, made.cacheHeads, made.pageSize, made.valueSize,
-            static_cast<int64_t>(sizeInBytes(made.valueType))});
+  allocate(memory->keys, {pool.pages + 1, made.cacheHeads, made.pageSize,
+                          made.keySize, sizeInBytes(made.keyType)});
+  allocate(memory->values, {pool.pages + 1, made.cacheHeads, made.pageSize,
+                            made.valueSize, sizeInBytes(made.valueType)});
   std::vector<RingArray> arrays = ringArrays(made, pool.window);
   std::vector<std::string> names = ringNames(made);
   for (size_t i = 0; i < arrays.size(); ++i) {
