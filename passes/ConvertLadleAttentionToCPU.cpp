@@ -1,5 +1,4 @@
-//===- ConvertLadleAttentionToCPU.cpp - attentions to functions
-//------------===//
+//===- ConvertLadleAttentionToCPU.cpp - attentions to functions ----------===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -13,44 +13,8 @@
 
 include "mlir/Pass/PassBase.td"
 
+include "passes/AttentionPasses.td"
 include "passes/BuildPasses.td"
-
-def ConvertLadleAttentionToCPU
-    : Pass<"convert-ladle-attention-to-cpu", "::mlir::ModuleOp"> {
-  let summary = "lower steps of attentions to functions over memrefs";
-  let description = [{
-    A `ladle.attention_step` becomes three functions, which the runtime calls
-    one after another (runtime/AttentionKernels.h says with what):
-
-    - `<step>_find`, a row and a range of heads: the match of each head, and
-      the token at which what is attended to anew begins;
-    - `<step>_attend`, a row, a head of the cache and a piece of its tokens: the
-      summaries of the piece for all heads of the query that share it, in blocks
-      of 16 tokens that are widened once for all heads;
-    - `<step>_finish`, a row and a head of the cache: the pieces of each
-      `ladle.attend` merged, then what the step does with its summaries.
-
-    Pieces are any parts of what a `ladle.attend` covers, so that the runtime
-    can spread a long history over threads. `ladle.append` is the runtime's: the
-    cache holds the token before the first function is called.
-
-    ```mlir
-    %newest = ladle.attend %q, %KV from band to end scale 1.25e-01 : ...
-    ```
-    becomes
-    ```mlir
-    %scores = arith.select %valid, %dots, %never : vector<16xi1>, vector<16xf32>
-    %most = vector.reduction <maximumf>, %scores : vector<16xf32> into f32
-    %next = arith.maximumf %before, %most : f32
-    %shifted = arith.subf %scores, %spread : vector<16xf32>
-    %weights = math.exp %shifted : vector<16xf32>
-    ```
-  }];
-  let dependentDialects = [
-    "::mlir::arith::ArithDialect", "::mlir::func::FuncDialect",
-    "::mlir::math::MathDialect", "::mlir::memref::MemRefDialect",
-    "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect"];
-}
 
 def ConvertLadleToCPU : Pass<"convert-ladle-to-cpu", "::mlir::ModuleOp"> {
   let summary = "lower scheduled steps to functions over memrefs";
@@ -237,52 +201,6 @@ def ExpandFunctions : Pass<"ladle-expand-functions"> {
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::math::MathDialect"];
-}
-
-def FuseMatchAmendComplete
-    : Pass<"ladle-fuse-match-amend-complete", "::mlir::ModuleOp"> {
-  let summary = "turn an attention into one plan a form";
-  let description = [{
-    Behind each `ladle.attention`, builds a `ladle.attention_step` that decodes,
-    and, if it reuses summaries, one that answers the tokens of a prompt and
-    fills the rings (`prefill_amend`). A plan first attends to the pieces that
-    wait for no match, then looks for one, takes what it left, attends to what
-    comes after that, and leaves the summary for later tokens.
-
-    What is attended to anew is split where that summary ends, at m − r: the
-    older piece, merged with what was reused, is the new summary, and the newer
-    one completes the output. Nothing is subtracted. Where no query matches, the
-    reused summary is empty and the older piece begins at the sinks: the same
-    plan is then exact attention.
-
-    ```mlir
-    %next = ladle.cache_token %KV, %k, %v : ...
-    %prefix = ladle.match %q_pre {tau = 4.5e-01 : f64, window = 1024 : i64} : ...
-    %all = ladle.softmax %q, %next scale 1.25e-01 : ...
-    %done = ladle.complete %prefix, %all {band = 256 : i64} : ...
-    %o = ladle.normalize %done : ...
-    ```
-    becomes
-    ```mlir
-    ladle.append %KV, %k, %v : ...
-    %newest = ladle.attend %q, %KV from band to end scale 1.25e-01 : ...
-    %match = ladle.find %q_pre, %ring {tau = 4.5e-01 : f64, ...} : ...
-    %reused = ladle.reuse %ring, %match part 0 : ...
-    %fresh = ladle.attend %q, %KV from sinks to band after %match ... : ...
-    %summary = ladle.merge %reused, %fresh : ...
-    ladle.store_summary %q_pre, %summary in %ring after %match : ...
-    %done = ladle.merge %summary, %newest : ...
-    %o = ladle.normalize %done : ...
-    ```
-    With sinks there is a piece `from start to sinks`, and with a wide band the
-    fresh piece is two, of which each is stored. A remark says what was fused,
-    or why not: `tau = 1` never matches, and needs no ring.
-  }];
-  let dependentDialects = ["::mlir::arith::ArithDialect"];
-  let options = [
-    Option<"summaryType", "summary-type", "std::string", "\"f32\"",
-           "how A / Z of a summary is stored: f32, bf16 or f16">,
-  ];
 }
 
 def LadleSchedule : Pass<"ladle-schedule", "::ladle::StepOp"> {

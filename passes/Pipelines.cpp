@@ -80,6 +80,15 @@ void ladle::buildAttentionKernelPipeline(OpPassManager &pm) {
   function.addPass(createLoopInvariantCodeMotionPass());
 }
 
+void ladle::buildAttentionGPUPipeline(
+    OpPassManager &pm, const ConvertLadleAttentionToGPUOptions &lowering) {
+  pm.addPass(createConvertLadleAttentionToGPU(lowering));
+  OpPassManager &kernel = pm.nest<gpu::GPUModuleOp>().nest<gpu::GPUFuncOp>();
+  kernel.addPass(createCanonicalizerPass());
+  kernel.addPass(createCSEPass());
+  kernel.addPass(createLoopInvariantCodeMotionPass());
+}
+
 void ladle::buildKernelPipeline(OpPassManager &pm,
                                 const DecodePipelineOptions &options) {
   LadleScheduleOptions schedule;

@@ -58,6 +58,11 @@ void buildAttentionPipeline(mlir::OpPassManager &pm,
 /// Step to kernel stage of attentions on the CPU.
 void buildAttentionKernelPipeline(mlir::OpPassManager &pm);
 
+/// Step to kernel stage of attentions on the GPU: kernels in a gpu.module.
+void buildAttentionGPUPipeline(
+    mlir::OpPassManager &pm,
+    const ConvertLadleAttentionToGPUOptions &lowering = {});
+
 /// Step to kernel stage on the CPU: functions over memrefs.
 void buildKernelPipeline(mlir::OpPassManager &pm,
                          const DecodePipelineOptions &options);

@@ -68,6 +68,8 @@ struct AttentionFormKernels {
   std::vector<Piece> pieces;
 };
 
+struct GpuAttentionCode;
+
 struct AttentionProgramImpl {
   Signature signature;
   AttentionSettings settings;
@@ -80,6 +82,9 @@ struct AttentionProgramImpl {
   AttentionFormKernels decode, prefill; ///< the same without a ring
   std::string warnings;
   std::shared_ptr<void> code;
+  DeviceId device;
+  /// Of a device (runtime/cuda/DeviceAttention.h); without kernels of the host.
+  std::shared_ptr<const GpuAttentionCode> gpu;
 };
 
 } // namespace ladle

@@ -7,6 +7,7 @@
 
 #include "runtime/AttentionPool.h"
 #include "runtime/Text.h"
+#include "runtime/cuda/DeviceAttention.h"
 
 #include <algorithm>
 #include <numeric>
@@ -33,6 +34,7 @@ int64_t AttentionProgram::pageSize() const { return impl->pageSize; }
 bool AttentionProgram::reuses() const { return impl->hasRing; }
 bool AttentionProgram::hasDrift() const { return impl->isRotated; }
 bool AttentionProgram::hasWideBand() const { return impl->parts == 2; }
+DeviceId AttentionProgram::device() const { return impl->device; }
 const std::string &AttentionProgram::warnings() const { return impl->warnings; }
 
 static int64_t countOf(const std::vector<int64_t> &shape) {
@@ -125,14 +127,22 @@ AttentionPool::create(const AttentionProgram &program,
           : options.pages;
   impl->cursors.resize(static_cast<size_t>(options.slots));
   impl->table.assign(static_cast<size_t>(options.slots * impl->pagesOfSlot), 0);
+  // The first pages are taken first.
+  for (int64_t page = options.pages; page-- > 0;)
+    impl->freePages.push_back(static_cast<int32_t>(page));
+  if (made.gpu) {
+    Result<std::unique_ptr<DeviceAttentionPool>> device =
+        DeviceAttentionPool::create(*impl);
+    if (!device)
+      return device.status();
+    impl->device = std::move(*device);
+    return AttentionPool(std::move(impl));
+  }
   MemoryDescriptor &table = impl->tableDescriptor;
   table.allocated = table.aligned = impl->table.data();
   const int64_t sizes[] = {options.slots, impl->pagesOfSlot, impl->pagesOfSlot,
                            1};
   std::copy(std::begin(sizes), std::end(sizes), table.sizesAndStrides);
-  // The first pages are taken first.
-  for (int64_t page = options.pages; page-- > 0;)
-    impl->freePages.push_back(static_cast<int32_t>(page));
   if (Status status = allocate(impl->keys, options.pages,
                                {made.cacheHeads, made.pageSize, made.keySize},
                                sizeInBytes(made.keyType));
@@ -161,11 +171,16 @@ int64_t AttentionPool::slots() const { return impl->slots; }
 int64_t AttentionPool::freePages() const {
   return static_cast<int64_t>(impl->freePages.size());
 }
+AttentionPoolImpl::AttentionPoolImpl() = default;
+AttentionPoolImpl::~AttentionPoolImpl() = default;
+
 int64_t AttentionPool::length(int32_t slot) const {
-  return impl->checkSlot(slot) ? impl->cursors[slot].length : 0;
+  Result<AttentionPoolImpl::Cursor> cursor = impl->read(slot);
+  return cursor ? cursor->length : 0;
 }
 int64_t AttentionPool::ringEntries(int32_t slot) const {
-  return impl->checkSlot(slot) ? impl->cursors[slot].entries : 0;
+  Result<AttentionPoolImpl::Cursor> cursor = impl->read(slot);
+  return cursor ? cursor->entries : 0;
 }
 
 Status AttentionPoolImpl::checkSlot(int32_t slot) const {
@@ -175,14 +190,25 @@ Status AttentionPoolImpl::checkSlot(int32_t slot) const {
       fmt::format("slot {} is out of range, wanted 0 to {}", slot, slots - 1));
 }
 
-void AttentionPoolImpl::release(int32_t slot, int64_t length) {
-  Cursor &cursor = cursors[slot];
-  for (int64_t page = pagesFor(cursor.length); page-- > pagesFor(length);)
-    freePages.push_back(table[slot * pagesOfSlot + page]);
-  // What the ring holds of tokens that stay, stays.
-  cursor.entries =
-      std::max<int64_t>(0, cursor.entries - (cursor.length - length));
-  cursor.length = length;
+void AttentionPoolImpl::takePage(int32_t slot) {
+  tableOf(slot)[cursors[slot].pages++] = freePages.back();
+  freePages.pop_back();
+}
+
+void AttentionPoolImpl::keepPages(int32_t slot, int64_t count) {
+  for (int64_t &pages = cursors[slot].pages; pages > count;)
+    freePages.push_back(tableOf(slot)[--pages]);
+}
+
+Result<AttentionPoolImpl::Cursor> AttentionPoolImpl::read(int32_t slot) const {
+  if (Status status = checkSlot(slot); !status)
+    return status;
+  return device ? device->read(slot, cursors[slot]) : cursors[slot];
+}
+
+Status AttentionPoolImpl::write(int32_t slot, const Cursor &cursor) {
+  cursors[slot] = cursor;
+  return device ? device->write(slot, cursor, tableOf(slot)) : Status();
 }
 
 Status AttentionPool::reset(std::span<const int32_t> slots) {
@@ -190,29 +216,84 @@ Status AttentionPool::reset(std::span<const int32_t> slots) {
     if (Status status = impl->checkSlot(slot); !status)
       return status;
   for (int32_t slot : slots) {
-    impl->release(slot, 0);
-    impl->cursors[slot] = {};
+    impl->keepPages(slot, 0);
+    if (Status status = impl->write(slot, {}); !status)
+      return status;
   }
   return Status();
 }
 
 Status AttentionPool::truncate(int32_t slot, int64_t length) {
-  if (Status status = impl->checkSlot(slot); !status)
-    return status;
-  int64_t most = impl->cursors[slot].length;
+  Result<AttentionPoolImpl::Cursor> cursor = impl->read(slot);
+  if (!cursor)
+    return cursor.status();
+  int64_t most = cursor->length;
   if (length < 0 || length > most)
     return invalid(fmt::format("length is {}, wanted 0 to the {} tokens of "
                                "slot {}",
                                length, most, slot));
-  impl->release(slot, length);
-  return Status();
+  impl->keepPages(slot, impl->pagesFor(length));
+  // What the ring holds of tokens that stay, stays.
+  cursor->entries = std::max<int64_t>(0, cursor->entries - (most - length));
+  cursor->length = length;
+  cursor->pages = impl->cursors[slot].pages;
+  return impl->write(slot, *cursor);
 }
 
 Status AttentionPool::invalidateRings(std::span<const int32_t> slots) {
   for (int32_t slot : slots)
     if (Status status = impl->checkSlot(slot); !status)
       return status;
-  for (int32_t slot : slots)
-    impl->cursors[slot].entries = impl->cursors[slot].amended = 0;
+  for (int32_t slot : slots) {
+    Result<AttentionPoolImpl::Cursor> cursor = impl->read(slot);
+    if (!cursor)
+      return cursor.status();
+    cursor->entries = cursor->amended = 0;
+    if (Status status = impl->write(slot, *cursor); !status)
+      return status;
+  }
+  return Status();
+}
+
+Status AttentionPool::reserve(std::span<const int32_t> slots, int64_t tokens) {
+  if (tokens < 0)
+    return invalid(fmt::format("tokens is {}, wanted 0 at least", tokens));
+  std::vector<AttentionPoolImpl::Cursor> found;
+  std::vector<bool> seen(static_cast<size_t>(impl->slots));
+  int64_t more = 0;
+  for (int32_t slot : slots) {
+    Result<AttentionPoolImpl::Cursor> cursor = impl->read(slot);
+    if (!cursor)
+      return cursor.status();
+    if (seen[slot])
+      return invalid(fmt::format("slot {} is named twice, wanted each slot "
+                                 "once",
+                                 slot));
+    seen[slot] = true;
+    if (tokens > impl->maxTokens() - cursor->length)
+      return invalid(fmt::format("slot {} holds {} tokens and gets {}, wanted "
+                                 "{} at most",
+                                 slot, cursor->length, tokens,
+                                 impl->maxTokens()));
+    more += std::max<int64_t>(0, impl->pagesFor(cursor->length + tokens) -
+                                     cursor->pages);
+    found.push_back(*cursor);
+  }
+  if (more > freePages())
+    return Status(
+        ErrorCode::ResourceExhausted,
+        fmt::format("the call needs {} pages, {} are free", more, freePages()));
+  for (size_t i = 0; i < slots.size(); ++i) {
+    bool isMore = false;
+    while (impl->cursors[slots[i]].pages <
+           impl->pagesFor(found[i].length + tokens)) {
+      impl->takePage(slots[i]);
+      isMore = true;
+    }
+    found[i].pages = impl->cursors[slots[i]].pages;
+    if (isMore)
+      if (Status status = impl->write(slots[i], found[i]); !status)
+        return status;
+  }
   return Status();
 }

@@ -13,11 +13,14 @@
 
 namespace ladle {
 
+struct DeviceAttentionPool;
+
 struct AttentionPoolImpl {
   /// Where a slot stands. The ring holds the tokens before `length`, without a
   /// gap, the token at position p in entry p mod window.
   struct Cursor {
     int64_t length = 0, entries = 0, amended = 0;
+    int64_t pages = 0; ///< that the slot has
     int64_t band = 0, sinks = 0,
             wideBand = 0; ///< that the ring was filled with
   };
@@ -44,8 +47,21 @@ struct AttentionPoolImpl {
     return (tokens + program.pageSize - 1) / program.pageSize;
   }
   Status checkSlot(int32_t slot) const;
-  /// Gives back the pages from token `length` on.
-  void release(int32_t slot, int64_t length);
+  int32_t *tableOf(int32_t slot) { return table.data() + slot * pagesOfSlot; }
+  /// There is a free one.
+  void takePage(int32_t slot);
+  /// Gives back the pages behind the first so many.
+  void keepPages(int32_t slot, int64_t count);
+  /// Where a slot stands, on a device, too.
+  Result<Cursor> read(int32_t slot) const;
+  Status write(int32_t slot, const Cursor &cursor);
+
+  /// On a device, which has the cursors but for the pages of slots; null on the
+  /// host.
+  std::unique_ptr<DeviceAttentionPool> device;
+
+  AttentionPoolImpl();
+  ~AttentionPoolImpl();
 };
 
 /// Bytes of each array of the rings of a slot, in the order of the kernels'

@@ -17,6 +17,15 @@ bool ladle::cuda::countsParts(Value tag) {
   return cast<MemRefType>(tag.getType()).getNumElements() > 1;
 }
 
+bool ladle::cuda::countsGroups(nvgpu::DeviceAsyncCreateGroupOp group) {
+  bool counts = false;
+  group->getParentOfType<gpu::GPUFuncOp>().walk(
+      [&](nvgpu::DeviceAsyncWaitOp wait) {
+        counts |= wait.getNumGroups().has_value();
+      });
+  return counts;
+}
+
 void KernelPrinter::printCopyInit(Value counters) {
   if (!countsParts(counters)) {
     os << "copy_init(" << texts[counters] << ");\n";

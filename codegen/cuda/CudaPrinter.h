@@ -32,6 +32,9 @@ namespace ladle {
 /// An index is an `int`, and integer arithmetic is C++'s, without wrapping:
 /// kernels count elements of one slot. Only addresses are 64-bit.
 ///
+/// Copies of threads are waited for all at once, or, where a wait names a
+/// number of groups, but for the last so many.
+///
 /// Emits errors at what cannot be printed; then nothing is written to `os`.
 mlir::LogicalResult printCuda(mlir::Operation *op, llvm::raw_ostream &os);
 

@@ -510,9 +510,16 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
       .Case<memref::DmaStartOp>([&](auto copy) { return printCopy(copy); })
       .Case<nvgpu::DeviceAsyncCopyOp>(
           [&](auto copy) { return printThreadCopy(copy); })
-      .Case<nvgpu::DeviceAsyncCreateGroupOp>([](auto) { return success(); })
-      .Case<nvgpu::DeviceAsyncWaitOp>([&](auto) {
-        os << "copy_rows_wait();\n";
+      .Case<nvgpu::DeviceAsyncCreateGroupOp>([&](auto group) {
+        if (countsGroups(group))
+          os << "copy_rows_commit();\n";
+        return success();
+      })
+      .Case<nvgpu::DeviceAsyncWaitOp>([&](auto wait) {
+        if (std::optional<uint32_t> pending = wait.getNumGroups())
+          os << formatv("copy_rows_wait<{0}>();\n", *pending);
+        else
+          os << "copy_rows_wait();\n";
         return success();
       })
       .Case<memref::DmaWaitOp>([&](auto wait) {

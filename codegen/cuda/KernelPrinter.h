@@ -106,6 +106,10 @@ private:
 /// Whether the copies of parts of a tile are counted apart; CopyPrinter.cpp.
 bool countsParts(mlir::Value tag);
 
+/// Whether a kernel waits for some of the groups of its threads' copies, and
+/// not for all; CopyPrinter.cpp.
+bool countsGroups(mlir::nvgpu::DeviceAsyncCreateGroupOp group);
+
 /// Emits the error that `op` cannot be printed, with the way out.
 mlir::LogicalResult unsupported(mlir::Operation *op);
 mlir::LogicalResult unsupportedType(mlir::Location loc, mlir::Type type);

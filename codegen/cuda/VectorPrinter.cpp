@@ -392,7 +392,7 @@ LogicalResult KernelPrinter::printMultiplyTiles(nvgpu::MmaSyncOp op) {
       op.getMmaShapeAsArray() == std::array<int64_t, 3>{16, 8, isTf32 ? 8 : 16};
   for (Value operand : {op.getMatrixA(), op.getMatrixB()}) {
     Type element = cast<VectorType>(operand.getType()).getElementType();
-    isKnown &= isTf32 ? element.isF32() : element.isBF16();
+    isKnown &= isTf32 ? element.isF32() : element.isBF16() || element.isF16();
   }
   isKnown &=
       cast<VectorType>(op.getMatrixC().getType()).getElementType().isF32();
@@ -400,9 +400,9 @@ LogicalResult KernelPrinter::printMultiplyTiles(nvgpu::MmaSyncOp op) {
     auto diagnostic = emitError(op.getLoc())
                       << "a product of tiles of this shape and type cannot be "
                          "printed as CUDA";
-    diagnostic.attachNote()
-        << "16 x 16 times 16 x 8 tiles of bf16 are added to f32, and 16 x 8 "
-           "times 8 x 8 of tf32";
+    diagnostic.attachNote() << "16 x 16 times 16 x 8 tiles of bf16 or f16 are "
+                               "added to f32, and 16 x "
+                               "8 times 8 x 8 of tf32";
     return diagnostic;
   }
   std::string a = use(op.getMatrixA()), b = use(op.getMatrixB());

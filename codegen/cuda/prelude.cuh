@@ -387,12 +387,13 @@ LADLE_INLINE void wait_for_previous() {
 ///  - c, 16 × 8: rows g and g + 8 at columns 2 t, 2 t + 1.
 #ifdef LADLE_EMULATION
 // The stack of a thread is small: one frame for all products.
+template <class T>
 __attribute__((noinline)) static Vec<float, 4>
-multiply_tiles(const Vec<bf16, 8> &a, const Vec<bf16, 4> &b, Vec<float, 4> c,
+multiply_tiles(const Vec<T, 8> &a, const Vec<T, 4> &b, Vec<float, 4> c,
                int line = __builtin_LINE()) {
   struct Fragments {
-    Vec<bf16, 8> a;
-    Vec<bf16, 4> b;
+    Vec<T, 8> a;
+    Vec<T, 4> b;
     char padding[8];
   } mine{a, b, {}}, all[32];
   ladle::emulation::gather(mine, all, line);
@@ -410,24 +411,28 @@ multiply_tiles(const Vec<bf16, 8> &a, const Vec<bf16, 4> &b, Vec<float, 4> c,
 }
 #else
 namespace ladle_detail {
-template <int N>
-LADLE_INLINE unsigned pair_of(const Vec<bf16, N> &v, int i) {
+template <class T, int N>
+LADLE_INLINE unsigned pair_of(const Vec<T, N> &v, int i) {
   return v[2 * i].bits | static_cast<unsigned>(v[2 * i + 1].bits) << 16;
 }
 } // namespace ladle_detail
 
-LADLE_INLINE Vec<float, 4> multiply_tiles(const Vec<bf16, 8> &a,
-                                          const Vec<bf16, 4> &b,
-                                          Vec<float, 4> c) {
-  using ladle_detail::pair_of;
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(pair_of(a, 0)), "r"(pair_of(a, 1)), "r"(pair_of(a, 2)),
-        "r"(pair_of(a, 3)), "r"(pair_of(b, 0)), "r"(pair_of(b, 1)));
-  return c;
-}
+#define LADLE_MULTIPLY_TILES(TYPE, NAME)                                       \
+  LADLE_INLINE Vec<float, 4> multiply_tiles(                                   \
+      const Vec<TYPE, 8> &a, const Vec<TYPE, 4> &b, Vec<float, 4> c) {         \
+    using ladle_detail::pair_of;                                               \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME        \
+                 ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "         \
+                 "{%0, %1, %2, %3};"                                           \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])              \
+                 : "r"(pair_of(a, 0)), "r"(pair_of(a, 1)),                     \
+                   "r"(pair_of(a, 2)), "r"(pair_of(a, 3)),                     \
+                   "r"(pair_of(b, 0)), "r"(pair_of(b, 1)));                    \
+    return c;                                                                  \
+  }
+LADLE_MULTIPLY_TILES(bf16, "bf16")
+LADLE_MULTIPLY_TILES(half, "f16")
+#undef LADLE_MULTIPLY_TILES
 #endif
 
 /// The same of numbers of which tensor cores take 11 significant bits. Thread
@@ -544,6 +549,10 @@ inline void copy_part_wait(long long *copies, int line = __builtin_LINE()) {
   s.wait(s, ladle::emulation::Point::Copies, line);
 }
 inline void copy_rows_wait(int line = __builtin_LINE()) { __syncthreads(line); }
+inline void copy_rows_commit() {}
+template <int Groups> inline void copy_rows_wait(int line = __builtin_LINE()) {
+  __syncthreads(line);
+}
 
 #define LADLE_DYNAMIC_SHARED(NAME, BYTES)                                      \
   __shared__ __align__(128) unsigned char NAME[BYTES]
@@ -651,6 +660,16 @@ LADLE_INLINE void copy_streaming(long long *copies, T *to, const T *from,
 /// All rows that were copied are there, for all threads.
 LADLE_INLINE void copy_rows_wait() {
   asm volatile("cp.async.wait_all;" ::: "memory");
+  __syncthreads();
+}
+
+/// What this thread has started since the last call is a group.
+LADLE_INLINE void copy_rows_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// All groups but the last so many are there, for all threads.
+template <int Groups> LADLE_INLINE void copy_rows_wait() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(Groups) : "memory");
   __syncthreads();
 }
 

@@ -11,6 +11,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/analysis/AttentionPlan.h"
 #include "passes/build/MemoryLayout.h"
 #include "passes/cpu/Dots.h"
 
@@ -97,77 +98,13 @@ Value AttentionKernel::ringEntry(Value offset) {
   return arith::SelectOp::create(b, isLess(place, index(0)), wrapped, place);
 }
 
-/// The argument behind a value that is widened at most.
-static Value argumentOf(Value value) {
-  if (auto extended = value.getDefiningOp<arith::ExtFOp>())
-    return extended.getIn();
-  return value;
-}
-
 Value AttentionKernel::memoryOf(Value value) const {
-  return memory.lookup(argumentOf(value));
+  return memory.lookup(unwidened(value));
 }
 
 //===----------------------------------------------------------------------===//
 // The step and its functions
 //===----------------------------------------------------------------------===//
-
-LogicalResult AttentionKernel::checkArgument(Operation *op, Value value) {
-  if (!value || isa<BlockArgument>(argumentOf(value)))
-    return success();
-  return op->emitError("an operand of '")
-         << op->getName() << "' is computed, which is not lowered; it has to "
-         << "be an argument of the step";
-}
-
-LogicalResult AttentionKernel::checkBody() {
-  bool hasCache = false;
-  int64_t finds = 0, stores = 0;
-  for (Operation &op : step.getBody().front().without_terminator()) {
-    if (isa<arith::ExtFOp, arith::TruncFOp, MergeOp, NormalizeOp, ReuseOp,
-            AppendOp>(op))
-      continue;
-    if (auto attend = dyn_cast<AttendOp>(op)) {
-      hasCache = true;
-      attends.push_back(attend);
-      if (failed(checkArgument(attend, attend.getQuery())))
-        return failure();
-      if (attend.getQuery() != attends.front().getQuery() ||
-          attend.getScale() != attends.front().getScale())
-        return attend.emitError("attends with another query or scale than the "
-                                "piece before it, which is not lowered");
-      continue;
-    }
-    if (auto find = dyn_cast<FindOp>(op)) {
-      ++finds;
-      for (Value value : {find.getQuery(), find.getRotated(), find.getMoment()})
-        if (failed(checkArgument(find, value)))
-          return failure();
-      continue;
-    }
-    if (auto store = dyn_cast<StoreSummaryOp>(op)) {
-      ++stores;
-      for (Value value : {store.getQuery(), store.getRotated()})
-        if (failed(checkArgument(store, value)))
-          return failure();
-      continue;
-    }
-    return op.emitError("'")
-           << op.getName() << "' is not lowered in a step of an attention";
-  }
-  constexpr size_t mostAttends = 4;
-  if (!hasCache || attends.size() > mostAttends || finds > 1 || stores > 1)
-    return step.emitError("has ")
-           << attends.size() << " attends, " << finds << " finds and " << stores
-           << " stores of summaries; lowered are 1 to " << mostAttends
-           << ", and one of the others at most";
-  Value answer = step.getYield().getValues().front();
-  if (auto rounded = answer.getDefiningOp<arith::TruncFOp>())
-    answer = rounded.getIn();
-  if (step.getOutputNames().size() != 1 || !answer.getDefiningOp<NormalizeOp>())
-    return step.emitError("does not yield one ladle.normalize");
-  return success();
-}
 
 void AttentionKernel::createFunction(StringRef suffix) {
   Type indexType = b.getIndexType(), f32 = b.getF32Type();
@@ -250,20 +187,19 @@ void AttentionKernel::createFunction(StringRef suffix) {
 }
 
 LogicalResult AttentionKernel::build() {
-  if (failed(checkBody()))
+  FailureOr<AttentionPlan> plan = AttentionPlan::of(step);
+  if (failed(plan))
     return failure();
-  auto cache = cast<BufferType>(step.getCache().getType());
-  cacheHeads = cache.getFields()[0].getShape()[0];
-  keySize = cache.getFields()[0].getShape()[1];
-  valueSize = cache.getFields()[1].getShape()[1];
-  heads = attends.front().getQuery().getType().getDimSize(0);
-  if (Value store = step.getRing())
-    ring = cast<RingType>(store.getType());
-  for (Operation &op : step.getBody().front())
-    if (auto find = dyn_cast<FindOp>(op)) {
-      createFunction("_find");
-      buildFind(find);
-    }
+  attends = plan->attends;
+  heads = plan->heads;
+  cacheHeads = plan->cacheHeads;
+  keySize = plan->keySize;
+  valueSize = plan->valueSize;
+  ring = plan->ring;
+  if (plan->find) {
+    createFunction("_find");
+    buildFind(plan->find);
+  }
   createFunction("_attend");
   buildAttend(attends.front());
   createFunction("_finish");

@@ -33,8 +33,6 @@ private:
   static constexpr int64_t kBlock = 16;
 
   //===--- AttentionKernel.cpp: arguments, matches, pieces ----------------===//
-  mlir::LogicalResult checkBody();
-  mlir::LogicalResult checkArgument(mlir::Operation *op, mlir::Value value);
   void createFunction(llvm::StringRef suffix);
   void buildFind(FindOp find);
   void buildAttend(AttendOp attend);

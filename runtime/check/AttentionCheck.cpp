@@ -7,6 +7,7 @@
 
 #include "runtime/check/AttentionCheck.h"
 
+#include "ladle/device.h"
 #include "runtime/Convert.h"
 #include "runtime/check/Comparison.h"
 
@@ -39,6 +40,8 @@ std::string AttentionCase::str() const {
     text += fmt::format(",drift={}", settings.drift);
   for (const auto &[name, size] : sizes)
     text += fmt::format(",size.{}={}", name, size);
+  if (target != "cpu")
+    text += ",target=" + target;
   return text + fmt::format(",seed={}", seed);
 }
 
@@ -83,8 +86,13 @@ private:
                   size_t which);
   std::map<std::string, TensorView, std::less<>>
   pack(const std::vector<Arrays> &rows);
-  Status prompt(AttentionDecoder &decoder, int32_t slot);
-  Status step(AttentionDecoder &decoder, const std::vector<int32_t> &slots);
+  Status prompt(AttentionPool &pool, AttentionDecoder &decoder, int32_t slot);
+  Status step(AttentionPool &pool, AttentionDecoder &decoder,
+              const std::vector<int32_t> &slots);
+  bool isOnDevice() const { return program.device() != DeviceId(); }
+  Result<std::span<const int32_t>> upload(std::span<const int32_t> numbers);
+  Status upload(std::map<std::string, TensorView, std::less<>> &tensors);
+  Status download(const std::map<std::string, TensorView, std::less<>> &from);
   void compare(int64_t row, const std::vector<double> &expected);
   void judge(int64_t head, int64_t position, int64_t matched,
              const AttentionInterpreter::Found &found);
@@ -104,6 +112,7 @@ private:
   std::map<std::string, std::vector<std::vector<double>>> favourites;
   std::vector<std::vector<std::byte>> memory;
   std::vector<float> outputs;
+  std::vector<DeviceTensor> onDevice; ///< what a call was given there
 };
 
 } // namespace
@@ -171,6 +180,45 @@ Run::pack(const std::vector<Arrays> &all) {
   return tensors;
 }
 
+Result<std::span<const int32_t>> Run::upload(std::span<const int32_t> numbers) {
+  if (!isOnDevice())
+    return numbers;
+  std::vector<int32_t> copied(numbers.begin(), numbers.end());
+  Result<DeviceTensor> tensor = DeviceTensor::copyOf(
+      program.device(),
+      TensorView::dense(copied.data(), DType::I32,
+                        {static_cast<int64_t>(copied.size())}));
+  if (!tensor)
+    return tensor.status();
+  onDevice.push_back(std::move(*tensor));
+  return std::span<const int32_t>(onDevice.back().as<int32_t>(),
+                                  numbers.size());
+}
+
+Status Run::upload(std::map<std::string, TensorView, std::less<>> &tensors) {
+  if (!isOnDevice())
+    return Status();
+  for (auto &[name, view] : tensors) {
+    Result<DeviceTensor> tensor = DeviceTensor::copyOf(program.device(), view);
+    if (!tensor)
+      return tensor.status();
+    onDevice.push_back(std::move(*tensor));
+    view = onDevice.back().view();
+  }
+  return Status();
+}
+
+/// The outputs, once they are there.
+Status
+Run::download(const std::map<std::string, TensorView, std::less<>> &from) {
+  if (!isOnDevice())
+    return Status();
+  if (Status status = synchronize(program.device()); !status)
+    return status;
+  const TensorView &view = from.at(oracle.getOutput().name);
+  return copy(view, TensorView::dense(outputs, DType::F32, view.shape));
+}
+
 void Run::compare(int64_t row, const std::vector<double> &expected) {
   auto first = outputs.begin() + row * static_cast<int64_t>(expected.size());
   std::vector<double> actual(first, first + expected.size());
@@ -212,7 +260,8 @@ void Run::judge(int64_t head, int64_t position, int64_t matched,
                    found.position));
 }
 
-Status Run::prompt(AttentionDecoder &decoder, int32_t slot) {
+Status Run::prompt(AttentionPool &pool, AttentionDecoder &decoder,
+                   int32_t slot) {
   std::vector<Arrays> tokens;
   for (int64_t i = 0; i < config.prompt; ++i)
     tokens.push_back(draw(oracle.getTokens()));
@@ -220,10 +269,22 @@ Status Run::prompt(AttentionDecoder &decoder, int32_t slot) {
   arguments.rows = 1;
   const int32_t slots[] = {slot};
   const int32_t starts[] = {0, static_cast<int32_t>(config.prompt)};
-  arguments.slots = slots;
-  arguments.cuSeqlens = starts;
   arguments.tensors = pack(tokens);
+  onDevice.clear();
+  Result<std::span<const int32_t>> slotNumbers = upload(slots);
+  Result<std::span<const int32_t>> startNumbers = upload(starts);
+  if (!slotNumbers || !startNumbers)
+    return slotNumbers ? startNumbers.status() : slotNumbers.status();
+  arguments.slots = *slotNumbers;
+  arguments.cuSeqlens = *startNumbers;
+  arguments.tokens = isOnDevice() ? config.prompt : 0;
+  if (Status status = upload(arguments.tensors); !status)
+    return status;
+  if (Status status = pool.reserve(slots, config.prompt); !status)
+    return status;
   if (Status status = decoder.prefill(arguments); !status)
+    return status;
+  if (Status status = download(arguments.tensors); !status)
     return status;
   AttentionInterpreter::Row &row = rows[slot];
   if (config.prompt >= config.settings.window)
@@ -238,15 +299,30 @@ Status Run::prompt(AttentionDecoder &decoder, int32_t slot) {
   return Status();
 }
 
-Status Run::step(AttentionDecoder &decoder, const std::vector<int32_t> &slots) {
+Status Run::step(AttentionPool &pool, AttentionDecoder &decoder,
+                 const std::vector<int32_t> &slots) {
   std::vector<Arrays> tokens;
   for (size_t i = 0; i < slots.size(); ++i)
     tokens.push_back(draw(oracle.getTokens()));
   AttentionArguments arguments;
   arguments.rows = static_cast<int64_t>(slots.size());
-  arguments.slots = slots;
   arguments.tensors = pack(tokens);
+  onDevice.clear();
+  Result<std::span<const int32_t>> numbers = upload(slots);
+  if (!numbers)
+    return numbers.status();
+  arguments.slots = *numbers;
+  if (Status status = upload(arguments.tensors); !status)
+    return status;
+  std::vector<int32_t> growing;
+  std::copy_if(slots.begin(), slots.end(), std::back_inserter(growing),
+               [](int32_t slot) { return slot >= 0; });
+  if (isOnDevice())
+    if (Status status = pool.reserve(growing, 1); !status)
+      return status;
   if (Status status = decoder.step(arguments); !status)
+    return status;
+  if (Status status = download(arguments.tensors); !status)
     return status;
   int64_t heads = oracle.getHeads();
   for (size_t i = 0; i < slots.size(); ++i) {
@@ -292,7 +368,7 @@ Result<AttentionResult> Run::run() {
   if (!decoder)
     return decoder.status();
   for (int32_t slot = 0; config.prompt && slot < 2; ++slot)
-    if (Status status = prompt(*decoder, slot); !status)
+    if (Status status = prompt(*pool, *decoder, slot); !status)
       return status;
   for (int64_t i = 0; i < config.tokens && result.passed(); ++i) {
     // Slots come and go; row 1 is padding now and then.
@@ -307,7 +383,7 @@ Result<AttentionResult> Run::run() {
         return status;
       rows[2] = oracle.makeRow();
     }
-    if (Status status = step(*decoder, slots); !status)
+    if (Status status = step(*pool, *decoder, slots); !status)
       return status;
     if (!result.passed())
       result.failure += fmt::format(" in step {}", i);
@@ -401,6 +477,7 @@ Result<AttentionResult> check::checkAttention(const AttentionRequest &request,
   options.tokenTypes = {{"*", config.type}, {oracle->getOutput().name, "f32"}};
   options.summaryType = config.summaryType;
   options.pageSize = config.pageSize;
+  options.target = config.target;
   // A match that never matches has no ring: ones at tau = 1 are compiled with
   // the file's.
   Result<AttentionProgram> program =
@@ -426,6 +503,7 @@ Result<AttentionReport> check::checkAttention(const AttentionRequest &request) {
     // A plan without sinks has no piece for them.
     if (!oracle->numbers.sinks)
       one.settings.sinks = 0;
+    one.target = request.target;
     if (oracle->numbers.drift && reuses)
       one.settings.drift = *oracle->numbers.drift;
     Result<AttentionResult> result = checkAttention(request, one);

@@ -41,6 +41,7 @@ struct AttentionCase {
   std::map<std::string, int64_t> sizes; ///< overrides
   int threads = 1;
   uint64_t seed = 1;
+  std::string target = "cpu"; ///< or "cuda"
 
   std::string str() const;
 };
@@ -69,6 +70,7 @@ struct AttentionRequest {
   /// Attention, preset, sizes and options; types are up to the cases.
   frontend::ElaborationOptions elaboration;
   uint64_t seed = 1;
+  std::string target = "cpu"; ///< what decodes, or "cuda"
   std::function<void(size_t done, size_t total)> progress;
 };
 

@@ -9,12 +9,15 @@
 #include "codegen/cpu/LowerToLLVM.h"
 #include "codegen/cpu/ObjectEmitter.h"
 #include "codegen/cpu/ObjectLoader.h"
+#include "codegen/cuda/Nvrtc.h"
 #include "dialect/LadleOps.h"
 #include "frontend/Frontend.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Diagnostics.h"
 #include "passes/Pipelines.h"
 #include "runtime/AttentionKernels.h"
+#include "runtime/jit/GpuAttention.h"
+#include "runtime/jit/GpuLayout.h"
 #include "runtime/jit/Interface.h"
 #include "llvm/Support/MemoryBuffer.h"
 
@@ -38,6 +41,8 @@ private:
   }
   void describe(AttentionOp attention);
   void describe(AttentionStepOp step);
+  Status compileForHost();
+  Status compileForGpu(const cuda::Device &device);
 
   const AttentionCompileOptions &options;
   mlir::MLIRContext context;
@@ -181,6 +186,16 @@ void AttentionCompiler::describe(AttentionStepOp step) {
 }
 
 Result<AttentionProgram> AttentionCompiler::run() {
+  if (options.target != "cpu" && options.target != "cuda")
+    return Status(ErrorCode::InvalidArgument,
+                  "target is '" + options.target + "', expected cpu or cuda");
+  std::optional<cuda::Device> device;
+  if (options.target == "cuda") {
+    Result<cuda::Device> opened = cuda::Device::shared(options.device);
+    if (!opened)
+      return opened.status();
+    device = *opened;
+  }
   if (options.pageSize < 0)
     return Status(ErrorCode::InvalidArgument,
                   "pageSize is " + std::to_string(options.pageSize) +
@@ -217,6 +232,14 @@ Result<AttentionProgram> AttentionCompiler::run() {
   if (!made.hasRing)
     made.settings = {};
 
+  if (Status status = device ? compileForGpu(*device) : compileForHost();
+      !status)
+    return status;
+  made.warnings = diagnostics;
+  return AttentionProgram(std::move(made));
+}
+
+Status AttentionCompiler::compileForHost() {
   LowerToLLVMOptions lowering;
   lowering.expandBF16 = !CpuTarget::host().has("avx512bf16");
   if (Status status = runPasses([&](mlir::OpPassManager &manager) {
@@ -237,8 +260,31 @@ Result<AttentionProgram> AttentionCompiler::run() {
   if (!made.hasRing)
     made.prefill = made.decode;
   made.code = std::move(code->owner);
-  made.warnings = diagnostics;
-  return AttentionProgram(std::move(made));
+  return Status();
+}
+
+Status AttentionCompiler::compileForGpu(const cuda::Device &device) {
+  std::vector<jit::GpuAttentionStep> steps;
+  Result<std::string> text =
+      jit::buildGpuAttention(*module, jit::sharedBytesOf(device.arch()), steps);
+  if (!text)
+    return diagnostics.empty() ? text.status() : failure();
+  llvm::Expected<Nvrtc> nvrtc = Nvrtc::open();
+  if (!nvrtc)
+    return Status(ErrorCode::NotFound, "no compiler for " + device.name() +
+                                           ": " +
+                                           llvm::toString(nvrtc.takeError()));
+  llvm::Expected<Cubin> cubin =
+      nvrtc->compile(*text, made.signature.name + ".cu", {device.arch(), {}});
+  if (!cubin)
+    return Status(ErrorCode::Internal, llvm::toString(cubin.takeError()));
+  Result<std::shared_ptr<const GpuAttentionCode>> code =
+      jit::loadGpuAttention(device, cubin->image, steps, made);
+  if (!code)
+    return code.status();
+  made.gpu = std::move(*code);
+  made.device = device.id();
+  return Status();
 }
 
 Result<AttentionProgram>

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "tools/ladle/Bench.h"
+#include "runtime/check/AttentionCheck.h"
+#include "tools/ladle/DeviceInputs.h"
 
 #include <fmt/format.h>
 
@@ -37,9 +39,26 @@ int tool::bench(const BenchOptions &options) {
                        "set --drafts too, for instance --drafts 1,2,4,8\n");
     return 2;
   }
+  frontend::ElaborationOptions elaboration;
+  elaboration.recurrence = options.source.recurrence;
+  bool isAttention = check::choosesAttention(
+      options.source.file, readSource(options.source.file), elaboration);
+  if (isAttention &&
+      (options.device == "cpu" || hasDrafts || options.prompts)) {
+    fmt::print(stderr,
+               "error: attentions are timed on a GPU, a token a step\n"
+               "note: leave --device cpu, --drafts and --prompts out\n");
+    return 2;
+  }
   if (options.device == "cpu")
     return benchOnHost(options);
   Result<measure::Gpu> gpu = measure::Gpu::open();
+  if (isAttention && gpu)
+    return benchAttention(options, *gpu);
+  if (isAttention) {
+    fmt::print(stderr, "error: {}\n", gpu.message());
+    return 1;
+  }
   if (hasDrafts || options.prompts) {
     if (gpu)
       return hasDrafts ? benchDrafts(options, *gpu)

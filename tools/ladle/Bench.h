@@ -14,6 +14,7 @@
 namespace ladle::tool {
 
 int benchOnGpu(const BenchOptions &options, const measure::Gpu &gpu);
+int benchAttention(const BenchOptions &options, const measure::Gpu &gpu);
 int benchDrafts(const BenchOptions &options, const measure::Gpu &gpu);
 int benchPrompts(const BenchOptions &options, const measure::Gpu &gpu);
 int benchOnHost(const BenchOptions &options);

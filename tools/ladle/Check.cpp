@@ -99,8 +99,7 @@ static int checkAttention(const check::CheckRequest &from,
   for (auto [flag, isGiven] : {std::pair{"--trace", !options.trace.empty()},
                                {"--case", !options.only.empty()},
                                {"--drafts", options.drafts != 0},
-                               {"--range", !options.ranges.empty()},
-                               {"--target", options.target != "cpu"}})
+                               {"--range", !options.ranges.empty()}})
     if (isGiven)
       return fail(invalid(fmt::format("{} is for recurrences, and the file "
                                       "declares an attention\nnote: leave it "
@@ -111,6 +110,7 @@ static int checkAttention(const check::CheckRequest &from,
   request.source = from.source;
   request.elaboration = from.elaboration;
   request.seed = from.seed;
+  request.target = from.target;
   Progress progress;
   request.progress = [&](size_t done, size_t total) {
     progress.show(fmt::format("{} of {} cases", done, total), done, total);

@@ -127,6 +127,7 @@ struct BenchOptions {
   double memory = 0; ///< bytes for requests with drafts; 0: not asked
   /// Tokens of the prompts that rows take in a call, on a GPU; 0: steps.
   int64_t prompts = 0;
+  int64_t context = 32768; ///< tokens of a sequence, of attentions
   /// Of a model, which share cursors: on a GPU these move once in so many
   /// steps.
   int64_t modelLayers = 32;

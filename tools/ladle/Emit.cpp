@@ -100,20 +100,27 @@ static int emitAttention(Source &source, const EmitOptions &options) {
   mlir::PassManager manager(&source.context);
   AttentionPipelineOptions pipeline;
   pipeline.summaryType = options.source.entryType;
-  bool isKernel = options.stage == "kernel" && options.target == "cpu";
+  bool isCuda = options.stage == "cuda" || options.stage == "ptx" ||
+                options.stage == "cubin";
+  bool isKernel = isCuda || options.stage == "kernel";
   if (options.stage == "step" || isKernel) {
     buildAttentionPipeline(manager, pipeline);
-    if (isKernel)
+    ConvertLadleAttentionToGPUOptions lowering;
+    lowering.shared = jit::sharedBytesOf(options.arch);
+    if (isCuda || (isKernel && options.target != "cpu"))
+      buildAttentionGPUPipeline(manager, lowering);
+    else if (isKernel)
       buildAttentionKernelPipeline(manager);
   } else if (options.stage != "spec") {
     llvm::errs() << "error: an attention has no stage '" << options.stage
-                 << "' for the target '" << options.target
-                 << "'\nnote: its stages are spec, step, and kernel for the "
-                    "cpu\n";
+                 << "'\nnote: its stages are spec, step, kernel, cuda, ptx and "
+                    "cubin\n";
     return 2;
   }
   if (failed(manager.run(*source.module)))
     return 1;
+  if (isCuda)
+    return emitCuda(*source.module, options);
   source.module->print(llvm::outs());
   return 0;
 }

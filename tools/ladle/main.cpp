@@ -249,6 +249,11 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
           "steps that verify 16 drafts; on a GPU, by inner unless "
           "--routes says otherwise")
       ->check(CLI::Range(1, 1 << 20));
+  command
+      .add_option("--context", bench.context,
+                  "tokens of a sequence (default: 32768), of an attention on "
+                  "a GPU")
+      ->check(CLI::Range(1, 1 << 20));
   command.add_option("--samples", bench.samples, "of each step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

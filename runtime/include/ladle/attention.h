@@ -4,8 +4,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What `attention` declarations become: a program, a pool of pages with a block
-// table for each slot and rings of summaries beside it, and a decoder. All of
-// it is for the CPU.
+// table for each slot and rings of summaries beside it, and a decoder.
+//
+// On a GPU a step is four kernels, which read slots, lengths and matches on the
+// device and allocate nothing: a CUDA graph can capture it and replay it while
+// sequences grow. Pages are taken by the host, between steps, with
+// AttentionPool::reserve.
 //
 //===----------------------------------------------------------------------===//
 
@@ -49,6 +53,7 @@ public:
   const AttentionSettings &settings() const;
   int64_t cacheHeads() const;
   int64_t pageSize() const; ///< tokens of a page
+  DeviceId device() const;  ///< where the memory of its arguments is
   /// Whether it reuses summaries. Otherwise there are no rings.
   bool reuses() const;
   bool hasDrift() const;
@@ -74,10 +79,14 @@ struct AttentionCompileOptions {
   /// How A / Z of a summary is stored: "f32", "bf16" or "f16".
   std::string summaryType = "f32";
   int64_t pageSize = 0; ///< 0: as the file says
+  /// "cpu", or "cuda", for which there has to be a device and NVRTC.
+  std::string target = "cpu";
+  int device = 0; ///< of cuda
 };
 
 /// Compiles an attention of a text, which diagnostics call `name`.
 /// InvalidArgument if it does not compile: the message holds all diagnostics.
+/// NotFound says what cuda lacks.
 /// Of the compiler's library, as compileSource is.
 Result<AttentionProgram>
 compileAttention(std::string_view text, std::string_view name,
@@ -91,8 +100,10 @@ struct AttentionPoolOptions {
 };
 
 /// The tokens of each slot in pages of one pool, and its ring of summaries.
-/// Pages are taken as sequences grow and given back by `reset`. Whether a ring
-/// may be used is data: a slot without valid entries takes the exact path.
+/// Pages are taken as sequences grow and given back by `reset`; on a GPU they
+/// have to be reserved before. Whether a ring may be used is data: a slot
+/// without valid entries takes the exact path. Calls about slots of a GPU wait
+/// for what runs there.
 class AttentionPool {
 public:
   /// ResourceExhausted if there is not so much memory, of which pages are only
@@ -115,6 +126,11 @@ public:
   Status truncate(int32_t slot, int64_t length);
   /// Drops what earlier tokens left: the next tokens take the exact path.
   Status invalidateRings(std::span<const int32_t> slots);
+  /// Takes the pages that the next `tokens` tokens of each slot need.
+  /// InvalidArgument for a slot that is out of range, named twice, or gets more
+  /// than maxTokens; ResourceExhausted if too few are free. Then nothing has
+  /// changed.
+  Status reserve(std::span<const int32_t> slots, int64_t tokens);
 
   AttentionPoolImpl &getImpl() { return *impl; }
 
@@ -125,20 +141,26 @@ private:
 
 struct AttentionArguments {
   int64_t rows = 0;
-  /// [rows], no two alike; a negative one makes a padded row, whose outputs
-  /// become zero and which touches nothing else.
+  /// [rows], no two alike, in memory of the program's device; a negative one
+  /// makes a padded row, whose outputs become zero and which touches nothing
+  /// else.
   std::span<const int32_t> slots;
   /// A view for every parameter [heads, ...], token [rows, heads, ...] and
-  /// output [rows, heads, ...]; strides as in a Decoder's step.
+  /// output [rows, heads, ...]; strides as in a Decoder's step, on a GPU
+  /// multiples of 16 bytes, as addresses are.
   std::map<std::string, TensorView, std::less<>> tensors;
 };
 
 struct AttentionDecoderOptions {
-  int threads = 0; ///< 0: one for each processor
+  int threads = 0; ///< 0: one for each processor. Of the CPU only
+  /// Of a GPU: the most of a step, for which there is memory; 0 is as many as
+  /// the pool has slots.
+  int64_t rows = 0;
   /// Instead of the program's. What the kernels are compiled for stays: whether
   /// there are sinks, a drift gate, two bands, or a ring at all.
   std::optional<AttentionSettings> settings;
   /// Whether to keep what `diagnostics` tells. It changes no answer.
+  /// Unsupported on a GPU.
   bool diagnostics = false;
 };
 
@@ -177,15 +199,27 @@ public:
   /// fails, nothing has changed: on wrong arguments, a slot out of range or
   /// twice, a sequence of more than maxTokens, or no free page
   /// (ResourceExhausted).
-  Status step(const AttentionArguments &arguments);
+  ///
+  /// On a GPU it returns once its kernels are on the stream, and slots are the
+  /// caller's to get right. A token for which no page was reserved is lost, and
+  /// the next call that comes after the step has run says so
+  /// (ResourceExhausted).
+  Status step(const AttentionArguments &arguments, void *stream = nullptr);
+
+  /// Checks arguments like a step, and keeps them for many: BoundStep::launch
+  /// is what a graph captures. The write slots of BoundStep::setSlots are
+  /// ignored.
+  Result<BoundStep> bind(const AttentionArguments &arguments);
 
   /// Answers all tokens of each row by exact attention, tokens of row r being
   /// cuSeqlens[r] to cuSeqlens[r + 1] − 1, and leaves the summaries of the last
-  /// `window` of them. A slot may hold a sequence already.
-  Status prefill(const PrefillArguments &arguments);
+  /// `window` of them. A slot may hold a sequence already. On a GPU the tokens
+  /// of a prompt are answered one after another.
+  Status prefill(const PrefillArguments &arguments, void *stream = nullptr);
 
   /// Of the last step: for each row and head the position of the token that was
-  /// matched, or −1. [rows, heads]
+  /// matched, or −1. [rows, heads]. On a GPU it waits for the device, and is
+  /// empty if that has failed.
   std::span<const int64_t> matches() const;
 
   /// Of all steps so far, prompts left out, [heads]; empty if

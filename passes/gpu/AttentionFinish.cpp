@@ -1,0 +1,326 @@
+//===- AttentionFinish.cpp - what is done with summaries ------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// A block takes a head of a row. Its warps share the pieces of each attend; a
+// lane has some elements of a value. Then all warps do the same, and the first
+// one stores: the entry that is written may be the one that was matched, and is
+// read before a barrier.
+
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/AttentionKernels.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static constexpr int64_t kThreads = 256, kWarps = 8;
+/// Pieces whose loads of a warp are on their way together.
+static constexpr int64_t kLoads = 8;
+
+//===----------------------------------------------------------------------===//
+// Summaries
+//===----------------------------------------------------------------------===//
+
+GpuAttention::Summary GpuAttention::emptySummary() {
+  return {number(-INFINITY), number(0), splat(number(0), valueSize / kWarp)};
+}
+
+GpuAttention::Summary GpuAttention::merge(const Summary &lhs,
+                                          const Summary &rhs) {
+  int64_t width = valueSize / kWarp;
+  Value most = larger(lhs.most, rhs.most), base = finite(most);
+  auto weigh = [&](const Summary &side) {
+    return exp(arith::SubFOp::create(b, side.most, base));
+  };
+  Value left = weigh(lhs), right = weigh(rhs);
+  Value all = sum(product(lhs.sum, left), product(rhs.sum, right));
+  Value merged = vector::FMAOp::create(b, rhs.values, splat(right, width),
+                                       product(lhs.values, splat(left, width)));
+  return {most, all, merged};
+}
+
+/// A warp's part of the pieces of an attend, into shared memory.
+void GpuAttention::gatherPieces(Value bounds, int64_t which, Value local,
+                                Value task) {
+  int64_t width = valueSize / kWarp;
+  Type f32 = b.getF32Type();
+  Value first = load(bounds, {task, index(which)});
+  Value last = load(bounds, {task, index(which + 1)});
+  Value memory = array("piece_values", f32, share * valueSize);
+  Value sums = array("piece_sums", f32, 2 * share);
+  Value element = add(mul(local, valueSize), mul(lane, width));
+  Summary empty = emptySummary();
+  Values all = loop(
+      add(first, mul(warp, kLoads)), last, index(kWarps * kLoads),
+      {empty.most, empty.sum, empty.values},
+      [&](Value base, ValueRange carried) -> Values {
+        Values mosts, totals, loaded;
+        for (int64_t i = 0; i < kLoads; ++i) {
+          Value isThere = less(add(base, i), last);
+          Value at = minimum(add(base, i), sub(last, index(1)));
+          Value pair = loadVector(sums, {at, mul(local, 2)}, 2);
+          loaded.push_back(loadVector(memory, {at, element}, width));
+          mosts.push_back(select(isThere, extract(pair, 0), number(-INFINITY)));
+          totals.push_back(extract(pair, 1));
+        }
+        Value most = carried[0];
+        for (Value each : mosts)
+          most = larger(most, each);
+        Value least = finite(most);
+        Value kept = exp(arith::SubFOp::create(b, carried[0], least));
+        Value total = product(carried[1], kept);
+        Value sumOfValues = product(carried[2], splat(kept, width));
+        for (int64_t i = 0; i < kLoads; ++i) {
+          Value weight = exp(arith::SubFOp::create(b, mosts[i], least));
+          total = sum(total, product(totals[i], weight));
+          sumOfValues = vector::FMAOp::create(
+              b, loaded[i], splat(weight, width), sumOfValues);
+        }
+        return {most, total, sumOfValues};
+      });
+  Value place = add(warp, which * kWarps);
+  ifThen(equal(lane, index(0)), [&] {
+    store(all[0], pieceMosts, place);
+    store(all[1], pieceTotals, place);
+  });
+  storeVector(all[2], pieceValues, {place, mul(lane, width)});
+}
+
+GpuAttention::Summary GpuAttention::mergedPieces(int64_t which) {
+  int64_t width = valueSize / kWarp;
+  Summary all = emptySummary();
+  for (int64_t each = 0; each < kWarps; ++each) {
+    Value place = index(which * kWarps + each);
+    all =
+        merge(all, {loadFloat(pieceMosts, place), loadFloat(pieceTotals, place),
+                    loadVector(pieceValues, {place, mul(lane, width)}, width)});
+  }
+  return all;
+}
+
+/// A / Z, or 0 for an empty summary.
+Value GpuAttention::normalize(const Summary &summary) {
+  Value isEmpty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ,
+                                        summary.sum, number(0));
+  Value divisor = select(isEmpty, number(1), summary.sum);
+  Value inverse = arith::DivFOp::create(b, number(1), divisor);
+  return product(summary.values, splat(inverse, valueSize / kWarp));
+}
+
+//===----------------------------------------------------------------------===//
+// Stored summaries
+//===----------------------------------------------------------------------===//
+
+GpuAttention::Summary GpuAttention::loadStored(Value condition, int64_t part) {
+  int64_t width = valueSize / kWarp, parts = plan.ring.getParts();
+  Summary empty = emptySummary();
+  Values taken = ifElse(
+      condition,
+      [&]() -> Values {
+        Value capacity = scalar("capacity");
+        // [slots, heads, parts, K]
+        Value ofHead = mul(add(mul(slot, heads), head), parts);
+        Value at = add(mul(add(ofHead, part), capacity), hitRow);
+        Value logSum = loadFloat(array("ring_sums", b.getF32Type()), at);
+        Value all =
+            widened(array("ring_values", plan.ring.getValueType(), valueSize),
+                    {at, mul(lane, width)}, width);
+        return {logSum, number(1), all};
+      },
+      [&]() -> Values { return {empty.most, empty.sum, empty.values}; });
+  return {taken[0], taken[1], taken[2]};
+}
+
+GpuAttention::Summary GpuAttention::reuse(ReuseOp op) {
+  if (plan.ring.getParts() == 1)
+    return loadStored(isHit, 0);
+  Value isNear = both(isHit, negate(isFar));
+  if (op.getPart() == 1)
+    return loadStored(both(isNear, isInside), 1);
+  return merge(loadStored(isHit, 0),
+               loadStored(both(isNear, negate(isInside)), 1));
+}
+
+/// Reads what the entry that is written may replace.
+void GpuAttention::prepareStore() {
+  Type integer = b.getI32Type();
+  depth = index(0);
+  outerEnd = wideBound;
+  if (plan.store.getAfter()) {
+    Value at = ringRow(slot, head, hitRow);
+    Value next = add(load(array("ring_depths", integer), at), 1);
+    depth = select(isHit, next, depth);
+    if (plan.ring.getParts() == 2) {
+      Value end = load(array("ring_ends", integer), at);
+      outerEnd = select(both(isHit, isInside), end, outerEnd);
+    }
+  }
+  int64_t width = keySize / kWarp;
+  query = widened(tensor(plan.store.getQuery()),
+                  {token, head, mul(lane, width)}, width);
+}
+
+/// The mean of the squares so far, with this token's among them.
+void GpuAttention::updateMoment() {
+  Value square = vector::ReductionOp::create(b, vector::CombiningKind::ADD,
+                                             product(query, query));
+  for (int64_t mask = 1; mask < kWarp; mask *= 2)
+    square = sum(square, exchange(square, mask));
+  ifThen(both(equal(thread, index(0)), less(index(0), stores)), [&] {
+    Value moments = array("ring_moments", b.getF32Type());
+    Value at = add(mul(slot, heads), head);
+    Value before = loadFloat(moments, at);
+    Value tokens = arith::SIToFPOp::create(
+        b, b.getF32Type(),
+        arith::IndexCastOp::create(b, b.getI32Type(), amended));
+    Value change = arith::DivFOp::create(
+        b, arith::SubFOp::create(b, square, before), tokens);
+    store(sum(before, change), moments, at);
+  });
+}
+
+void GpuAttention::storeSummary(ArrayRef<Summary> parts) {
+  Type integer = b.getI32Type(), f32 = b.getF32Type();
+  int64_t width = keySize / kWarp, valueWidth = valueSize / kWarp;
+  if (plan.ring.getEstimates())
+    updateMoment();
+  Value isWanted = both(less(index(0), stores), less(thread, index(kWarp)));
+  ifThen(isWanted, [&] {
+    Value at = named("entry_row", ringRow(slot, head, entry));
+    Value element = mul(lane, width);
+    storeVector(query, array("ring_queries", plan.ring.getQueryType(), keySize),
+                {at, element});
+    if (plan.store.getRotated())
+      storeVector(widened(tensor(plan.store.getRotated()),
+                          {token, head, element}, width),
+                  array("ring_rotated", plan.ring.getQueryType(), keySize),
+                  {at, element});
+    Value isFirst = equal(lane, index(0));
+    ifThen(isFirst, [&] {
+      store(depth, array("ring_depths", integer), at);
+      if (plan.ring.getParts() == 2)
+        store(outerEnd, array("ring_ends", integer), at);
+    });
+    for (auto [which, summary] : llvm::enumerate(parts)) {
+      Value ofHead = mul(add(mul(slot, heads), head), plan.ring.getParts());
+      Value place =
+          add(mul(add(ofHead, static_cast<int64_t>(which)), scalar("capacity")),
+              entry);
+      storeVector(normalize(summary),
+                  array("ring_values", plan.ring.getValueType(), valueSize),
+                  {place, mul(lane, valueWidth)});
+      Value isEmpty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ,
+                                            summary.sum, number(0));
+      Value logSum = sum(summary.most, math::LogOp::create(b, summary.sum));
+      ifThen(isFirst, [&] {
+        store(select(isEmpty, number(-INFINITY), logSum),
+              array("ring_sums", f32), place);
+      });
+    }
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// The end of a step
+//===----------------------------------------------------------------------===//
+
+void GpuAttention::moveCursor(Value plans) {
+  Value isOne = both(equal(head, index(0)), equal(thread, index(0)));
+  ifThen(isOne, [&] {
+    Value cursors = array("cursors", b.getI32Type(), 8);
+    auto keep = [&](int64_t which, Value value) {
+      store(value, cursors, {slot, index(which)});
+    };
+    keep(0, add(load(plans, {rowOfHead, index(2)}), 1));
+    if (!plan.ring)
+      return;
+    keep(1, load(plans, {rowOfHead, index(6)}));
+    keep(2, amended);
+    keep(3, scalar("band"));
+    keep(4, scalar("sinks"));
+    keep(5, scalar("wide"));
+  });
+}
+
+void GpuAttention::storeOutput(Value answer) {
+  int64_t width = valueSize / kWarp;
+  ifThen(less(thread, index(kWarp)), [&] {
+    storeVector(answer, outputMemory(), {token, head, mul(lane, width)});
+  });
+}
+
+void GpuAttention::finishRow(Value plans, Value position) {
+  Type integer = b.getI32Type();
+  Value task = add(mul(rowOfHead, tasksOfRow), div(head, share));
+  Value bounds = array("piece_bounds", integer, 8);
+  Value local = rem(head, share);
+  auto attends = static_cast<int64_t>(plan.attends.size());
+  for (int64_t i = 0; i < attends; ++i)
+    gatherPieces(bounds, i, local, task);
+  if (plan.ring && plan.ring.getParts() == 2)
+    wideBound = boundOf(Bound::Wide, position);
+  if (plan.find) {
+    hit = named("hit", load(array("hits", integer, heads), {rowOfHead, head}));
+    isHit = notLess(hit, index(0));
+    hitRow = named("hit_entry", entryBefore(position, maximum(hit, index(0))));
+    if (plan.ring.getParts() == 2) {
+      isFar = less(scalar("wide_gap"), add(hit, 1));
+      isInside = less(wideBound,
+                      load(array("starts", integer, heads), {rowOfHead, head}));
+    }
+  }
+  DenseMap<Value, Summary> summaries;
+  // What is reused is read before anything is written.
+  for (Operation &op : step.getBody().front().without_terminator())
+    if (auto taken = dyn_cast<ReuseOp>(op))
+      summaries[taken.getResult()] = reuse(taken);
+  if (plan.store) {
+    entry = named("entry", load(plans, {rowOfHead, index(3)}));
+    stores = load(plans, {rowOfHead, index(4)});
+    amended = load(plans, {rowOfHead, index(5)});
+    prepareStore();
+  }
+  barrier();
+  for (auto [which, attend] : llvm::enumerate(plan.attends))
+    summaries[attend.getResult()] = mergedPieces(static_cast<int64_t>(which));
+  for (Operation &op : step.getBody().front().without_terminator()) {
+    if (auto merged = dyn_cast<MergeOp>(op))
+      summaries[merged.getResult()] =
+          merge(summaries.at(merged.getLhs()), summaries.at(merged.getRhs()));
+    else if (auto stored = dyn_cast<StoreSummaryOp>(op))
+      storeSummary(llvm::map_to_vector(
+          stored.getParts(), [&](Value part) { return summaries.at(part); }));
+    else if (auto answer = dyn_cast<NormalizeOp>(op))
+      storeOutput(normalize(summaries.at(answer.getSummary())));
+  }
+  moveCursor(plans);
+}
+
+void GpuAttention::buildFinish() {
+  createKernel("_finish", kThreads, /*blocks=*/2);
+  Type f32 = b.getF32Type();
+  int64_t places = kWarps * static_cast<int64_t>(plan.attends.size());
+  pieceMosts = sharedArray("mosts", f32, {places});
+  pieceTotals = sharedArray("sums", f32, {places});
+  pieceValues = sharedArray("values", f32, {places, valueSize});
+  lane = named("lane", rem(thread, kWarp));
+  warp = named("warp", div(thread, kWarp));
+  head = named("head", gpu::BlockIdOp::create(b, gpu::Dimension::x));
+  rowOfHead = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
+  Value plans = array("row_plans", b.getI32Type(), 8);
+  slot = named("slot", load(plans, {rowOfHead, index(0)}));
+  token = named("token", load(plans, {rowOfHead, index(1)}));
+  Value isAnswered = notLess(slot, index(0));
+  ifThen(isAnswered, [&] {
+    Value position = named("position", load(plans, {rowOfHead, index(2)}));
+    finishRow(plans, position);
+  });
+  // Padding is answered by zeros.
+  ifThen(both(negate(isAnswered), notLess(token, index(0))),
+         [&] { storeOutput(splat(number(0), valueSize / kWarp)); });
+}

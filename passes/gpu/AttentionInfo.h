@@ -1,0 +1,64 @@
+//===- AttentionInfo.h - what a launcher knows of attention kernels -------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The interface between generated kernels of attentions and who launches them.
+// Each argument of a kernel has the attribute `ladle.argument`; arrays are
+// dense, numbers int32, and those without dimensions are passed by value. K is
+// the entries of a ring, `sections` K / attentionSection rounded up.
+//
+// - slots [rows]; cu_seqlens [rows + 1] and prompt_step, of prompts alone: the
+//   kernels answer that token of each prompt
+// - rows, capacity (K), sections, spare_page, last_page; fault [1], told of a
+//   slot + 1 that had no page for its token, which then went to spare_page
+// - window, band, sinks, wide, wide_gap, max_gap, max_chain, skip, as
+//   AttentionSettings has them; limit and drift_limit, f32: 2 (1 − tau)²
+// - cursors [slots, 8]: length, entries, amended; band, sinks and wide that
+//   the ring was filled with
+// - page_table [slots, last_page + 1], with the stride of a slot
+// - key_pages [pages, cache heads, page, dk], value_pages
+// - ring_queries [slots, heads, K, dk], ring_rotated; ring_values [slots,
+//   heads, parts, K, dv]; f32 ring_sums [slots, heads, parts, K]; ring_depths
+//   and ring_ends [slots, heads, K]; f32 ring_moments [slots, heads]
+// - nearest f32 and nearest_entry [rows, heads, sections]: what find leaves
+// - hits, starts [rows, heads]; row_plans [rows, 8]: slot, token, position,
+//   entry, stores, amended, entries; pieces [.., 4]: task, begin, end, whether
+//   it begins after a match; piece_count [1]; piece_bounds [tasks, 8]: the
+//   first piece of each attend
+// - piece_values f32 [pieces, share, dv], piece_sums f32 [pieces, share, 2]
+// - tensors by their names behind "tensor:", with the strides of rows and
+//   heads, in elements
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_PASSES_GPU_ATTENTIONINFO_H
+#define LADLE_PASSES_GPU_ATTENTIONINFO_H
+
+#include "llvm/ADT/StringRef.h"
+#include <cstdint>
+
+namespace ladle {
+
+/// On an argument: what it is.
+inline constexpr llvm::StringLiteral kArgumentAttr = "ladle.argument";
+/// Entries of a ring that a block looks at.
+inline constexpr int64_t kAttentionSection = 128;
+/// Heads of the query that attend together, of a group that shares keys: a
+/// product of tiles has 8 columns, one for each.
+constexpr int64_t attentionShare(int64_t group) {
+  int64_t share = 8;
+  while (group % share != 0)
+    --share;
+  return share;
+}
+/// Pieces of a task, beside one more of each attend: fewer for more heads, so
+/// that one row gives every multiprocessor some.
+constexpr int64_t attentionPieces(int64_t tasksOfRow) {
+  constexpr int64_t all = 512, least = 64;
+  return all / tasksOfRow > least ? all / tasksOfRow : least;
+}
+
+} // namespace ladle
+
+#endif // LADLE_PASSES_GPU_ATTENTIONINFO_H

@@ -1,0 +1,242 @@
+//===- AttentionKernels.h - an attention as GPU kernels ---------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A step becomes four kernels, which one stream runs one after another:
+//
+// - `_find` (`_append` without a match): puts the token into its page, and
+//   looks for the nearest query in a section of a head's ring;
+// - `_plan`, one block: decides about each match, and cuts what all rows and
+//   heads attend to anew into pieces, which become one list;
+// - `_attend`: each block takes pieces of the list, any number of them, and
+//   leaves a summary of each;
+// - `_finish`, a row and a head: merges the pieces in their order, completes,
+//   answers, and leaves a summary for later tokens.
+//
+// Where pieces end depends on the row alone, so that an answer does not depend
+// on the rows around it. passes/gpu/AttentionInfo.h says what kernels take.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_PASSES_GPU_ATTENTIONKERNELS_H
+#define LADLE_PASSES_GPU_ATTENTIONKERNELS_H
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "passes/analysis/AttentionPlan.h"
+#include "passes/gpu/AttentionInfo.h"
+
+namespace ladle {
+
+class GpuAttention {
+public:
+  /// Blocks take `shared` bytes of shared memory at most; 0 is as on Hopper. A
+  /// step that decodes without a match answers prompts as well.
+  GpuAttention(AttentionStepOp step, AttentionForm form, int64_t shared,
+               mlir::OpBuilder &builder)
+      : step(step), b(unnamed(step.getLoc()), builder), shared(shared),
+        decodes(form == AttentionForm::Decode),
+        name((step.getAttention() + "_" + stringifyAttentionForm(form)).str()) {
+  }
+
+  /// Builds the kernels where the builder stands. Diagnostics name what cannot
+  /// be lowered.
+  mlir::LogicalResult build();
+
+private:
+  using Values = llvm::SmallVector<mlir::Value>;
+  static constexpr int64_t kWarp = 32;
+  /// Values without a name do not take the step's.
+  static mlir::Location unnamed(mlir::Location location) {
+    auto named = llvm::dyn_cast<mlir::NameLoc>(location);
+    return named ? named.getChildLoc() : location;
+  }
+
+  //===--- AttentionKernels.cpp: kernels, arguments, rows -----------------===//
+  mlir::LogicalResult checkSizes();
+  /// Begins a kernel with blocks of so many threads, of which so many fit into
+  /// a multiprocessor with the registers that they take.
+  void createKernel(llvm::StringRef suffix, int64_t threads, int64_t blocks);
+  /// An argument, which is made when it is first asked for. Arrays are flat
+  /// but for rows of `width`.
+  mlir::Value array(llvm::StringRef name, mlir::Type element,
+                    int64_t width = 0);
+  mlir::Value scalar(llvm::StringRef name);
+  mlir::Value floatScalar(llvm::StringRef name);
+  mlir::Value table();
+  /// The memory of a parameter or token, or of the output.
+  mlir::Value tensor(mlir::Value value);
+  mlir::Value outputMemory();
+  mlir::Value addArgument(llvm::StringRef name, mlir::Type type);
+  mlir::Value sharedArray(llvm::StringRef name, mlir::Type element,
+                          llvm::ArrayRef<int64_t> shape);
+
+  /// Where the row of a batch stands when a step begins.
+  struct Row {
+    mlir::Value slot, token; ///< the token among tokens and outputs, or −1
+    mlir::Value isAnswered;  ///< neither padding nor beyond a prompt
+    mlir::Value position, entries, amended, stores;
+  };
+  Row openRow(mlir::Value row);
+  mlir::Value pageRow(mlir::Value slot, mlir::Value key, mlir::Value cacheHead);
+  mlir::Value ringRow(mlir::Value slot, mlir::Value head, mlir::Value entry);
+  mlir::Value entryBefore(mlir::Value position, mlir::Value offset);
+
+  //===--- AttentionFind.cpp ----------------------------------------------===//
+  void buildFind();
+  void buildAppend();
+  void append(const Row &row, mlir::Value cacheHead);
+  void scan(mlir::Value rowNumber, const Row &row, mlir::Value head,
+            mlir::Value section);
+  mlir::Value countEntries(const Row &row);
+
+  //===--- AttentionPieces.cpp --------------------------------------------===//
+  void buildPlan();
+  /// How many entries before the newest the match is, or −1, and from where
+  /// the head attends anew.
+  std::pair<mlir::Value, mlir::Value> decide(mlir::Value rowNumber,
+                                             const Row &row, mlir::Value head);
+  mlir::Value distance(mlir::Value value, const Row &row, mlir::Value head,
+                       mlir::Value ring, mlir::Value ringAt);
+  mlir::Value boundOf(Bound bound, mlir::Value position);
+  void keepRow(mlir::Value rowNumber, const Row &row);
+  /// The sum over the threads before this one, and over all.
+  std::pair<mlir::Value, mlir::Value> sumBefore(mlir::Value count);
+
+  //===--- AttentionAttend.cpp, AttentionProducts.cpp ---------------------===//
+  void chooseTiles();
+  void buildAttend();
+  void attendPiece(mlir::Value piece);
+  /// What waits for the copies of a tile.
+  mlir::Value startTile(mlir::Value tile);
+  mlir::Value lookUp(mlir::Value tile);
+  Values addTile(mlir::Value tile, mlir::ValueRange carried);
+  void leavePiece(mlir::Value piece, mlir::ValueRange carried);
+  void loadQueries(mlir::Value token, mlir::Value firstHead);
+  mlir::Value scores(mlir::Value tileRow);
+  void addValues(mlir::Value tileRow, llvm::ArrayRef<mlir::Value> weights,
+                 Values &totals);
+  mlir::Value swizzled(mlir::Value chunk, mlir::Value row, bool isKey);
+  mlir::Value multiplyTiles(mlir::Value a, mlir::Value b, mlir::Value c);
+  int64_t valuePart() const;
+
+  //===--- AttentionFinish.cpp --------------------------------------------===//
+  /// (m, Z, A) of a head: two numbers, and the elements of a lane.
+  struct Summary {
+    mlir::Value most, sum, values;
+  };
+  void buildFinish();
+  void gatherPieces(mlir::Value bounds, int64_t which, mlir::Value local,
+                    mlir::Value task);
+  Summary mergedPieces(int64_t which);
+  Summary emptySummary();
+  Summary merge(const Summary &lhs, const Summary &rhs);
+  Summary loadStored(mlir::Value condition, int64_t part);
+  Summary reuse(ReuseOp op);
+  mlir::Value normalize(const Summary &summary);
+  void finishRow(mlir::Value plans, mlir::Value position);
+  void prepareStore();
+  void storeSummary(llvm::ArrayRef<Summary> parts);
+  void updateMoment();
+  void moveCursor(mlir::Value plans);
+  void storeOutput(mlir::Value values);
+
+  //===--- AttentionBuilder.cpp: small things -----------------------------===//
+  mlir::Value index(int64_t value);
+  mlir::Value number(double value);
+  mlir::Value named(llvm::StringRef name, mlir::Value value);
+  mlir::Value splat(mlir::Value scalar, int64_t width);
+  mlir::Value add(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value add(mlir::Value lhs, int64_t rhs);
+  mlir::Value sub(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value mul(mlir::Value lhs, int64_t rhs);
+  mlir::Value mul(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value div(mlir::Value lhs, int64_t rhs);
+  mlir::Value div(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value rem(mlir::Value lhs, int64_t rhs);
+  mlir::Value rem(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value maximum(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value minimum(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value select(mlir::Value condition, mlir::Value yes, mlir::Value no);
+  mlir::Value less(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value notLess(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value equal(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value both(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value either(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value negate(mlir::Value condition);
+  mlir::Value exp(mlir::Value value);
+  mlir::Value larger(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value sum(mlir::Value lhs, mlir::Value rhs);
+  mlir::Value product(mlir::Value lhs, mlir::Value rhs);
+  /// 0 for −∞, so that a difference is never NaN.
+  mlir::Value finite(mlir::Value most);
+  /// An integer of 32 bits as an index, and back.
+  mlir::Value load(mlir::Value memory, mlir::ValueRange indices);
+  void store(mlir::Value value, mlir::Value memory, mlir::ValueRange indices);
+  mlir::Value loadFloat(mlir::Value memory, mlir::ValueRange indices);
+  /// A vector as it is stored, and in f32.
+  mlir::Value loadVector(mlir::Value memory, mlir::ValueRange indices,
+                         int64_t width);
+  mlir::Value widen(mlir::Value vector);
+  mlir::Value widened(mlir::Value memory, mlir::ValueRange indices,
+                      int64_t width) {
+    return widen(loadVector(memory, indices, width));
+  }
+  void storeVector(mlir::Value vector, mlir::Value memory,
+                   mlir::ValueRange indices);
+  mlir::Value extract(mlir::Value vector, int64_t at);
+  mlir::Value pick(mlir::Value from, mlir::Value other,
+                   llvm::ArrayRef<int64_t> places);
+  mlir::Value fromElements(mlir::ValueRange elements);
+  mlir::Value shuffle(mlir::Value value, mlir::Value lane,
+                      mlir::gpu::ShuffleMode mode);
+  mlir::Value exchange(mlir::Value value, int64_t mask);
+  void barrier();
+  void ifThen(mlir::Value condition, llvm::function_ref<void()> body);
+  Values ifElse(mlir::Value condition, llvm::function_ref<Values()> yes,
+                llvm::function_ref<Values()> no);
+  Values loop(mlir::Value begin, mlir::Value end, mlir::Value stride,
+              mlir::ValueRange inits,
+              llvm::function_ref<Values(mlir::Value, mlir::ValueRange)> body,
+              bool unrolls = false);
+  void loop(mlir::Value begin, mlir::Value end, mlir::Value stride,
+            llvm::function_ref<void(mlir::Value)> body, bool unrolls = false);
+
+  AttentionStepOp step;
+  mlir::ImplicitLocOpBuilder b;
+  int64_t shared;
+  bool decodes;
+  std::string name; ///< of the kernels, before their own
+  AttentionPlan plan;
+  int64_t heads = 0, cacheHeads = 0, keySize = 0, valueSize = 0;
+  /// Heads of the query that attend together, and how often there are so many.
+  int64_t share = 1, tasksOfRow = 1;
+
+  // The kernel that is being built.
+  mlir::gpu::GPUFuncOp function;
+  int64_t threads = 0;
+  mlir::Value thread;
+  llvm::StringMap<mlir::Value> arguments;
+
+  // Tiles of keys and values (AttentionAttend.cpp).
+  int64_t warps = 4, stages = 3;
+  bool multiplies = false; ///< by tensor cores
+  mlir::Value keys, values, places, warpMosts, warpSums, totals, queries;
+  Values queryParts;
+  mlir::Value slot, cacheHead, begin, end, tiles, lane, warp, laneRow, lanePart;
+  mlir::Value from[2]; ///< of the two heads of a lane
+
+  // The head that is finished (AttentionFinish.cpp).
+  mlir::Value pieceMosts, pieceTotals, pieceValues;
+  mlir::Value rowOfHead, token, head, entry, amended, hit, isHit, hitRow, isFar,
+      isInside, wideBound, depth, outerEnd, query, stores;
+};
+
+} // namespace ladle
+
+#endif // LADLE_PASSES_GPU_ATTENTIONKERNELS_H

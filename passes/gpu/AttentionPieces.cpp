@@ -1,0 +1,275 @@
+//===- AttentionPieces.cpp - matches, and the list of pieces --------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// One block sees all rows, heads by heads. A thread first takes a head, which
+// it decides about; then the first of the threads whose heads attend together
+// cuts what they attend to into pieces, and a sum over the threads before says
+// where in the list these go.
+
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/AttentionKernels.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static constexpr int64_t kThreads = 512;
+
+//===----------------------------------------------------------------------===//
+// Matches
+//===----------------------------------------------------------------------===//
+
+/// Of a query of this row to one of a ring; by one thread.
+Value GpuAttention::distance(Value value, const Row &row, Value ofHead,
+                             Value ring, Value ringAt) {
+  Value mine = tensor(value);
+  constexpr int64_t width = 8;
+  return loop(index(0), index(keySize), index(width), number(0.0),
+              [&](Value at, ValueRange carried) -> Values {
+                Value difference = arith::SubFOp::create(
+                    b, widened(mine, {row.token, ofHead, at}, width),
+                    widened(ring, {ringAt, at}, width));
+                return {vector::ReductionOp::create(
+                    b, vector::CombiningKind::ADD,
+                    product(difference, difference), carried[0])};
+              })
+      .front();
+}
+
+std::pair<Value, Value> GpuAttention::decide(Value number, const Row &row,
+                                             Value ofHead) {
+  Type f32 = b.getF32Type(), integer = b.getI32Type();
+  Value nearest = array("nearest", f32);
+  Value nearestEntry = array("nearest_entry", integer);
+  Value sections = scalar("sections");
+  Value first = mul(add(mul(number, heads), ofHead), sections);
+  Values found =
+      loop(index(0), sections, index(1), {this->number(INFINITY), index(-1)},
+           [&](Value section, ValueRange carried) -> Values {
+             Value at = add(first, section);
+             Value squared = loadFloat(nearest, at);
+             Value isNearer = arith::CmpFOp::create(
+                 b, arith::CmpFPredicate::OLT, squared, carried[0]);
+             return {select(isNearer, squared, carried[0]),
+                     select(isNearer, load(nearestEntry, at), carried[1])};
+           });
+  Value offset = named("nearest_offset", found[1]);
+  Value moment;
+  if (Value given = plan.find.getMoment())
+    moment = loadFloat(tensor(given), ofHead);
+  else
+    moment = loadFloat(array("ring_moments", f32),
+                       add(mul(row.slot, heads), ofHead));
+  // What is not less, NaN among it, is no match.
+  Value isMatch = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, found[0],
+                                        product(floatScalar("limit"), moment));
+  isMatch = both(isMatch, notLess(offset, index(0)));
+  Values decided = ifElse(
+      isMatch,
+      [&]() -> Values {
+        Value entryAt =
+            ringRow(row.slot, ofHead, entryBefore(row.position, offset));
+        // A chain that is as long as it may be is refreshed by exact attention.
+        Value chain = load(array("ring_depths", integer), entryAt);
+        Value most = scalar("max_chain");
+        Value isRefused = both(less(index(0), most), notLess(chain, most));
+        if (plan.find.getRotated()) {
+          Value ring = array("ring_rotated", plan.ring.getQueryType(), keySize);
+          Value drifted = arith::CmpFOp::create(
+              b, arith::CmpFPredicate::UGE,
+              distance(plan.find.getRotated(), row, ofHead, ring, entryAt),
+              product(floatScalar("drift_limit"), moment));
+          isRefused = either(isRefused, drifted);
+        }
+        Value start = maximum(sub(sub(row.position, offset), scalar("band")),
+                              scalar("sinks"));
+        if (plan.ring.getParts() == 2)
+          start = select(less(scalar("wide_gap"), add(offset, 1)),
+                         load(array("ring_ends", integer), entryAt), start);
+        return {select(isRefused, index(-1), offset),
+                select(isRefused, index(0), start)};
+      },
+      [&]() -> Values { return {index(-1), index(0)}; });
+  return {decided[0], decided[1]};
+}
+
+//===----------------------------------------------------------------------===//
+// Rows and bounds
+//===----------------------------------------------------------------------===//
+
+void GpuAttention::keepRow(Value number, const Row &row) {
+  Value plans = array("row_plans", b.getI32Type(), 8);
+  Value slot = select(row.isAnswered, row.slot, index(-1));
+  Value kept = row.entries, entry = index(0);
+  if (plan.ring) {
+    Value capacity = scalar("capacity");
+    entry = rem(row.position, capacity);
+    kept = minimum(add(row.entries, row.stores), capacity);
+  }
+  Value amended = add(row.amended, row.stores);
+  Value list[] = {slot,       row.token, row.position, entry,
+                  row.stores, amended,   kept};
+  for (auto [which, value] : llvm::enumerate(list))
+    store(value, plans, {number, index(static_cast<int64_t>(which))});
+}
+
+Value GpuAttention::boundOf(Bound bound, Value position) {
+  Value last = add(position, 1);
+  auto before = [&](StringRef name) {
+    Value sinks = minimum(scalar("sinks"), last);
+    return maximum(sub(last, scalar(name)), sinks);
+  };
+  switch (bound) {
+  case Bound::Start:
+    return index(0);
+  case Bound::Sinks:
+    return minimum(scalar("sinks"), last);
+  case Bound::Wide:
+    return before("wide");
+  case Bound::Band:
+    return before("band");
+  case Bound::End:
+    return last;
+  }
+  return last;
+}
+
+std::pair<Value, Value> GpuAttention::sumBefore(Value count) {
+  constexpr int64_t warpCount = kThreads / kWarp;
+  Type integer = b.getI32Type();
+  Value all = arith::IndexCastOp::create(b, integer, count);
+  Value ofLane = rem(thread, kWarp), ofWarp = div(thread, kWarp);
+  for (int64_t delta = 1; delta < kWarp; delta *= 2) {
+    Value below = shuffle(all, index(delta), gpu::ShuffleMode::UP);
+    Value more = arith::AddIOp::create(b, all, below);
+    all = select(notLess(ofLane, index(delta)), more, all);
+  }
+  Value warpCounts = sharedArray("warp_counts", integer, {warpCount});
+  ifThen(equal(ofLane, index(kWarp - 1)),
+         [&] { store(all, warpCounts, ofWarp); });
+  barrier();
+  Value before =
+      sub(arith::IndexCastOp::create(b, b.getIndexType(), all), count);
+  Values sums =
+      loop(index(0), index(warpCount), index(1), {before, index(0)},
+           [&](Value each, ValueRange carried) -> Values {
+             Value ofThose = load(warpCounts, each);
+             Value isBefore = less(each, ofWarp);
+             return {add(carried[0], select(isBefore, ofThose, index(0))),
+                     add(carried[1], ofThose)};
+           });
+  return {sums[0], sums[1]};
+}
+
+//===----------------------------------------------------------------------===//
+// The list
+//===----------------------------------------------------------------------===//
+
+void GpuAttention::buildPlan() {
+  createKernel("_plan", kThreads, /*blocks=*/1);
+  Type integer = b.getI32Type();
+  int64_t chunk = kThreads / share * share;
+  int64_t tileKeys = 16 * warps;
+  Value isHeadThread = less(thread, index(chunk));
+  Value count = mul(scalar("rows"), heads);
+  Value headStarts =
+      plan.find ? sharedArray("head_starts", integer, {kThreads}) : Value();
+  Value pieces = array("pieces", integer, 4);
+  Value bounds = array("piece_bounds", integer, 8);
+  auto attends = static_cast<int64_t>(plan.attends.size());
+
+  Values total = loop(
+      index(0), count, index(chunk), index(0),
+      [&](Value base, ValueRange carried) -> Values {
+        Value at = named("head_of_all", add(base, thread));
+        Value isHead = both(isHeadThread, less(at, count));
+        at = select(isHead, at, index(0));
+        Value number = named("row", div(at, heads));
+        Value ofHead = named("head", rem(at, heads));
+        Row row = openRow(number);
+        Value isAnswered = both(isHead, row.isAnswered);
+        if (plan.find) {
+          Values decided = ifElse(
+              isAnswered,
+              [&]() -> Values {
+                auto [offset, start] = decide(number, row, ofHead);
+                store(offset, array("hits", integer, heads), {number, ofHead});
+                store(start, array("starts", integer, heads), {number, ofHead});
+                return {start};
+              },
+              [&]() -> Values { return {index(0)}; });
+          store(decided[0], headStarts, thread);
+          barrier();
+        }
+        ifThen(both(isHead, equal(ofHead, index(0))),
+               [&] { keepRow(number, row); });
+
+        // What each attend covers, in tiles.
+        Value isTask = both(isAnswered, equal(rem(thread, share), index(0)));
+        Values cut = ifElse(
+            isTask,
+            [&]() -> Values {
+              Value start = index(0);
+              for (int64_t i = 0; plan.find && i < share; ++i) {
+                Value each = load(headStarts, add(thread, i));
+                start = i ? minimum(start, each) : each;
+              }
+              Values all{index(0), index(1)};
+              Value tileCount = index(0);
+              for (AttendOp attend : plan.attends) {
+                Value from = boundOf(attend.getBegin(), row.position);
+                Value end = boundOf(attend.getEnd(), row.position);
+                if (attend.getAfter())
+                  from = maximum(from, start);
+                Value length = maximum(sub(end, from), index(0));
+                tileCount =
+                    add(tileCount, div(add(length, tileKeys - 1), tileKeys));
+                all.append({from, end});
+              }
+              // A row cuts its history by what it attends to alone.
+              int64_t most = attentionPieces(tasksOfRow);
+              Value each = mul(div(add(tileCount, most - 1), most), tileKeys);
+              all[1] = maximum(each, index(tileKeys));
+              for (int64_t i = 0; i < attends; ++i) {
+                Value length =
+                    maximum(sub(all[3 + 2 * i], all[2 + 2 * i]), index(0));
+                Value tops = sub(add(length, all[1]), index(1));
+                all[0] = add(all[0], div(tops, all[1]));
+              }
+              return all;
+            },
+            [&]() -> Values {
+              return Values(static_cast<size_t>(2 + 2 * attends), index(0));
+            });
+        auto [before, sum] = sumBefore(cut[0]);
+        ifThen(isTask, [&] {
+          Value task = named("task", div(at, share));
+          Value next = named("next", add(carried[0], before));
+          for (int64_t i = 0; i < attends; ++i) {
+            store(next, bounds, {task, index(i)});
+            Value after = index(plan.attends[i].getAfter() ? 1 : 0);
+            next =
+                loop(cut[2 + 2 * i], cut[3 + 2 * i], cut[1], next,
+                     [&](Value from, ValueRange place) -> Values {
+                       Value end = minimum(add(from, cut[1]), cut[3 + 2 * i]);
+                       Values fields{task, from, end, after};
+                       for (Value &field : fields)
+                         field = arith::IndexCastOp::create(b, integer, field);
+                       storeVector(fromElements(fields), pieces,
+                                   {place[0], index(0)});
+                       return {add(place[0], 1)};
+                     })
+                    .front();
+          }
+          store(next, bounds, {task, index(attends)});
+        });
+        barrier();
+        return {add(carried[0], sum)};
+      });
+  ifThen(equal(thread, index(0)),
+         [&] { store(total[0], array("piece_count", integer), index(0)); });
+}

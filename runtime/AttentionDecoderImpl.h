@@ -1,0 +1,42 @@
+//===- AttentionDecoderImpl.h - on the host or a device ---------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_ATTENTIONDECODERIMPL_H
+#define LADLE_RUNTIME_ATTENTIONDECODERIMPL_H
+
+#include "runtime/AttentionPool.h"
+#include "runtime/DecoderImpl.h"
+
+namespace ladle {
+
+struct AttentionDecoder::Impl {
+  virtual ~Impl() = default;
+  virtual Status step(const AttentionArguments &arguments, void *stream) = 0;
+  virtual Status prefill(const PrefillArguments &arguments, void *stream) = 0;
+  virtual Result<BoundStep> bind(const AttentionArguments &arguments) = 0;
+  virtual std::span<const int64_t> matches() = 0;
+  /// Empty where nobody has asked for them.
+  virtual std::vector<AttentionHeadDiagnostics> diagnostics() const {
+    return {};
+  }
+};
+
+/// The program, the pool and the settings have been checked to go together.
+std::unique_ptr<AttentionDecoder::Impl>
+makeHostAttention(const AttentionProgram &program, AttentionPoolImpl &pool,
+                  const AttentionSettings &settings,
+                  const AttentionDecoderOptions &options);
+Result<std::unique_ptr<AttentionDecoder::Impl>>
+makeDeviceAttention(const AttentionProgram &program, AttentionPoolImpl &pool,
+                    const AttentionSettings &settings, int64_t rows);
+
+/// That slots are as many as rows.
+Status checkAttentionRows(int64_t rows, size_t slots);
+
+} // namespace ladle
+
+#endif // LADLE_RUNTIME_ATTENTIONDECODERIMPL_H

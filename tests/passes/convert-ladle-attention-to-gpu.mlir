@@ -1,0 +1,65 @@
+// RUN: ladle-opt %s --ladle-fuse-match-amend-complete \
+// RUN:   --convert-ladle-attention-to-gpu | FileCheck %s
+
+!cache = !ladle.buffer<[k : 1x64xbf16 @dk, v : 1x64xbf16 @dv], capacity = 0,
+                       order = paged, weight = exp>
+ladle.attention @mac(token %p: tensor<2x64xbf16>, token %q: tensor<2x64xbf16>,
+    token %k: tensor<1x64xbf16>, token %v: tensor<1x64xbf16>,
+    buffer %KV: !cache) -> (o: tensor<2x64xf32>)
+    attributes {page_size = 16 : i64} {
+  %pf = arith.extf %p : tensor<2x64xbf16> to tensor<2x64xf32>
+  %qf = arith.extf %q : tensor<2x64xbf16> to tensor<2x64xf32>
+  %kf = arith.extf %k : tensor<1x64xbf16> to tensor<1x64xf32>
+  %vf = arith.extf %v : tensor<1x64xbf16> to tensor<1x64xf32>
+  %next = ladle.cache_token %KV, %kf, %vf : !cache, tensor<1x64xf32>, tensor<1x64xf32>
+  %prefix = ladle.match %pf {tau = 0.45 : f64, window = 64 : i64}
+            : tensor<2x64xf32> -> !ladle.summary<2x64xf32>
+  %all = ladle.softmax %qf, %next scale 0.125
+         : tensor<2x64xf32>, !cache -> !ladle.summary<2x64xf32>
+  %done = ladle.complete %prefix, %all {band = 8 : i64} : !ladle.summary<2x64xf32>
+  %o = ladle.normalize %done : !ladle.summary<2x64xf32> to tensor<2x64xf32>
+  ladle.yield %o, %next : tensor<2x64xf32>, !cache
+}
+
+// Loads of several entries are asked for together; less than the nearest is
+// nearer, NaN is not, and of two that are as near the newer one stays.
+// CHECK-LABEL: gpu.func @mac_decode_find
+// CHECK-SAME: ladle.argument = "slots"
+// CHECK: vector.maskedload
+// CHECK-NOT: arith.subf
+// CHECK: vector.maskedload
+// CHECK: arith.subf
+// CHECK: gpu.shuffle xor
+// CHECK: arith.cmpf olt
+
+// Every match is decided about, and the list of pieces is made of sums over the
+// threads before.
+// CHECK-LABEL: gpu.func @mac_decode_plan
+// CHECK: arith.mulf %{{.*}} : f32
+// CHECK: arith.cmpf olt
+// CHECK: gpu.shuffle up
+// CHECK: vector.store %{{.*}} : memref<?x4xi32>, vector<4xi32>
+
+// Keys are multiplied by the queries of all heads that share them, values by
+// weights that are two numbers of 16 bits each.
+// CHECK-LABEL: gpu.func @mac_decode_attend
+// CHECK: nvgpu.device_async_copy
+// CHECK: nvgpu.device_async_wait {{.*}} {numGroups = 1 : i32}
+// CHECK: nvgpu.mma.sync
+// CHECK: math.exp
+// CHECK: arith.truncf
+// CHECK: arith.truncf
+// CHECK: nvgpu.mma.sync
+
+// What the entry held is read before it is written.
+// CHECK-LABEL: gpu.func @mac_decode_finish
+// CHECK: gpu.barrier
+// CHECK: math.log
+
+// A prompt looks for nothing.
+// CHECK-LABEL: gpu.func @mac_prefill_amend_append
+// CHECK-LABEL: gpu.func @mac_prefill_amend_plan
+// CHECK-SAME: ladle.argument = "cu_seqlens"
+// CHECK-LABEL: gpu.func @mac_prefill_amend_attend
+// CHECK-LABEL: gpu.func @mac_prefill_amend_finish
+// CHECK-NOT: ladle.attend

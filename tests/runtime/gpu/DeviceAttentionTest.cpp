@@ -1,0 +1,328 @@
+//===- DeviceAttentionTest.cpp - attentions on a GPU ----------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/check/AttentionCheck.h"
+#include "runtime/cuda/Driver.h"
+#include "tests/numerics/Examples.h"
+#include "tests/runtime/gpu/Gpu.h"
+
+#include <random>
+
+using namespace ladle;
+using namespace ladle::check;
+using namespace ladle::test;
+using Catch::Contains;
+
+/// An attention with everything that a match may have.
+static const char *const everything = R"(
+attention everything(Hq, Hkv, D, Dv) {
+  preset "p" { Hq = 4, Hkv = 2, D = 64, Dv = 32 }
+  param moment[Hq] : f32
+  token q_pre[Hq, D], q[Hq, D], k[Hkv, D], v[Hkv, Dv] : bf16
+  cache KV[k, v] paged(16)
+  let prefix = match(q_pre, 16, 0.4, moment = moment, drift = 0.1)
+  out o[Hq, Dv] : bf16 =
+    complete(prefix, softmax(q, KV, scale = rsqrt(D)), 4, sinks = 2,
+             wide_band = 10, wide_gap = 3)
+}
+)";
+
+static void passes(const std::string &text, AttentionCase config, bool hits) {
+  config.target = "cuda";
+  CAPTURE(config.str());
+  AttentionRequest request;
+  request.path = "attention.ladle";
+  request.source = text;
+  Result<AttentionResult> result = checkAttention(request, config);
+  INFO(result.message());
+  REQUIRE(result.ok());
+  CHECK(result->failure == "");
+  CHECK((result->hits > 0) == hits);
+  CHECK(result->misses > 0);
+}
+
+//===----------------------------------------------------------------------===//
+// Against float64
+//===----------------------------------------------------------------------===//
+
+TEST_CASE("attentions on a GPU: heads, pages and types of every kind") {
+  if (!hasGpu())
+    return;
+  struct Shape {
+    int64_t heads, cacheHeads, size, page;
+    const char *type, *summaries;
+    int64_t prompt;
+  };
+  // Rings that wrap around, slots that are reset, and padding are of each case.
+  auto shape = GENERATE(Shape{8, 1, 64, 1, "bf16", "f32", 11},
+                        Shape{2, 2, 96, 16, "f16", "bf16", 0},
+                        Shape{2, 1, 256, 64, "bf16", "f16", 5},
+                        Shape{3, 1, 32, 16, "f32", "f32", 7});
+  AttentionCase config;
+  config.type = shape.type;
+  config.summaryType = shape.summaries;
+  config.pageSize = shape.page;
+  config.tokens = 18;
+  config.prompt = shape.prompt;
+  config.settings = {.tau = 0.3, .window = 7, .band = 3};
+  config.sizes = {
+      {"Hq", shape.heads}, {"Hkv", shape.cacheHeads}, {"D", shape.size}};
+  passes(readExample("mac"), config, /*hits=*/true);
+}
+
+TEST_CASE("attentions on a GPU: sinks, two bands, a gate, a given moment") {
+  if (!hasGpu())
+    return;
+  AttentionCase config;
+  config.tokens = 30;
+  config.prompt = 19;
+  config.settings = {.tau = 0.4,
+                     .window = 16,
+                     .band = 4,
+                     .sinks = 2,
+                     .maxChain = 3,
+                     .drift = 0.1,
+                     .wideBand = 10,
+                     .wideGap = 3};
+  passes(everything, config, /*hits=*/true);
+}
+
+TEST_CASE("attentions on a GPU: tau = 1 is exact") {
+  if (!hasGpu())
+    return;
+  AttentionCase config;
+  config.tokens = 12;
+  config.settings = {.tau = 1, .window = 16, .band = 4};
+  config.sizes = {{"Hq", 2}, {"Hkv", 1}, {"D", 64}};
+  passes(readExample("mac"), config, /*hits=*/false);
+}
+
+//===----------------------------------------------------------------------===//
+// Steps, by hand
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Two heads of 64, on the device or on the CPU, with the same inputs.
+struct Attention {
+  explicit Attention(const std::string &target) {
+    AttentionCompileOptions options;
+    options.sizes = {{"Hq", 2}, {"Hkv", 1}, {"D", 64}};
+    options.options = {{"window", 16.0}, {"band", 4.0}, {"tau", 0.3}};
+    options.tokenTypes = {{"o", "f32"}};
+    options.target = target;
+    program = std::make_unique<AttentionProgram>(
+        need(compileAttention(readExample("mac"), "mac.ladle", options)));
+    pool = std::make_unique<AttentionPool>(
+        need(AttentionPool::create(*program, {.slots = 3, .pages = 12})));
+    decoder = std::make_unique<AttentionDecoder>(
+        need(AttentionDecoder::create(*program, *pool)));
+    arguments.rows = 2;
+    for (const auto *specs :
+         {&program->signature().tokens, &program->signature().outputs})
+      for (const TensorSpec &spec : *specs)
+        memory[spec.name] = need(DeviceTensor::allocate(
+            program->device(), spec.dtype, {2, spec.shape[0], 64}));
+    for (const auto &[name, tensor] : memory)
+      arguments.tensors[name] = tensor.view();
+    memory["slots"] =
+        need(DeviceTensor::allocate(program->device(), DType::I32, {2}));
+    arguments.slots = {memory["slots"].as<int32_t>(), 2};
+  }
+
+  /// A token for each row: a few that come again and again.
+  void fill(int64_t position, std::vector<int32_t> slots) {
+    need(copy(TensorView::dense(slots.data(), DType::I32, {2}),
+              memory["slots"].view()));
+    for (auto &[name, tensor] : memory) {
+      if (name == "slots" || name == "o")
+        continue;
+      std::vector<float> values(
+          static_cast<size_t>(2 * tensor.view().shape[1] * 64));
+      bool comesAgain = name == "q_pre";
+      std::mt19937 random(
+          static_cast<unsigned>(comesAgain ? position % 3 : 100 + position) +
+          1000 * static_cast<unsigned>(name.size()));
+      for (float &value : values)
+        value = std::normal_distribution<float>()(random);
+      need(copy(TensorView::dense(values, DType::F32,
+                                  {2, tensor.view().shape[1], 64}),
+                tensor.view()));
+    }
+  }
+  std::vector<float> answer() {
+    need(synchronize(program->device()));
+    std::vector<float> values(2 * 2 * 64);
+    need(copy(memory["o"].view(),
+              TensorView::dense(values, DType::F32, {2, 2, 64})));
+    return values;
+  }
+
+  std::unique_ptr<AttentionProgram> program;
+  std::unique_ptr<AttentionPool> pool;
+  std::unique_ptr<AttentionDecoder> decoder;
+  std::map<std::string, DeviceTensor> memory;
+  AttentionArguments arguments;
+};
+} // namespace
+
+TEST_CASE("a graph of an attention is replayed while sequences grow") {
+  if (!hasGpu())
+    return;
+  Attention gpuSide("cuda"), host("cpu");
+  BoundStep step = need(gpuSide.decoder->bind(gpuSide.arguments));
+  cuda::Device device = need(cuda::Device::shared());
+  const std::vector<int32_t> all{0, 2};
+  need(gpuSide.pool->reserve(all, 40));
+  auto graph = need(cuda::Graph::record(
+      device, [&] { return step.launch(device.stream()); }));
+  int64_t hits = 0;
+  for (int64_t position = 0; position < 24; ++position) {
+    CAPTURE(position);
+    // One of the rows pauses now and then.
+    std::vector<int32_t> slots{0, position % 5 == 4 ? -1 : 2};
+    gpuSide.fill(position, slots);
+    host.fill(position, slots);
+    need(synchronize(gpuSide.program->device()));
+    need(graph.replay());
+    need(host.decoder->step(host.arguments));
+    std::vector<float> got = gpuSide.answer(), wanted = host.answer();
+    for (size_t i = 0; i < got.size(); ++i)
+      REQUIRE(got[i] == Approx(wanted[i]).margin(2e-5));
+    std::span<const int64_t> matches = gpuSide.decoder->matches();
+    REQUIRE(matches.size() == 4);
+    for (size_t i = 0; i < 4; ++i) {
+      CHECK(matches[i] == host.decoder->matches()[i]);
+      hits += matches[i] >= 0;
+    }
+  }
+  CHECK(hits > 20);
+  CHECK(gpuSide.pool->length(0) == 24);
+  CHECK(gpuSide.pool->length(2) == 20);
+  CHECK(gpuSide.pool->ringEntries(2) == 16);
+}
+
+TEST_CASE("the answer of a row does not depend on the rows around it") {
+  if (!hasGpu())
+    return;
+  Attention both("cuda"), alone("cuda");
+  const std::vector<int32_t> all{0, 2};
+  need(both.pool->reserve(all, 8));
+  need(alone.pool->reserve(all, 8));
+  for (int64_t position = 0; position < 8; ++position) {
+    both.fill(position, {0, 2});
+    alone.fill(position, {-1, 2});
+    need(both.decoder->step(both.arguments));
+    need(alone.decoder->step(alone.arguments));
+    std::vector<float> some = both.answer(), one = alone.answer();
+    for (size_t i = 0; i < 128; ++i) {
+      REQUIRE(one[i] == 0);
+      REQUIRE(some[128 + i] == one[128 + i]);
+    }
+  }
+}
+
+TEST_CASE("sequences of a GPU are reserved for, cut and reset") {
+  if (!hasGpu())
+    return;
+  Attention a("cuda");
+  const std::vector<int32_t> all{0, 2}, one{2};
+  CHECK(a.pool->freePages() == 12);
+  need(a.pool->reserve(all, 17));
+  CHECK(a.pool->freePages() == 8);
+  a.fill(0, {0, 2});
+  need(a.decoder->step(a.arguments));
+  CHECK(a.pool->length(2) == 1);
+  need(a.pool->reserve(one, 16)); // that it has already
+  CHECK(a.pool->freePages() == 8);
+  need(a.pool->invalidateRings(one));
+  CHECK(a.pool->ringEntries(2) == 0);
+  CHECK(a.pool->ringEntries(0) == 1);
+  need(a.pool->truncate(0, 0));
+  need(a.pool->reset(one));
+  CHECK(a.pool->freePages() == 12);
+  CHECK(a.pool->length(2) == 0);
+}
+
+//===----------------------------------------------------------------------===//
+// Errors
+//===----------------------------------------------------------------------===//
+
+TEST_CASE("what attentions on a GPU refuse") {
+  if (!hasGpu())
+    return;
+  Attention a("cuda");
+  const std::vector<int32_t> twice{1, 1}, beyond{3}, all{0, 1, 2};
+  CHECK_THAT(a.pool->reserve(twice, 1).message(),
+             Contains("slot 1 is named twice"));
+  CHECK_THAT(a.pool->reserve(beyond, 1).message(),
+             Contains("slot 3 is out of range, wanted 0 to 2"));
+  CHECK_THAT(a.pool->reserve(all, -1).message(), Contains("tokens is -1"));
+  CHECK_THAT(a.pool->reserve(all, 193).message(),
+             Contains("slot 0 holds 0 tokens and gets 193, wanted 192"));
+  CHECK(a.pool->reserve(all, 100).code() == ErrorCode::ResourceExhausted);
+  CHECK(a.pool->freePages() == 12);
+
+  CHECK_THAT(
+      AttentionDecoder::create(*a.program, *a.pool, {.diagnostics = true})
+          .message(),
+      Contains("diagnostics are those of the CPU"));
+
+  auto refuse = [&](auto change, const std::string &message) {
+    AttentionArguments bad = a.arguments;
+    change(bad);
+    CHECK_THAT(a.decoder->step(bad).message(), Contains(message));
+  };
+  a.fill(0, {0, 1});
+  refuse([](AttentionArguments &bad) { bad.rows = 1; },
+         "slots has 2 elements, wanted the 1 rows");
+  refuse(
+      [](AttentionArguments &bad) {
+        bad.rows = 4;
+        bad.slots = {bad.slots.data(), 4};
+      },
+      "rows is 4, wanted the 3 at most that the decoder has memory for");
+  refuse(
+      [](AttentionArguments &bad) {
+        void *&data = bad.tensors["q"].data;
+        data = static_cast<std::byte *>(data) + 2;
+      },
+      "argument 'q' is at");
+  refuse([](AttentionArguments &bad) { bad.tensors["k"].strides[0] = 65; },
+         "argument 'k' has the stride 65, wanted a multiple of 8");
+  refuse([](AttentionArguments &bad) { bad.tensors["v"].device = cpu; },
+         "argument 'v' is in memory of cpu");
+  refuse(
+      [](AttentionArguments &bad) {
+        bad.slots = {static_cast<const int32_t *>(nullptr), 2};
+      },
+      "slots is at");
+
+  PrefillArguments prompts;
+  prompts.rows = 2;
+  prompts.slots = a.arguments.slots;
+  prompts.tensors = a.arguments.tensors;
+  CHECK_THAT(a.decoder->prefill(prompts).message(),
+             Contains("cuSeqlens has 0 numbers, wanted 3"));
+  prompts.cuSeqlens = {a.arguments.slots.data(), 3};
+  CHECK_THAT(a.decoder->prefill(prompts).message(),
+             Contains("tokens is 0, wanted the tokens that there is room for"));
+
+  // Nobody took a page: the next call says so.
+  need(a.decoder->step(a.arguments));
+  need(synchronize(gpu));
+  Status lost = a.decoder->step(a.arguments);
+  CHECK(lost.code() == ErrorCode::ResourceExhausted);
+  CHECK_THAT(lost.message(), Contains("AttentionPool::reserve"));
+
+  Attention host("cpu");
+  CHECK_THAT(AttentionDecoder::create(*host.program, *a.pool).message(),
+             Contains("the pool is on cuda:0, the program is for cpu"));
+  AttentionCompileOptions options;
+  options.target = "tpu";
+  CHECK_THAT(compileAttention(readExample("mac"), "mac", options).message(),
+             Contains("target is 'tpu', expected cpu or cuda"));
+}

@@ -1,0 +1,406 @@
+//===- BenchAttention.cpp - ladle bench of an attention -------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Steps of sequences that stand at one length, against the bytes that they
+// cannot do without. Nothing is prefilled: caches and rings hold random
+// numbers, and where a head is to match, its ring holds the query to the bit.
+// Layers take turns in a graph, until what they read is twice the second-level
+// cache; before each replay their cursors are set back.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ladle/device.h"
+#include "runtime/Convert.h"
+#include "runtime/cuda/DeviceAttention.h"
+#include "tools/ladle/Bench.h"
+#include "tools/ladle/BenchStore.h"
+#include "tools/ladle/DeviceInputs.h"
+#include "tools/ladle/Table.h"
+#include "tools/measure/Ceilings.h"
+#include "tools/measure/Statistics.h"
+
+#include <cstring>
+#include <fmt/format.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+
+using namespace ladle;
+using namespace ladle::tool;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+/// Which heads match, and how far back.
+struct Scenario {
+  const char *name;
+  double hits;         ///< the share of heads
+  int64_t least, most; ///< tokens back, drawn alike
+};
+constexpr Scenario scenarios[] = {{"all hit", 1, 1, 127},
+                                  {"gap 64", 1, 64, 64},
+                                  {"95 % hit", 0.95, 64, 64},
+                                  {"no hit", 0, 64, 64}};
+
+class AttentionBench {
+public:
+  AttentionBench(const BenchOptions &options, const measure::Gpu &gpu,
+                 const AttentionProgram &program, int64_t rows)
+      : options(options), device(gpu.device()), program(program), rows(rows),
+        window(std::max<int64_t>(program.settings().window, 1)) {}
+
+  Status prepare(const Scenario &scenario);
+  /// Seconds of a step.
+  Result<std::vector<double>> time();
+  /// What a step has to read and to write.
+  double bytes() const { return stepBytes; }
+  size_t layers() const { return decoders.size(); }
+
+private:
+  void drawGaps(const Scenario &scenario);
+  double countBytes() const;
+  Status makeTensors();
+  Status addLayer();
+  Status fillRandom(const cuda::Memory &memory, DType type);
+  Status setBack();
+  /// That a step finds what it is to find, and nothing else.
+  Status checkMatches();
+
+  const BenchOptions &options;
+  const cuda::Device &device;
+  AttentionProgram program;
+  int64_t rows, window;
+  double stepBytes = 0;
+  std::mt19937_64 random{1};
+  std::vector<int64_t> gaps; ///< [rows, heads]; 0: no match
+  std::map<std::string, DeviceTensor> memory;
+  std::vector<std::byte> queries; ///< what is matched, [rows, heads, D]
+  std::vector<int32_t> slotList;
+  AttentionArguments arguments;
+  std::vector<std::unique_ptr<AttentionPool>> pools;
+  std::vector<std::unique_ptr<AttentionDecoder>> decoders;
+  std::vector<BoundStep> steps;
+};
+
+} // namespace
+
+void AttentionBench::drawGaps(const Scenario &scenario) {
+  int64_t heads = program.signature().heads;
+  int64_t most = std::min({scenario.most, window - 1, options.context});
+  int64_t least = std::min(scenario.least, most);
+  std::uniform_real_distribution<double> share;
+  std::uniform_int_distribution<int64_t> gap(least, std::max(least, most));
+  gaps.assign(static_cast<size_t>(rows * heads), 0);
+  for (int64_t &each : gaps)
+    if (program.reuses() && share(random) < scenario.hits)
+      each = gap(random);
+}
+
+double AttentionBench::countBytes() const {
+  const AttentionProgramImpl &made = program.getImpl();
+  int64_t heads = made.signature.heads, group = heads / made.cacheHeads;
+  int64_t tokenBytes = made.keySize * sizeInBytes(made.keyType) +
+                       made.valueSize * sizeInBytes(made.valueType);
+  int64_t all = options.context + 1, tokens = 0, hits = 0;
+  for (size_t first = 0; first < gaps.size();
+       first += static_cast<size_t>(group)) {
+    int64_t most = 0;
+    for (size_t i = first; i < first + static_cast<size_t>(group); ++i) {
+      hits += gaps[i] > 0;
+      int64_t band = made.settings.band + made.settings.sinks;
+      most = std::max(most, gaps[i] ? std::min(all, gaps[i] + band) : all);
+    }
+    tokens += most;
+  }
+  auto total = static_cast<double>(tokens * tokenBytes);
+  if (!program.reuses())
+    return total;
+  int64_t entries = std::min(window - 1, options.context);
+  int64_t queryBytes = made.keySize * sizeInBytes(made.queryType);
+  int64_t summaryBytes =
+      made.parts * (made.valueSize * sizeInBytes(made.summaryType) +
+                    static_cast<int64_t>(sizeof(float)));
+  total += static_cast<double>(rows * heads * entries * queryBytes);
+  total += static_cast<double>(hits * summaryBytes);
+  return total +
+         static_cast<double>(rows * heads * (summaryBytes + queryBytes));
+}
+
+Status AttentionBench::fillRandom(const cuda::Memory &to, DType type) {
+  constexpr size_t count = size_t(1) << 20;
+  std::normal_distribution<float> normal;
+  auto width = static_cast<size_t>(sizeInBytes(type));
+  std::vector<std::byte> chunk(count * width);
+  for (size_t i = 0; i < count; ++i)
+    storeFloat(type, normal(random), chunk.data() + i * width);
+  auto size = static_cast<int64_t>(chunk.size());
+  for (int64_t at = 0; at < to.bytes(); at += size)
+    if (Status status = device.upload(
+            to.address() + static_cast<uint64_t>(at), chunk.data(),
+            std::min(size, to.bytes() - at), device.stream());
+        !status)
+      return status;
+  return device.synchronize(device.stream());
+}
+
+Status AttentionBench::makeTensors() {
+  const Signature &signature = program.signature();
+  std::normal_distribution<float> normal;
+  arguments.rows = rows;
+  auto add = [&](const TensorSpec &spec, bool hasRows) -> Status {
+    std::vector<int64_t> shape = spec.shape;
+    if (hasRows)
+      shape.insert(shape.begin(), rows);
+    auto count = static_cast<size_t>(std::accumulate(
+        shape.begin(), shape.end(), int64_t(1), std::multiplies<>()));
+    auto width = static_cast<size_t>(sizeInBytes(spec.dtype));
+    std::vector<std::byte> values(count * width);
+    // A parameter is a moment: about that many squares.
+    for (size_t i = 0; i < count; ++i)
+      storeFloat(spec.dtype,
+                 hasRows ? normal(random)
+                         : static_cast<float>(program.getImpl().keySize),
+                 values.data() + i * width);
+    Result<DeviceTensor> made = DeviceTensor::copyOf(
+        program.device(), TensorView::dense(values.data(), spec.dtype, shape));
+    if (!made)
+      return made.status();
+    // The query that is matched is the first token.
+    if (hasRows && queries.empty())
+      queries = std::move(values);
+    arguments.tensors[spec.name] = made->view();
+    memory[spec.name] = std::move(*made);
+    return Status();
+  };
+  for (const auto *specs :
+       {&signature.tokens, &signature.params, &signature.outputs})
+    for (const TensorSpec &spec : *specs)
+      if (Status status = add(spec, specs != &signature.params); !status)
+        return status;
+  slotList.resize(static_cast<size_t>(rows));
+  std::iota(slotList.begin(), slotList.end(), 0);
+  Result<DeviceTensor> slots = DeviceTensor::copyOf(
+      program.device(), TensorView::dense(slotList, DType::I32, {rows}));
+  if (!slots)
+    return slots.status();
+  arguments.slots = {slots->as<int32_t>(), slotList.size()};
+  memory["slots of rows"] = std::move(*slots);
+  return Status();
+}
+
+Status AttentionBench::addLayer() {
+  const AttentionProgramImpl &made = program.getImpl();
+  int64_t pages = (options.context + made.pageSize) / made.pageSize;
+  Result<AttentionPool> pool = AttentionPool::create(
+      program, {.slots = rows, .pages = rows * pages, .maxTokens = 0});
+  if (!pool)
+    return pool.status();
+  pools.push_back(std::make_unique<AttentionPool>(std::move(*pool)));
+  DeviceAttentionPool &there = *pools.back()->getImpl().device;
+  if (Status status = pools.back()->reserve(slotList, options.context + 1);
+      !status)
+    return status;
+  for (auto [to, type] : {std::pair(&there.keys, made.keyType),
+                          std::pair(&there.values, made.valueType)})
+    if (Status status = fillRandom(*to, type); !status)
+      return status;
+  for (auto [name, type] : {std::pair("ring_queries", made.queryType),
+                            std::pair("ring_rotated", made.queryType),
+                            std::pair("ring_values", made.summaryType)})
+    if (auto ring = there.rings.find(name); ring != there.rings.end())
+      if (Status status = fillRandom(ring->second, type); !status)
+        return status;
+  if (auto ring = there.rings.find("ring_moments"); ring != there.rings.end()) {
+    auto moment = static_cast<float>(made.keySize);
+    int32_t bits;
+    std::memcpy(&bits, &moment, sizeof bits);
+    if (Status status = device.fillInt(ring->second.address(), bits,
+                                       ring->second.bytes() / 4, nullptr);
+        !status)
+      return status;
+  }
+  int64_t queryBytes = made.keySize * sizeInBytes(made.queryType);
+  for (size_t i = 0; i < gaps.size(); ++i) {
+    if (!gaps[i])
+      continue;
+    auto at = static_cast<int64_t>(i);
+    int64_t entry = at * window + (options.context - gaps[i]) % window;
+    if (Status status = there.rings.at("ring_queries")
+                            .write(queries.data() + at * queryBytes, queryBytes,
+                                   entry * queryBytes);
+        !status)
+      return status;
+  }
+  AttentionDecoderOptions decoderOptions;
+  decoderOptions.rows = rows;
+  Result<AttentionDecoder> decoder =
+      AttentionDecoder::create(program, *pools.back(), decoderOptions);
+  if (!decoder)
+    return decoder.status();
+  decoders.push_back(std::make_unique<AttentionDecoder>(std::move(*decoder)));
+  Result<BoundStep> step = decoders.back()->bind(arguments);
+  if (!step)
+    return step.status();
+  steps.push_back(std::move(*step));
+  return Status();
+}
+
+Status AttentionBench::prepare(const Scenario &scenario) {
+  drawGaps(scenario);
+  stepBytes = countBytes();
+  if (Status status = makeTensors(); !status)
+    return status;
+  auto cache = static_cast<double>(device.cacheBytes());
+  constexpr int64_t mostLayers = 64;
+  auto count =
+      std::min(mostLayers, static_cast<int64_t>(2 * cache / stepBytes) + 2);
+  for (int64_t i = 0; i < count; ++i)
+    if (Status status = addLayer(); !status)
+      return status;
+  return Status();
+}
+
+/// All sequences to the length that is timed.
+Status AttentionBench::setBack() {
+  const AttentionSettings &settings = program.settings();
+  constexpr int64_t numbers = DeviceAttentionPool::cursorNumbers;
+  auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
+  // The entry that the token itself is left in is not looked at.
+  int64_t entries =
+      program.reuses() ? std::min(window - 1, options.context) : 0;
+  std::vector<int32_t> cursors;
+  for (int64_t row = 0; row < rows; ++row)
+    cursors.insert(cursors.end(),
+                   {narrow(options.context), narrow(entries),
+                    narrow(options.context), narrow(settings.band),
+                    narrow(settings.sinks), narrow(settings.wideBand), 0, 0});
+  for (auto &pool : pools)
+    if (Status status = pool->getImpl().device->cursors.write(
+            cursors.data(),
+            rows * numbers * static_cast<int64_t>(sizeof(int32_t)));
+        !status)
+      return status;
+  return device.synchronize();
+}
+
+Status AttentionBench::checkMatches() {
+  if (Status status = setBack(); !status)
+    return status;
+  for (BoundStep &step : steps)
+    if (Status status = step.launch(device.stream()); !status)
+      return status;
+  for (auto &decoder : decoders) {
+    std::span<const int64_t> matches = decoder->matches();
+    for (size_t i = 0; i < gaps.size(); ++i) {
+      int64_t wanted = gaps[i] ? options.context - gaps[i] : -1;
+      if (i >= matches.size() || matches[i] != wanted)
+        return Status(ErrorCode::Internal,
+                      fmt::format("head {} matched token {}, wanted {}", i,
+                                  i < matches.size() ? matches[i] : -2,
+                                  wanted));
+    }
+  }
+  return Status();
+}
+
+Result<std::vector<double>> AttentionBench::time() {
+  if (!options.skipCheck)
+    if (Status status = checkMatches(); !status)
+      return status;
+  Result<cuda::Graph> graph = cuda::Graph::record(device, [&]() -> Status {
+    for (BoundStep &step : steps)
+      if (Status status = step.launch(device.stream()); !status)
+        return status;
+    return Status();
+  });
+  if (!graph)
+    return graph.status();
+  std::vector<double> samples;
+  // The first replay uploads the graph.
+  for (int64_t i = 0; i <= options.samples; ++i) {
+    if (Status status = setBack(); !status)
+      return status;
+    Result<double> seconds = graph->time(1);
+    if (!seconds)
+      return seconds.status();
+    if (i > 0)
+      samples.push_back(*seconds / static_cast<double>(steps.size()));
+  }
+  return samples;
+}
+
+//===----------------------------------------------------------------------===//
+// All of them
+//===----------------------------------------------------------------------===//
+
+static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
+  AttentionCompileOptions compile;
+  compile.attention = options.source.recurrence;
+  compile.preset = options.source.preset;
+  compile.sizes.insert(options.source.sizes.begin(),
+                       options.source.sizes.end());
+  compile.options.insert(options.source.options.begin(),
+                         options.source.options.end());
+  compile.target = "cuda";
+  Result<AttentionProgram> program = compileAttention(
+      readSource(options.source.file), options.source.file, compile);
+  if (!program)
+    return program.status();
+  Result<measure::Ceilings> ceilings = measure::Ceilings::measure(gpu);
+  if (!ceilings)
+    return ceilings.status();
+  fmt::print("{} {} on {}, driver {}\nsequences of {} tokens; reading gives "
+             "{:.0f} GB/s\n\n{:>9} {:>6} {:>7} {:>11} {:>11} {:>11} {:>6}\n",
+             options.source.file, options.source.preset, gpu.device().name(),
+             gpu.driver(), options.context,
+             1e-9 * ceilings->read().bytesPerSecond(), "matches", "batch",
+             "layers", "a step", "its bytes", "limit", "ratio");
+  Json document{{"schema", "ladle-bench-attention-1"},
+                {"device", gpu.device().name()},
+                {"driver", gpu.driver()},
+                {"date", today()},
+                {"command", options.commandLine},
+                {"file", options.source.file},
+                {"preset", options.source.preset},
+                {"context", options.context},
+                {"read_bytes_per_s", ceilings->read().bytesPerSecond()},
+                {"figures", Json::array()}};
+  for (int64_t batch : options.batches)
+    for (const Scenario &scenario : scenarios) {
+      // Without rings nothing ever matches.
+      if (!program->reuses() && scenario.hits > 0)
+        continue;
+      AttentionBench bench(options, gpu, *program, batch);
+      if (Status status = bench.prepare(scenario); !status)
+        return status;
+      Result<std::vector<double>> samples = bench.time();
+      if (!samples)
+        return samples.status();
+      double step = measure::median(*samples);
+      double limit = bench.bytes() / ceilings->read().bytesPerSecond();
+      Json figure{{"matches", scenario.name}, {"batch", batch},
+                  {"layers", bench.layers()}, {"us", 1e6 * step},
+                  {"bytes", bench.bytes()},   {"limit_us", 1e6 * limit}};
+      for (double each : *samples)
+        figure["samples_us"].push_back(1e6 * each);
+      document["figures"].push_back(std::move(figure));
+      fmt::print("{:>9} {:>6} {:>7} {:>11} {:>8.1f} MB {:>11} {:>6.2f}\n",
+                 scenario.name, batch, bench.layers(), formatTime(step),
+                 1e-6 * bench.bytes(), formatTime(limit), step / limit);
+      std::fflush(stdout);
+    }
+  if (!options.json.empty())
+    std::ofstream(options.json) << document.dump(1) << '\n';
+  return Status();
+}
+
+int tool::benchAttention(const BenchOptions &options, const measure::Gpu &gpu) {
+  if (Status status = benchAll(options, gpu); !status) {
+    fmt::print(stderr, "error: {}\n", status.message());
+    return 1;
+  }
+  return 0;
+}
