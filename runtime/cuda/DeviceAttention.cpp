@@ -358,7 +358,7 @@ Status DeviceAttention::step(const AttentionArguments &arguments,
   if (Status status = steps.fill(arguments); !status)
     return status;
   lastRows = arguments.rows;
-  return steps.launch(arguments.rows, stream);
+  return steps.launch(arguments.rows, stream, Start::InOrder);
 }
 
 Result<BoundStep> DeviceAttention::bind(const AttentionArguments &arguments) {
