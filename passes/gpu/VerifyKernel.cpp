@@ -256,7 +256,9 @@ LogicalResult GpuVerifyKernel::emitTeamOp(Operation *op) {
     return (sides.lookup(result) & Teams) != 0;
   };
   return TypeSwitch<Operation *, LogicalResult>(op)
-      .Case([&](EachDraftOp each) { return emitDrafts(each); })
+      .Case([&](EachDraftOp each) {
+        return emittedDrafts.insert(each).second ? emitDrafts(each) : success();
+      })
       .Case([&](PathDecayOp each) {
         if (isForTeams(each.getResult()))
           emitPathDecay(each);

@@ -293,6 +293,7 @@ private:
   llvm::SmallSetVector<mlir::Value, 8> written; ///< behind no barrier yet
   bool waited = false;
   llvm::SmallVector<Kept> lateEntries;
+  llvm::DenseSet<mlir::Operation *> emittedDrafts;
   /// Before it, what tokens are converted to is not waited for.
   mlir::Operation *startOfTokens = nullptr;
 

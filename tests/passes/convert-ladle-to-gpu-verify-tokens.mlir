@@ -35,11 +35,11 @@ ladle.step @scaled_verify of @scaled route(inner) form(verify)
 // CHECK-LABEL: gpu.func @scaled_verify
 // What comes out of the state lies where its rows did.
 // CHECK-SAME: ladle.shares
-// CHECK: vector.store {{.*}} : memref<4x80xbf16, #gpu.address_space<workgroup>>, vector<4xbf16>
+// CHECK: vector.store {{.*}} : memref<4x80xbf16, #gpu.address_space<workgroup>>, vector<2xbf16>
 // Two drafts and what is before them are one tile of products.
 // CHECK: nvgpu.mma.sync{{.*}} {mmaShape = [16, 8, 16]}
 // Of the state, two parts meet vectors that need none.
 // CHECK: memref.dma_wait
-// CHECK-COUNT-2: nvgpu.mma.sync{{.*}} {mmaShape = [16, 8, 8], tf32Enabled}
+// CHECK-COUNT-8: nvgpu.mma.sync{{.*}} {mmaShape = [16, 8, 8], tf32Enabled}
 // CHECK-NOT: mma.sync
-// CHECK: scf.yield
+// CHECK: gpu.barrier {ladle.of_warp}
