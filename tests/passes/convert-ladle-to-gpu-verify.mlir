@@ -36,11 +36,13 @@ ladle.step @delta_verify of @delta route(inner) form(verify)
 
 // The state is on its way before anything else of the slot is looked at.
 // CHECK: memref.dma_start
-// How many drafts wait, their tree by shuffles, and where entries lie.
-// CHECK: memref.store {{.*}} : memref<?xi32>
-// CHECK: gpu.shuffle idx
+// The tree of the drafts by shuffles, where entries lie, and how many drafts
+// wait, which nothing ahead is to read.
+// CHECK: gpu.shuffle {{ ?}}idx
 // CHECK: memref.store {{.*}} : memref<2xi32, #gpu.address_space<workgroup>>
 // CHECK: gpu.barrier
+// CHECK: nvvm.griddepcontrol {{ ?}}wait
+// CHECK: memref.store {{.*}} : memref<?xi32>
 // A warp a draft.
 // CHECK: vector.store {{.*}} : memref<2x80xf32
 // Products with the ancestors, none for others.
