@@ -104,8 +104,7 @@ protected:
   int64_t bytesOfShared();
   /// Blocks that shared memory leaves on a multiprocessor of Hopper.
   int64_t blocksInShared();
-  /// Blocks that a multiprocessor is to hold; 0 is left to ptxas, which knows
-  /// shared memory only where its size is static.
+  /// Blocks that a multiprocessor is to hold; 0 is left to ptxas.
   virtual int64_t blocksAtOnce();
   /// Of a block with so many rows, one of few or of many.
   virtual int64_t fewestThreads(int64_t /*rows*/, bool /*areMany*/) {
@@ -115,8 +114,7 @@ protected:
   /// Vectors that rows meet at a time.
   virtual int64_t countRanks();
   virtual int64_t sharedBytes(int64_t rows);
-  /// Bytes of shared memory that a block may have, and what it takes at most if
-  /// it can do with less.
+  /// Bytes of shared memory that a block may have, and what it is to do with.
   int64_t mostShared() const;
   virtual int64_t wantedShared() const;
   mlir::LogicalResult chooseShared(int64_t rows);
@@ -131,16 +129,14 @@ protected:
   virtual void takeArguments(unsigned &next);
   mlir::Operation *anchor();
   mlir::Value emitTask();
-  /// Whether the kernel may start before those ahead of it have ended: then it
-  /// waits for them before it writes, and what it reads is the launcher's to
-  /// vouch for. Whatever it is, the next one may start with it.
+  /// Whether it may start before the kernels ahead of it have ended: it waits
+  /// for them before it writes.
   virtual bool startsEarly() { return step.getForm() != Form::Fold; }
   void letNextStart();
   void waitForPrevious();
   /// What tokens are found by, before any is loaded.
   virtual void emitRowStart() {}
-  /// Whether tokens are found by what is loaded first: loads of a slot should
-  /// not wait for them.
+  /// Whether what is loaded first finds tokens: loads of a slot do not wait.
   virtual bool findsTokens() { return false; }
   /// Stores zeros to `outputs` of one row of tokens.
   void zeroOutputs(mlir::Value tokenRow);
@@ -388,8 +384,7 @@ protected:
   }
   /// The same of place `slot` of the ring.
   EntryPlace placeAt(mlir::Value slot);
-  /// Where an entry is put: what finds no page of its own goes to the spare
-  /// one, and is lost.
+  /// Where an entry is put: without a page of its own in the spare one.
   EntryPlace placeToWrite(mlir::Value position);
   mlir::Value pageAt(mlir::Value index, bool isWritten = false);
   /// Row `rank` of an entry among rows that are entries times ranks.
