@@ -230,8 +230,9 @@ TEST_CASE("a sequence moves between pools of both layouts") {
   CHECK(manifestOf(columns)["state_layout"] == "dk_dv");
   const StateSpec &spec = columns.signature().states[0];
   REQUIRE(spec.keySize != spec.valueSize);
-  Pool from = *Pool::create(rows, {.slots = 1}),
-       to = *Pool::create(columns, {.slots = 1});
+  PoolOptions one;
+  one.slots = 1;
+  Pool from = *Pool::create(rows, one), to = *Pool::create(columns, one);
   SlotContents contents = *from.exportSlot(rows, 0);
   SlotContents::Item &item = contents.states[0];
   REQUIRE(item.shape == std::vector{spec.heads, spec.valueSize, spec.keySize});

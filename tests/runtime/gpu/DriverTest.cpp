@@ -34,20 +34,23 @@ TEST_CASE("a launch has the grid and the options of its kernel") {
   auto memory = need(cuda::Memory::allocate(*device, 6 * sizeof(int)));
   uint64_t address = memory.address();
   void *arguments[] = {&address};
-  for (bool isProgrammatic : {false, true})
+  // Early is what can be, if it is asked for.
+  for (auto [isProgrammatic, early] :
+       {std::pair(false, true), std::pair(true, false), std::pair(true, true)})
     for (unsigned bytes : {0u, 200u << 10}) {
-      CAPTURE(isProgrammatic, bytes);
+      CAPTURE(isProgrammatic, early, bytes);
       auto kernel = need(module.kernel({"count", 3, 1, bytes, isProgrammatic}));
       emulatedGpu()->takeLaunches();
       need(memory.fill(0));
-      need(kernel.launchRows(2, arguments, device->stream()));
+      need(kernel.launchRows(2, arguments, device->stream(), /*blocks=*/0,
+                             early));
       int values[6];
       need(memory.read(values, sizeof(values)));
       CHECK(std::count(std::begin(values), std::end(values), 1) == 6);
       auto launches = emulatedGpu()->takeLaunches();
       REQUIRE(launches.size() == 1);
       CHECK(launches[0].sharedBytes == bytes);
-      CHECK(launches[0].isProgrammatic == isProgrammatic);
+      CHECK(launches[0].isProgrammatic == (isProgrammatic && early));
       CHECK(launches[0].grid[0] == 3);
       CHECK(launches[0].grid[1] == 2);
     }
