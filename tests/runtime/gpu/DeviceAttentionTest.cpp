@@ -266,10 +266,10 @@ TEST_CASE("what attentions on a GPU refuse") {
   CHECK(a.pool->reserve(all, 100).code() == ErrorCode::ResourceExhausted);
   CHECK(a.pool->freePages() == 12);
 
-  CHECK_THAT(
-      AttentionDecoder::create(*a.program, *a.pool, {.diagnostics = true})
-          .message(),
-      Contains("diagnostics are those of the CPU"));
+  AttentionDecoderOptions watching;
+  watching.diagnostics = true;
+  CHECK_THAT(AttentionDecoder::create(*a.program, *a.pool, watching).message(),
+             Contains("diagnostics are those of the CPU"));
 
   auto refuse = [&](auto change, const std::string &message) {
     AttentionArguments bad = a.arguments;
