@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/tune/TrialStore.h"
+#include "runtime/tune/ReplaceFile.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -95,21 +96,12 @@ Status TrialStore::record(const Trial &trial) {
 }
 
 Status TrialStore::save() const {
-  std::string temporary = file + ".part";
-  std::ofstream stream(temporary);
-  stream << "{\"problem\": " << toJson(problem).dump() << ",\n \"trials\": [";
+  std::string text =
+      "{\"problem\": " + toJson(problem).dump() + ",\n \"trials\": [";
   const char *separator = "\n  ";
   for (const Trial &trial : known) {
-    stream << separator << toJson(trial).dump();
+    text += separator + toJson(trial).dump();
     separator = ",\n  ";
   }
-  stream << "\n]}\n";
-  stream.close();
-  std::error_code error;
-  if (stream)
-    fs::rename(temporary, file, error);
-  if (!stream || error)
-    return Status(ErrorCode::ResourceExhausted,
-                  fmt::format("cannot write '{}'", file));
-  return Status();
+  return replaceFile(file, text + "\n]}\n");
 }

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/tune/TunedTable.h"
+#include "runtime/tune/ReplaceFile.h"
 
 #include <algorithm>
 #include <cmath>
@@ -218,14 +219,5 @@ Status tune::addToTable(const std::string &path, const TunedChoice &choice) {
   std::error_code error;
   if (fs::path folder = fs::path(path).parent_path(); !folder.empty())
     fs::create_directories(folder, error);
-  std::string temporary = path + ".part";
-  std::ofstream file(temporary);
-  file << table->str();
-  file.close();
-  if (file)
-    fs::rename(temporary, path, error);
-  if (!file || error)
-    return Status(ErrorCode::ResourceExhausted,
-                  fmt::format("cannot write '{}'", path));
-  return Status();
+  return replaceFile(path, table->str());
 }

@@ -41,6 +41,17 @@ inline void requirePassed(const check::CheckRequest &request,
   CHECK(report->passed());
 }
 
+/// A case on a GPU, as a report names it.
+inline void checkOnGpu(const std::string &model, const std::string &text) {
+  CAPTURE(model, text);
+  check::CheckRequest request = requestOf(model);
+  request.target = "cuda";
+  Result<check::CheckCase> parsed = check::CheckCase::parse(text);
+  INFO(parsed.message());
+  REQUIRE(parsed.ok());
+  requirePassed(request, {*parsed});
+}
+
 /// `LADLE_FULL=1` runs what does not fit into the budget of every change.
 inline bool isFull() {
   const char *full = std::getenv("LADLE_FULL");

@@ -7,6 +7,7 @@
 
 #include "tools/ladle/AttentionTrials.h"
 #include "runtime/tune/Problem.h"
+#include "runtime/tune/ReplaceFile.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -108,22 +109,13 @@ Status AttentionTrials::record(const AttentionTrial &trial) {
     known.push_back(trial);
   else
     *found = trial;
-  std::string temporary = path + ".part";
-  std::ofstream stream(temporary);
-  stream << "{\"schema\": " << Json(kSchema)
-         << ", \"problem\": " << Json(problem) << ",\n \"trials\": [";
+  std::string text = "{\"schema\": " + Json(kSchema).dump() +
+                     ", \"problem\": " + Json(problem).dump() +
+                     ",\n \"trials\": [";
   const char *separator = "\n  ";
   for (const AttentionTrial &each : known) {
-    stream << separator << toJson(each).dump();
+    text += separator + toJson(each).dump();
     separator = ",\n  ";
   }
-  stream << "\n]}\n";
-  stream.close();
-  std::error_code error;
-  if (stream)
-    fs::rename(temporary, path, error);
-  if (!stream || error)
-    return Status(ErrorCode::ResourceExhausted,
-                  fmt::format("cannot write '{}'", path));
-  return Status();
+  return tune::replaceFile(path, text + "\n]}\n");
 }

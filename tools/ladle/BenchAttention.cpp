@@ -14,6 +14,7 @@
 #include "ladle/device.h"
 #include "runtime/Convert.h"
 #include "runtime/cuda/DeviceAttention.h"
+#include "runtime/tune/ReplaceFile.h"
 #include "tools/ladle/Bench.h"
 #include "tools/ladle/BenchStore.h"
 #include "tools/ladle/DeviceInputs.h"
@@ -23,7 +24,6 @@
 
 #include <cstring>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
@@ -392,9 +392,9 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
                  1e-6 * bench.bytes(), formatTime(limit), step / limit);
       std::fflush(stdout);
     }
-  if (!options.json.empty())
-    std::ofstream(options.json) << document.dump(1) << '\n';
-  return Status();
+  return options.json.empty()
+             ? Status()
+             : tune::replaceFile(options.json, document.dump(1) + "\n");
 }
 
 int tool::benchAttention(const BenchOptions &options, const measure::Gpu &gpu) {

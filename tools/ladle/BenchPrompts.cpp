@@ -14,6 +14,7 @@
 #include "ladle/decode.h"
 #include "ladle/device.h"
 #include "runtime/check/Check.h"
+#include "runtime/tune/ReplaceFile.h"
 #include "tools/ladle/Bench.h"
 #include "tools/ladle/BenchStore.h"
 #include "tools/ladle/DeviceInputs.h"
@@ -24,7 +25,6 @@
 
 #include <cmath>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -330,9 +330,9 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
       }
     }
   }
-  if (!options.json.empty())
-    std::ofstream(options.json) << document.dump(1) << '\n';
-  return Status();
+  return options.json.empty()
+             ? Status()
+             : tune::replaceFile(options.json, document.dump(1) + "\n");
 }
 
 int tool::benchPrompts(const BenchOptions &options, const measure::Gpu &gpu) {

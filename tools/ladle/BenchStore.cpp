@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "tools/ladle/BenchStore.h"
+#include "runtime/tune/ReplaceFile.h"
 
 #include <ctime>
 #include <filesystem>
@@ -94,7 +95,6 @@ Status BenchStore::add(const BenchKey &key, const Json &figures) {
   return save();
 }
 
-/// A file appears whole or not at all.
 Status BenchStore::save() const {
   if (path.empty())
     return Status();
@@ -104,20 +104,9 @@ Status BenchStore::save() const {
       text += (text.empty() ? "\n  " : ",\n  ") + item.dump();
     return text + "\n ";
   };
-  std::string temporary = path + ".part";
-  {
-    std::ofstream file(temporary);
-    file << "{\n \"schema\": " << Json(schema).dump()
-         << ",\n \"device\": " << Json(device).dump() << ",\n \"runs\": ["
-         << lines(runs) << "],\n \"results\": [" << lines(results) << "]\n}\n";
-    if (!file.flush())
-      return Status(ErrorCode::ResourceExhausted,
-                    fmt::format("cannot write '{}'", temporary));
-  }
-  std::error_code error;
-  std::filesystem::rename(temporary, path, error);
-  if (error)
-    return Status(ErrorCode::ResourceExhausted,
-                  fmt::format("cannot write '{}': {}", path, error.message()));
-  return Status();
+  return tune::replaceFile(
+      path, fmt::format("{{\n \"schema\": {},\n \"device\": {},\n \"runs\": "
+                        "[{}],\n \"results\": [{}]\n}}\n",
+                        Json(schema).dump(), Json(device).dump(), lines(runs),
+                        lines(results)));
 }

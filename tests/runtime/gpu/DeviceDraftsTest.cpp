@@ -13,14 +13,6 @@
 
 using namespace ladle;
 using namespace ladle::test;
-using check::CheckCase;
-
-static void checkOn(const std::string &model, const std::string &text) {
-  CAPTURE(model, text);
-  check::CheckRequest request = requestOf(model);
-  request.target = "cuda";
-  requirePassed(request, {need(CheckCase::parse(text))});
-}
 
 static const char *const moving =
     ",drafts=4,rows=3,tokens=9,staggered=1,pads=1,resets=1,seed=3";
@@ -31,8 +23,8 @@ TEST_CASE("drafts of a delta rule, by every route that verifies") {
   auto route =
       GENERATE(as<std::string>(), "outer", "inner", "adjoint", "kv_only");
   for (const char *trees : {"0", "1"})
-    checkOn("gated_delta_rule",
-            "route=" + route + ",L=12,m=6,trees=" + trees + moving);
+    checkOnGpu("gated_delta_rule",
+               "route=" + route + ",L=12,m=6,trees=" + trees + moving);
 }
 
 TEST_CASE("drafts with carries, along dk, along dv, of heads that share") {
@@ -40,14 +32,14 @@ TEST_CASE("drafts with carries, along dk, along dv, of heads that share") {
     return;
   auto model = GENERATE(as<std::string>(), "linear_attention", "mamba3",
                         "short_conv", "mamba3_mimo");
-  checkOn(model, std::string("route=inner,L=12,m=6,trees=1") + moving);
+  checkOnGpu(model, std::string("route=inner,L=12,m=6,trees=1") + moving);
 }
 
 TEST_CASE("drafts with decays a channel, two writes a token, two states") {
   if (!hasGpu())
     return;
   auto model = GENERATE(as<std::string>(), "kda", "rwkv7", "coupled");
-  checkOn(model, std::string("route=inner,L=12,m=6,trees=1") + moving);
+  checkOnGpu(model, std::string("route=inner,L=12,m=6,trees=1") + moving);
 }
 
 // Of what is tiny, tensor cores and bulk copies take no part in.
@@ -76,18 +68,19 @@ TEST_CASE("drafts of sizes that tensor cores multiply") {
       {"mamba3_mimo", "route=inner,size.H=2,size.G=1,size.N=64,size.P=32,"
                       "L=12,m=6,trees=1"},
   }));
-  checkOn(model, text + moving);
+  checkOnGpu(model, text + moving);
 }
 
 TEST_CASE("one draft a row, and sixteen") {
   if (!hasGpu())
     return;
-  checkOn("gated_delta_rule", "route=inner,L=3,m=2,drafts=1,rows=2,tokens=7");
-  checkOn("gated_delta_rule",
-          "route=inner,L=36,m=20,drafts=16,trees=1,rows=2,tokens=5,seed=5");
-  checkOn("gated_delta_rule",
-          "route=inner,size.Hk=1,size.Hv=1,size.Dk=32,size.Dv=32,L=40,m=24,"
-          "drafts=16,trees=1,rows=2,tokens=5,seed=5");
+  checkOnGpu("gated_delta_rule",
+             "route=inner,L=3,m=2,drafts=1,rows=2,tokens=7");
+  checkOnGpu("gated_delta_rule",
+             "route=inner,L=36,m=20,drafts=16,trees=1,rows=2,tokens=5,seed=5");
+  checkOnGpu("gated_delta_rule",
+             "route=inner,size.Hk=1,size.Hv=1,size.Dk=32,size.Dv=32,L=40,m=24,"
+             "drafts=16,trees=1,rows=2,tokens=5,seed=5");
 }
 
 TEST_CASE("drafts of all examples by all their routes") {
@@ -102,6 +95,6 @@ TEST_CASE("drafts of all examples by all their routes") {
   for (RouteKind route : routesOf(requestOf(model)))
     if (route != RouteKind::Recurrent)
       for (const char *trees : {"0", "1"})
-        checkOn(model, "route=" + std::string(toString(route)) +
-                           ",L=12,m=6,trees=" + trees + moving);
+        checkOnGpu(model, "route=" + std::string(toString(route)) +
+                              ",L=12,m=6,trees=" + trees + moving);
 }

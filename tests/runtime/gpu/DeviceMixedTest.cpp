@@ -11,14 +11,6 @@
 
 using namespace ladle;
 using namespace ladle::test;
-using check::CheckCase;
-
-static void checkOn(const std::string &model, const std::string &text) {
-  CAPTURE(model, text);
-  check::CheckRequest request = requestOf(model);
-  request.target = "cuda";
-  requirePassed(request, {need(CheckCase::parse(text))});
-}
 
 static const char *const moving =
     ",page=8,rows=3,staggered=1,pads=1,resets=1,forks=1,takes_states=1";
@@ -38,7 +30,7 @@ TEST_CASE("short rows cross over beside long ones, and branch") {
       {"gated_delta_rule", "route=outer,L=16,m=9,tokens=30,seed=6"},
       {"gated_delta_rule", "route=adjoint,L=16,m=9,tokens=30,seed=7"},
   }));
-  checkOn(model, text + moving);
+  checkOnGpu(model, text + moving);
 }
 
 TEST_CASE("trees of drafts in pages, of rows that cross over and branch") {
@@ -52,7 +44,7 @@ TEST_CASE("trees of drafts in pages, of rows that cross over and branch") {
       {"mamba3", "route=inner,L=16,m=6,drafts=4,tokens=30,seed=4"},
       {"gated_delta_rule", "route=adjoint,L=16,m=6,drafts=4,tokens=24,seed=5"},
   }));
-  checkOn(model, text + ",trees=1" + moving);
+  checkOnGpu(model, text + ",trees=1" + moving);
 }
 
 TEST_CASE("prompts become entries in pages, or a state where they are long") {
@@ -70,7 +62,7 @@ TEST_CASE("prompts become entries in pages, or a state where they are long") {
       {"gated_delta_rule", "route=inner,L=16,m=8,prompts=40,chunk=16,"
                            "tokens=8,seed=7"},
   }));
-  checkOn(model, text + moving);
+  checkOnGpu(model, text + moving);
 }
 
 namespace {

@@ -15,14 +15,6 @@
 using namespace ladle;
 using namespace ladle::test;
 using Catch::Contains;
-using check::CheckCase;
-
-static void checkOn(const std::string &model, const std::string &text) {
-  CAPTURE(model, text);
-  check::CheckRequest request = requestOf(model);
-  request.target = "cuda";
-  requirePassed(request, {need(CheckCase::parse(text))});
-}
 
 static const char *const moving =
     ",L=8,m=8,rows=3,tokens=4,staggered=1,pads=1,resets=1,seed=3";
@@ -32,7 +24,7 @@ TEST_CASE("prompts of delta rules, sums, two writes, two states") {
     return;
   auto model = GENERATE(as<std::string>(), "gated_delta_rule",
                         "gated_delta_net", "mamba2", "rwkv7", "coupled");
-  checkOn(model, std::string("route=inner,prompts=70,chunk=32") + moving);
+  checkOnGpu(model, std::string("route=inner,prompts=70,chunk=32") + moving);
 }
 
 TEST_CASE("prompts with carries: scans, windows, of heads that share") {
@@ -40,14 +32,14 @@ TEST_CASE("prompts with carries: scans, windows, of heads that share") {
     return;
   auto model = GENERATE(as<std::string>(), "linear_attention", "mamba3_mimo",
                         "short_conv");
-  checkOn(model, std::string("route=inner,prompts=40,chunk=16") + moving);
+  checkOnGpu(model, std::string("route=inner,prompts=40,chunk=16") + moving);
 }
 
 // Vectors are joined in blocks; of 24 tokens the last block is half.
 TEST_CASE("prompts with decays a channel") {
   if (!hasGpu())
     return;
-  checkOn("kda", std::string("route=inner,prompts=60,chunk=24") + moving);
+  checkOnGpu("kda", std::string("route=inner,prompts=60,chunk=24") + moving);
 }
 
 TEST_CASE("prompts of states in tiles, in 16 bits, and the other way round") {
@@ -59,14 +51,15 @@ TEST_CASE("prompts of states in tiles, in 16 bits, and the other way round") {
       {"gdn2", "route=outer,state=f16,layout=dk_dv,size.Hk=1,size.Hv=1,"
                "size.Dk=32,size.Dv=96,prompts=40,chunk=40"},
   }));
-  checkOn(model, text + moving);
+  checkOnGpu(model, text + moving);
 }
 
 TEST_CASE("prompts beside drafts, whose slots keep versions of carries") {
   if (!hasGpu())
     return;
-  checkOn("mamba3", "route=inner,prompts=20,chunk=16,drafts=3,L=8,m=4,rows=3,"
-                    "tokens=12,staggered=1,resets=1,trees=1,seed=5");
+  checkOnGpu("mamba3",
+             "route=inner,prompts=20,chunk=16,drafts=3,L=8,m=4,rows=3,"
+             "tokens=12,staggered=1,resets=1,trees=1,seed=5");
 }
 
 TEST_CASE("all examples take prompts", "[.full]") {
@@ -77,7 +70,7 @@ TEST_CASE("all examples take prompts", "[.full]") {
         "kda", "kda_lower_bound", "lightning", "linear_attention", "mamba2",
         "mamba3", "mamba3_mimo", "retnet", "rwkv6", "rwkv7", "rwkv7_core",
         "short_conv", "coupled"})
-    checkOn(model, std::string("route=inner,prompts=70,chunk=64") + moving);
+    checkOnGpu(model, std::string("route=inner,prompts=70,chunk=64") + moving);
 }
 
 namespace {

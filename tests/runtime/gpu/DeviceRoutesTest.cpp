@@ -13,19 +13,12 @@
 
 using namespace ladle;
 using namespace ladle::test;
-using check::CheckCase;
-
-static void checkOn(const std::string &model, const std::string &text) {
-  CAPTURE(text);
-  check::CheckRequest request = requestOf(model);
-  request.target = "cuda";
-  requirePassed(request, {need(CheckCase::parse(text))});
-}
 
 TEST_CASE("recurrent, with everything that moves") {
   if (hasGpu())
-    checkOn("gated_delta_rule", "route=recurrent,rows=3,tokens=8,staggered=1,"
-                                "moves=1,pads=1,resets=1,padding=32,seed=3");
+    checkOnGpu("gated_delta_rule",
+               "route=recurrent,rows=3,tokens=8,staggered=1,"
+               "moves=1,pads=1,resets=1,padding=32,seed=3");
 }
 
 TEST_CASE("inner, with everything that moves") {
@@ -33,47 +26,50 @@ TEST_CASE("inner, with everything that moves") {
     return;
   // Slot 0 marks padding with even seeds, any negative one with odd ones.
   for (const char *seed : {"2", "3"})
-    checkOn("gated_delta_rule",
-            std::string("route=inner,L=4,m=3,rows=3,tokens=14,staggered=1,"
-                        "moves=1,pads=1,resets=1,padding=32,seed=") +
-                seed);
+    checkOnGpu("gated_delta_rule",
+               std::string("route=inner,L=4,m=3,rows=3,tokens=14,staggered=1,"
+                           "moves=1,pads=1,resets=1,padding=32,seed=") +
+                   seed);
 }
 
 TEST_CASE("a fold with every token, and one when the buffer is full") {
   if (!hasGpu())
     return;
-  checkOn("gated_delta_rule", "route=inner,L=4,m=1,rows=2,tokens=5");
-  checkOn("gated_delta_rule", "route=inner,L=4,m=4,rows=2,tokens=11,packed=1");
+  checkOnGpu("gated_delta_rule", "route=inner,L=4,m=1,rows=2,tokens=5");
+  checkOnGpu("gated_delta_rule",
+             "route=inner,L=4,m=4,rows=2,tokens=11,packed=1");
 }
 
 TEST_CASE("entries in pages") {
   if (!hasGpu())
     return;
-  checkOn("gated_delta_net", "route=inner,L=16,m=11,page=8,rows=2,tokens=13,"
-                             "moves=1,pads=1,resets=1,seed=3");
-  checkOn("gla", "route=adjoint,state=bf16,L=16,m=16,page=8,rows=2,tokens=17");
-  checkOn("rwkv7_core", "route=kv_only,entries=bf16,L=32,m=32,page=8,rows=2,"
-                        "tokens=12,staggered=1,resets=1");
+  checkOnGpu("gated_delta_net", "route=inner,L=16,m=11,page=8,rows=2,tokens=13,"
+                                "moves=1,pads=1,resets=1,seed=3");
+  checkOnGpu("gla",
+             "route=adjoint,state=bf16,L=16,m=16,page=8,rows=2,tokens=17");
+  checkOnGpu("rwkv7_core", "route=kv_only,entries=bf16,L=32,m=32,page=8,rows=2,"
+                           "tokens=12,staggered=1,resets=1");
 }
 
 TEST_CASE("narrow states and entries") {
   if (hasGpu())
-    checkOn("gated_delta_net", "route=inner,state=bf16,entries=bf16,L=4,m=4,"
-                               "rows=2,tokens=10,staggered=1,pads=1");
+    checkOnGpu("gated_delta_net", "route=inner,state=bf16,entries=bf16,L=4,m=4,"
+                                  "rows=2,tokens=10,staggered=1,pads=1");
 }
 
 TEST_CASE("carries and routes other than inner") {
   if (!hasGpu())
     return;
-  checkOn("mamba3", "route=outer,L=4,m=3,rows=2,tokens=8,staggered=1,moves=1,"
-                    "resets=1,seed=5");
-  checkOn("gla", "route=adjoint,L=4,m=3,rows=2,tokens=8,staggered=1,pads=1");
+  checkOnGpu("mamba3",
+             "route=outer,L=4,m=3,rows=2,tokens=8,staggered=1,moves=1,"
+             "resets=1,seed=5");
+  checkOnGpu("gla", "route=adjoint,L=4,m=3,rows=2,tokens=8,staggered=1,pads=1");
 }
 
 TEST_CASE("kv_only, as long as nothing folds") {
   if (hasGpu())
-    checkOn("gated_delta_rule",
-            "route=kv_only,L=16,m=16,rows=2,tokens=9,staggered=1,resets=1");
+    checkOnGpu("gated_delta_rule",
+               "route=kv_only,L=16,m=16,rows=2,tokens=9,staggered=1,resets=1");
 }
 
 TEST_CASE("all examples by all their routes") {
@@ -87,12 +83,13 @@ TEST_CASE("all examples by all their routes") {
                "rwkv7", "rwkv7_core", "mamba3", "mamba3_mimo", "short_conv");
   CAPTURE(model);
   for (RouteKind route : routesOf(requestOf(model)))
-    checkOn(model,
-            "route=" + std::string(toString(route)) +
-                (route == RouteKind::KvOnly
-                     ? ",L=16,m=16,rows=3,tokens=9,staggered=1,resets=1"
-                     : ",L=4,m=3,rows=3,tokens=12,staggered=1,moves=1,pads=1,"
-                       "resets=1,packed=1,seed=3"));
+    checkOnGpu(
+        model,
+        "route=" + std::string(toString(route)) +
+            (route == RouteKind::KvOnly
+                 ? ",L=16,m=16,rows=3,tokens=9,staggered=1,resets=1"
+                 : ",L=4,m=3,rows=3,tokens=12,staggered=1,moves=1,pads=1,"
+                   "resets=1,packed=1,seed=3"));
 }
 
 // Of what is tiny, rows are no multiple of what warps and bulk copies move.
@@ -160,7 +157,7 @@ TEST_CASE("sizes, groups of heads, types and long rings") {
   }));
   CAPTURE(model);
   bool grows = text.find("kv_only") != std::string::npos;
-  checkOn(model, text + (grows ? ",rows=2,staggered=1,seed=3" : moving));
+  checkOnGpu(model, text + (grows ? ",rows=2,staggered=1,seed=3" : moving));
 }
 
 TEST_CASE("the host hands rows from kv_only to inner, and from there on") {

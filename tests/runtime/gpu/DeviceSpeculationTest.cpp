@@ -222,6 +222,7 @@ TEST_CASE("layers that share cursors verify alike, and one commit is for all") {
   sharing.cursors = need(Cursors::create(program, made));
   Layer first(program, sharing), second(program, sharing);
   Layer alone[] = {Layer(draftProgram("cpu")), Layer(draftProgram("cpu"))};
+  auto device = need(cuda::Device::shared());
   for (int32_t token = 0; token < 7; ++token) {
     CAPTURE(token);
     const Step &step = steps[token % steps.size()];
@@ -229,10 +230,21 @@ TEST_CASE("layers that share cursors verify alike, and one commit is for all") {
     step.fill(second, token, 9);
     step.fill(alone[0], token);
     step.fill(alone[1], token, 9);
-    need(first.decoder.verify(first.arguments()));
-    need(second.decoder.verify(second.arguments()));
+    // The second reads nothing that the first writes.
+    if (emulatedGpu())
+      emulatedGpu()->takeLaunches();
+    need(first.decoder.verify(first.arguments(), device.stream()));
+    need(second.decoder.verify(second.arguments(), device.stream(),
+                               Start::Early));
+    if (emulatedGpu()) {
+      std::vector<EmulatedGpu::Launch> launches = emulatedGpu()->takeLaunches();
+      REQUIRE(launches.size() == 2);
+      CHECK_FALSE(launches[0].isProgrammatic);
+      CHECK(launches[1].isProgrammatic);
+    }
     need(sharing.cursors->commit(first.slots.all(), first.numAccepted.all(),
-                                 first.accepted.all()));
+                                 first.accepted.all(), device.stream()));
+    need(device.synchronize());
     for (Layer &each : alone)
       step.follow(each);
     compareLayers(first, alone[0], step);
