@@ -15,7 +15,8 @@ using namespace ladle;
 // What AttentionOp and AttentionStepOp share
 //===----------------------------------------------------------------------===//
 
-/// Arguments are params, tokens and one cache; a step may have a ring, too.
+/// Arguments are params, tokens, one cache and at most one memory; a step may
+/// have a ring, too.
 template <typename OpT> static LogicalResult verifyArguments(OpT op) {
   if (failed(verifyTokenInterface(op, op.getArgumentNames(),
                                   op.getArgumentKinds(), op.getOutputNames(),
@@ -25,13 +26,16 @@ template <typename OpT> static LogicalResult verifyArguments(OpT op) {
     ArgumentKind kind = op.getArgumentKind(argument.getArgNumber());
     bool isKnown =
         kind == ArgumentKind::Param || kind == ArgumentKind::Token ||
-        kind == ArgumentKind::Buffer ||
+        kind == ArgumentKind::Buffer || kind == ArgumentKind::Memory ||
         (kind == ArgumentKind::Ring && std::is_same_v<OpT, AttentionStepOp>);
     if (!isKnown)
       return op.emitOpError("takes no argument of kind '")
              << stringifyArgumentKind(kind) << "'";
     if (kind == ArgumentKind::Ring && !isa<RingType>(argument.getType()))
       return op.emitOpError("ring argument must be a !ladle.ring, got ")
+             << argument.getType();
+    if (kind == ArgumentKind::Memory && !isa<MemoryType>(argument.getType()))
+      return op.emitOpError("memory argument must be a !ladle.memory, got ")
              << argument.getType();
   }
   auto caches = op.getArgumentsOfKind(ArgumentKind::Buffer);
@@ -40,20 +44,27 @@ template <typename OpT> static LogicalResult verifyArguments(OpT op) {
   auto cache = dyn_cast<BufferType>(caches.front().getType());
   if (!cache || cache.getFields().size() != 2 ||
       cache.getWeight() != BufferWeight::Exp ||
-      cache.getOrder() != BufferOrder::Paged ||
+      (cache.getOrder() != BufferOrder::Paged &&
+       cache.getOrder() != BufferOrder::Bounded) ||
       llvm::any_of(cache.getFields(),
                    [](FieldAttr f) { return f.getShape().size() != 2; }))
-    return op.emitOpError("cache must be a paged !ladle.buffer of keys and "
-                          "values with weight = exp, got ")
+    return op.emitOpError("cache must be a paged or bounded !ladle.buffer of "
+                          "keys and values with weight = exp, got ")
            << caches.front().getType();
   if (cache.getFields()[0].getShape().front() !=
       cache.getFields()[1].getShape().front())
     return op.emitOpError("keys have ")
            << cache.getFields()[0].getShape().front() << " heads, values "
            << cache.getFields()[1].getShape().front();
-  if (static_cast<int64_t>(op.getPageSize()) < 1)
-    return op.emitOpError("page_size must be positive, got ")
-           << static_cast<int64_t>(op.getPageSize());
+  bool isPaged = cache.getOrder() == BufferOrder::Paged;
+  if (auto size = static_cast<int64_t>(op.getPageSize());
+      isPaged ? size < 1 : size != 0)
+    return op.emitOpError(isPaged ? "page_size must be positive, got "
+                                  : "page_size of a bounded cache must be 0, "
+                                    "got ")
+           << size;
+  if (op.getArgumentsOfKind(ArgumentKind::Memory).size() > 1)
+    return op.emitOpError("has more than one memory");
   if (op.getArgumentsOfKind(ArgumentKind::Ring).size() > 1)
     return op.emitOpError("has more than one ring");
   return success();
@@ -93,6 +104,8 @@ LogicalResult AttentionOp::verifyRegions() {
     return failure();
   SmallVector<Type> expected = outputTypesOf(*this);
   expected.push_back(getCache().getType());
+  if (getMemory())
+    expected.push_back(getMemory().getType());
   return verifyYieldTypes(getYield(), expected);
 }
 

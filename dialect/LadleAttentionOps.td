@@ -33,10 +33,10 @@ def Ladle_AttentionOp : Ladle_Op<"attention", [
     DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
   let summary = "one token of an attention over a cache, as its author wrote it";
   let description = [{
-    The region computes the outputs of one token. Arguments are `param`, `token`
-    and one `buffer`, the cache, which is a value here as a state is in a
-    `ladle.recurrence`: the terminator yields the outputs, then the cache with
-    the token in it.
+    The region computes the outputs of one token. Arguments are `param`, `token`,
+    one `buffer`, the cache, and perhaps a `memory` of what leaves it. These two
+    are values here as a state is in a `ladle.recurrence`: the terminator yields
+    the outputs, then the cache with the token in it, and the memory.
 
     ```mlir
     ladle.attention @exact(
@@ -69,6 +69,17 @@ def Ladle_AttentionOp : Ladle_Op<"attention", [
     ::ladle::YieldOp getYield();
     ::mlir::BlockArgument getCache() {
       return getArgumentsOfKind(::ladle::ArgumentKind::Buffer).front();
+    }
+    /// Whether tokens leave the cache.
+    bool isBounded() {
+      return ::llvm::cast<::ladle::BufferType>(getCache().getType())
+                 .getOrder() == ::ladle::BufferOrder::Bounded;
+    }
+    /// Null if what leaves the cache is lost.
+    ::mlir::Value getMemory() {
+      auto memories = getArgumentsOfKind(::ladle::ArgumentKind::Memory);
+      return memories.empty() ? ::mlir::Value()
+                              : ::mlir::Value(memories.front());
     }
   }];
 }
@@ -208,6 +219,17 @@ def Ladle_AttentionStepOp : Ladle_Op<"attention_step", [
     ::ladle::YieldOp getYield();
     ::mlir::BlockArgument getCache() {
       return getArgumentsOfKind(::ladle::ArgumentKind::Buffer).front();
+    }
+    /// Whether tokens leave the cache.
+    bool isBounded() {
+      return ::llvm::cast<::ladle::BufferType>(getCache().getType())
+                 .getOrder() == ::ladle::BufferOrder::Bounded;
+    }
+    /// Null if what leaves the cache is lost.
+    ::mlir::Value getMemory() {
+      auto memories = getArgumentsOfKind(::ladle::ArgumentKind::Memory);
+      return memories.empty() ? ::mlir::Value()
+                              : ::mlir::Value(memories.front());
     }
     /// Null if the step keeps no summaries.
     ::mlir::Value getRing() {

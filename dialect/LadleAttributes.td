@@ -89,6 +89,7 @@ def Ladle_AttentionForm : I32EnumAttr<"AttentionForm",
     "what a step of an attention does", [
   I32EnumAttrCase<"Decode", 0, "decode">,
   I32EnumAttrCase<"PrefillAmend", 1, "prefill_amend">,
+  I32EnumAttrCase<"PrefillSelect", 2, "prefill_select">,
 ]> {
   let cppNamespace = "::ladle";
   let genSpecializedAttr = 0;
@@ -100,7 +101,9 @@ def Ladle_AttentionFormAttr
   let description = [{
     `decode` answers a token of a sequence that goes on. `prefill_amend` answers
     a token of a prompt, without looking for a match; it leaves summaries, so
-    that decoding finds a ring that is full.
+    that decoding finds a ring that is full. `prefill_select` answers a token of
+    a prompt by all tokens before it, of which the cache will keep the most
+    salient.
   }];
   let assemblyFormat = "`<` $value `>`";
 }
@@ -138,8 +141,18 @@ def Ladle_ArgumentKind : I32EnumAttr<"ArgumentKind", "what an argument is", [
   I32EnumAttrCase<"Buffer", 4, "buffer">,
   I32EnumAttrCase<"Drafts", 5, "drafts">,
   I32EnumAttrCase<"Ring", 6, "ring">,
+  I32EnumAttrCase<"Memory", 7, "memory">,
 ]> {
   let cppNamespace = "::ladle";
+}
+
+def Ladle_MemoryKind : I32EnumAttr<"MemoryKind",
+    "what a memory keeps of the tokens that left a cache", [
+  I32EnumAttrCase<"Linear", 0, "linear">,
+  I32EnumAttrCase<"Taylor", 1, "taylor">,
+]> {
+  let cppNamespace = "::ladle";
+  let genSpecializedAttr = 0;
 }
 
 def Ladle_OperandClass : I32EnumAttr<"OperandClass",
@@ -186,12 +199,14 @@ def Ladle_BufferOrder : I32EnumAttr<"BufferOrder", "how entries are laid out", [
   I32EnumAttrCase<"Ring", 0, "ring">,
   I32EnumAttrCase<"Paged", 1, "paged">,
   I32EnumAttrCase<"Indexed", 2, "indexed">,
+  I32EnumAttrCase<"Bounded", 3, "bounded">,
 ]> {
   let description = [{
     Where an entry of the history lies among those of its slot. In a `ring`
     they follow one another; a buffer that is `indexed` has a permutation
     beside it, so that the entries of an accepted path of drafts stay where
-    they are.
+    they are. One that is `bounded` holds at most `capacity` tokens, which each
+    of its heads may choose for itself.
   }];
   let cppNamespace = "::ladle";
 }

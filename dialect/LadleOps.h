@@ -33,6 +33,11 @@ struct SummaryResource : mlir::SideEffects::Resource::Base<SummaryResource> {
   llvm::StringRef getName() final { return "ladle.summary"; }
 };
 
+/// What memories hold of tokens that left a cache, as a side-effect resource.
+struct MemoryResource : mlir::SideEffects::Resource::Base<MemoryResource> {
+  llvm::StringRef getName() final { return "ladle.memory"; }
+};
+
 /// A bound as it stands in an operation: a word.
 mlir::ParseResult parseBound(mlir::OpAsmParser &parser, BoundAttr &bound);
 void printBound(mlir::OpAsmPrinter &printer, mlir::Operation *op,

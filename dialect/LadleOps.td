@@ -12,6 +12,7 @@ include "dialect/LadleSpecOps.td"
 include "dialect/LadleTokenOps.td"
 include "dialect/LadleStepOps.td"
 include "dialect/LadleAttentionOps.td"
+include "dialect/LadleBoundedOps.td"
 include "dialect/LadleVerifyOps.td"
 
 #endif // LADLE_OPS

@@ -60,12 +60,14 @@ def Ladle_RecurrenceOp : Ladle_Op<"recurrence", [
 
 def Ladle_YieldOp : Ladle_Op<"yield", [
     Pure, Terminator,
-    ParentOneOf<["RecurrenceOp", "StepOp", "AttentionOp", "AttentionStepOp"]>]> {
+    ParentOneOf<["RecurrenceOp", "StepOp", "AttentionOp", "AttentionStepOp",
+                 "FoldSegmentOp", "FoldFromOp"]>]> {
   let summary = "the outputs, next carries and next states of a token";
   let description = [{
     In a `ladle.step` the states are in their pools, so that only outputs and
-    carries are yielded. An attention yields its outputs and its cache, and a
-    `ladle.attention_step` its outputs.
+    carries are yielded. An attention yields its outputs, its cache and its
+    memory, and a `ladle.attention_step` its outputs. The features of a fold
+    yield those of a key.
   }];
   let arguments = (ins Variadic<AnyType>:$values);
   let assemblyFormat = "attr-dict ($values^ `:` type($values))?";

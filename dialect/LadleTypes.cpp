@@ -264,6 +264,50 @@ LogicalResult SummaryType::verify(function_ref<InFlightDiagnostic()> emitError,
 }
 
 //===----------------------------------------------------------------------===//
+// MemoryType: kind, heads x key x value x element
+//===----------------------------------------------------------------------===//
+
+Type MemoryType::parse(AsmParser &parser) {
+  SmallVector<int64_t> shape;
+  Type elementType;
+  StringRef word;
+  SMLoc start = parser.getCurrentLocation();
+  if (parser.parseLess() || parser.parseKeyword(&word) || parser.parseComma() ||
+      parser.parseDimensionList(shape, /*allowDynamic=*/false) ||
+      parser.parseType(elementType) || parser.parseGreater())
+    return {};
+  std::optional<MemoryKind> kind = symbolizeMemoryKind(word);
+  if (!kind) {
+    parser.emitError(start, "unknown kind of memory '")
+        << word << "', expected linear or taylor";
+    return {};
+  }
+  if (shape.size() != 3) {
+    parser.emitError(start, "expected heads x key x value x type, got ")
+        << shape.size() << " dimensions";
+    return {};
+  }
+  return MemoryType::getChecked([&] { return parser.emitError(start); },
+                                parser.getContext(), *kind, shape[0], shape[1],
+                                shape[2], elementType);
+}
+
+void MemoryType::print(AsmPrinter &printer) const {
+  printer << "<" << stringifyMemoryKind(getKind()) << ", " << getHeads() << "x"
+          << getKeySize() << "x" << getValueSize() << "x" << getElementType()
+          << ">";
+}
+
+LogicalResult MemoryType::verify(function_ref<InFlightDiagnostic()> emitError,
+                                 MemoryKind, int64_t heads, int64_t keySize,
+                                 int64_t valueSize, Type elementType) {
+  if (heads < 1 || keySize < 1 || valueSize < 1)
+    return emitError() << "sizes must be positive, got " << heads << "x"
+                       << keySize << "x" << valueSize;
+  return verifyStorageType(emitError, elementType);
+}
+
+//===----------------------------------------------------------------------===//
 // RingType
 //===----------------------------------------------------------------------===//
 

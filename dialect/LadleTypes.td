@@ -164,4 +164,22 @@ def Ladle_MatchType : Ladle_Type<"Match", "match"> {
   let assemblyFormat = "`<` $heads `>`";
 }
 
+def Ladle_MemoryType : Ladle_Type<"Memory", "memory"> {
+  let summary = "what is left of tokens that left a cache, for each head";
+  let description = [{
+    A `linear` memory is M = Σ f(k) vᵀ and z = Σ f(k); a `taylor` memory is
+    L = Σ k vᵀ, Σ k, Σ v, their number and the spread of the keys. The matrix has
+    the type that is given, all else is f32.
+
+    ```mlir
+    !ladle.memory<linear, 8x128x128xf32>
+    ```
+  }];
+  let parameters = (ins "::ladle::MemoryKind":$kind, "int64_t":$heads,
+                        "int64_t":$keySize, "int64_t":$valueSize,
+                        "::mlir::Type":$elementType);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+}
+
 #endif // LADLE_TYPES

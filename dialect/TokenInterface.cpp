@@ -138,8 +138,11 @@ LogicalResult ladle::verifyTokenInterface(Operation *op, ArrayAttr names,
     if (kind == ArgumentKind::Ring && !isa<AttentionStepOp>(op))
       return op->emitOpError("takes no ring: those belong to a "
                              "ladle.attention_step");
+    if (kind == ArgumentKind::Memory && !isa<AttentionOp, AttentionStepOp>(op))
+      return op->emitOpError("takes no memory: those belong to attentions");
     if (kind == ArgumentKind::State || kind == ArgumentKind::Buffer ||
-        kind == ArgumentKind::Drafts || kind == ArgumentKind::Ring)
+        kind == ArgumentKind::Drafts || kind == ArgumentKind::Ring ||
+        kind == ArgumentKind::Memory)
       continue;
     if (failed(checkTensor("argument",
                            cast<StringAttr>(names[index]).getValue(),

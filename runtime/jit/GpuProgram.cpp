@@ -40,6 +40,7 @@ static std::vector<GpuArgument> argumentsOf(StepOp step) {
       add(GpuArgument::Kind::Carry);
       break;
     case ArgumentKind::Ring:   // of attention alone
+    case ArgumentKind::Memory: // likewise
     case ArgumentKind::Drafts: // what is common to kernels has their numbers
       break;
     case ArgumentKind::State:
