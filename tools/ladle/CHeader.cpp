@@ -323,6 +323,9 @@ std::optional<std::string> tool::cHeader(AttentionOp attention,
                   "; /* [" + (hasRows ? "tokens, " : "") +
                   listText(shape, ", ") + "] " + typeText(element) + " */\n")
                      .str();
+    // The dimensions of each, under its name.
+    for (auto [i, size] : llvm::enumerate(shape))
+      constant((label + "_DIM" + llvm::Twine(i)).str(), size);
     if (hasRows)
       shape.insert(shape.begin(), 1);
     describe(("given->" + label).str(), label.str(), shape);

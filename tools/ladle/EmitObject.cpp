@@ -20,7 +20,7 @@ using namespace ladle;
 using namespace ladle::tool;
 
 /// Writes a file of the folder that was asked for, or says why not.
-static bool write(const EmitOptions &options, const std::string &name,
+static bool write(const tool::EmitOptions &options, const std::string &name,
                   llvm::StringRef contents) {
   llvm::SmallString<128> path(options.output);
   llvm::sys::path::append(path, name);
@@ -40,7 +40,7 @@ static bool write(const EmitOptions &options, const std::string &name,
   return !error;
 }
 
-int tool::emitObjectFile(Source &source, const EmitOptions &options) {
+int tool::emitObjectFile(Source &source, const tool::EmitOptions &options) {
   if (options.output.empty()) {
     llvm::errs() << "error: --stage object writes files, and --output is not "
                     "given\nnote: -o . writes them here\n";
@@ -75,7 +75,7 @@ int tool::emitObjectFile(Source &source, const EmitOptions &options) {
   for (auto function : source.module->getOps<mlir::LLVM::LLVMFuncOp>())
     if (!function.isExternal() && !function.getName().ends_with(kPackedSuffix))
       function.setLinkage(mlir::LLVM::Linkage::Internal);
-  auto object = emitObject(*source.module, {target});
+  auto object = emitObject(*source.module, ladle::EmitOptions{target});
   if (failed(object))
     return 1;
   return write(options, name + ".o", {object->data(), object->size()}) &&
