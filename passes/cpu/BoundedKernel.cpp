@@ -231,7 +231,8 @@ LogicalResult BoundedKernel::emitAppend(AppendOp op) {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(wanted.thenBlock());
   Scope scope(*this);
-  for (auto [value, to] : llvm::zip(op.getValues(), ValueRange{keys, values})) {
+  for (auto [value, to] :
+       llvm::zip(op.getValues(), SmallVector<Value>{keys, values})) {
     FailureOr<Value> vector = element(value);
     if (failed(vector))
       return failure();
