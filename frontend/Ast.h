@@ -47,6 +47,8 @@ struct Expr {
   Shape shape;
   /// The value, if it is known when the file is compiled.
   std::optional<double> constant;
+  /// Whether it is a summary, which as a value is what it answers.
+  bool isSummary = false;
 
   Kind getKind() const { return kind; }
   virtual ~Expr() = default;
@@ -143,10 +145,10 @@ struct NamedPlace {
   llvm::SMLoc loc;
 };
 
-/// `let`, `option`, an assignment, the value of an output, or
-/// `cache name[fields] paged(value)`.
+/// `let`, `option`, an assignment, the value of an output,
+/// `cache name[fields] value`, or `memory name[field] = value : type`.
 struct Statement {
-  enum class Kind { Declare, Option, Let, Assign, Output, Cache };
+  enum class Kind { Declare, Option, Let, Assign, Output, Cache, Memory };
   /// What `Declare` declares.
   enum class Storage { Param, Token, Carry, State };
 
@@ -155,14 +157,14 @@ struct Statement {
   /// Declare: one or more. Output: one.
   std::vector<ArrayDecl> arrays;
   Storage storage = Storage::Param;
-  /// Declare and Output: the type as written.
+  /// Declare, Output and Memory: the type as written.
   llvm::StringRef typeName;
   llvm::SMLoc typeLoc;
-  /// Option, Let, Assign, Cache.
+  /// Option, Let, Assign, Cache, Memory.
   llvm::StringRef name;
-  /// Of a cache: the tokens of a page.
+  /// Of a cache and a memory: the call that says how it keeps what it holds.
   ExprPtr value;
-  /// Cache: what it holds of a token.
+  /// Cache: what it holds of a token. Memory: the cache.
   std::vector<NamedPlace> fields;
 
   // Filled in by the checker.
@@ -198,10 +200,39 @@ struct AttentionScheme {
   bool completes = false;
   int64_t band = 0, sinks = 0;
   std::optional<int64_t> wideBand, wideGap;
+
+  /// A cache that gives up tokens: evicting(budget, ...), which each head
+  /// chooses by what queries gave them, or segmented(sinks, window, segment).
+  struct Bounds {
+    bool evicts = false;
+    int64_t sinks = 0, capacity = 0;
+    int64_t window = 0, segment = 1;
+    int64_t budget = 0, recent = 32, queries = 32, pool = 5;
+    double variance = 200;
+
+    /// Whether there is ever a choice.
+    bool chooses() const { return budget > sinks + recent; }
+  };
+  std::optional<Bounds> bounds;
+  /// linear(features, decay) or taylor(limit) of what leaves the cache.
+  struct Memory {
+    llvm::StringRef name;
+    llvm::SMLoc loc;
+    ExprPtr *feature = nullptr; ///< null: taylor
+    double decay = 1, limit = 0;
+    ElementType type = ElementType::F32;
+    Shape shape; ///< [heads, key, value]
+  };
+  std::optional<Memory> memory;
+  /// softmax was seen: its query is `query`.
+  bool attends = false;
 };
 
 /// A recurrence, or an attention.
 struct Recurrence {
+  Recurrence() = default;
+  Recurrence(Recurrence &&) = default; // and no copies: it owns a tree
+
   llvm::StringRef name;
   llvm::SMLoc loc;
   bool isAttention = false;

@@ -7,76 +7,63 @@
 
 #include "dialect/LadleOps.h"
 #include "frontend/IRGen.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/IR/Builders.h"
+#include "frontend/TokenGenerator.h"
 
 using namespace mlir;
 using namespace ladle::frontend;
 
 namespace {
 
-class AttentionGenerator {
+/// Emits an attention: the plan of a cache that keeps all tokens, or the
+/// expressions over one that gives some up.
+class AttentionGenerator : public TokenGenerator {
 public:
   AttentionGenerator(MLIRContext &context, const llvm::SourceMgr &sourceManager,
                      const Recurrence &recurrence, const Scope &scope)
-      : builder(&context), sourceManager(sourceManager), recurrence(recurrence),
-        scheme(recurrence.attention), scope(scope) {}
+      : TokenGenerator(context, sourceManager, recurrence, scope),
+        scheme(recurrence.attention) {}
 
   OwningOpRef<ModuleOp> run();
 
 private:
-  Location locate(llvm::SMLoc loc);
-  Location locate(llvm::StringRef name, llvm::SMLoc loc) {
-    return NameLoc::get(builder.getStringAttr(name), locate(loc));
-  }
-  Type getElementType(ElementType type);
-  RankedTensorType getStorageType(const Symbol &symbol) {
-    return RankedTensorType::get(symbol.shape.getSizes(),
-                                 getElementType(symbol.type));
-  }
   ladle::BufferType getCacheType();
+  ladle::MemoryType getMemoryType();
+  ladle::SummaryType getSummaryType(const Shape &shape);
   ladle::AttentionOp createAttention();
   /// The f32 value of a param or token.
   Value use(llvm::StringRef name);
+  void emitCacheToken();
+
+  //===--- A cache that keeps all
+  //------------------------------------------===//
+  void emitPlan();
   Value emitMatch(Type summary);
   Value emitComplete(Value prefix, Value all);
+
+  //===--- A cache that gives up some
+  //--------------------------------------===//
+  void emitBounded();
+  void emitEviction();
+  void emitFold();
+  Value emitCall(const CallExpr &call) override;
+  Value emitName(const NameExpr &name) override;
+  Value emitSummary(const Expr &expr);
+  Value normalize(Value summary);
+
   IntegerAttr integer(int64_t value) {
     return builder.getI64IntegerAttr(value);
   }
   IntegerAttr integer(std::optional<int64_t> value) {
     return value ? integer(*value) : IntegerAttr();
   }
+  FloatAttr number(double value) { return builder.getF64FloatAttr(value); }
 
-  OpBuilder builder;
-  const llvm::SourceMgr &sourceManager;
-  const Recurrence &recurrence;
   const AttentionScheme &scheme;
-  const Scope &scope;
-  /// Of arguments; widened where they have been used.
-  llvm::StringMap<Value> values;
+  /// As they are after this token.
+  Value cache, memory;
 };
 
 } // namespace
-
-Location AttentionGenerator::locate(llvm::SMLoc loc) {
-  auto [line, column] = sourceManager.getLineAndColumn(loc);
-  llvm::StringRef file =
-      sourceManager.getMemoryBuffer(sourceManager.getMainFileID())
-          ->getBufferIdentifier();
-  return FileLineColLoc::get(builder.getContext(), file, line, column);
-}
-
-Type AttentionGenerator::getElementType(ElementType type) {
-  switch (type) {
-  case ElementType::F32:
-    return builder.getF32Type();
-  case ElementType::BF16:
-    return builder.getBF16Type();
-  case ElementType::F16:
-    return builder.getF16Type();
-  }
-  return {};
-}
 
 ladle::BufferType AttentionGenerator::getCacheType() {
   auto field = [&](llvm::StringRef name, ladle::Side side) {
@@ -88,8 +75,24 @@ ladle::BufferType AttentionGenerator::getCacheType() {
   return ladle::BufferType::get(builder.getContext(),
                                 {field(scheme.key, ladle::Side::Key),
                                  field(scheme.value, ladle::Side::Value)},
-                                /*capacity=*/0, ladle::BufferOrder::Paged,
+                                scheme.bounds ? scheme.bounds->capacity : 0,
+                                scheme.bounds ? ladle::BufferOrder::Bounded
+                                              : ladle::BufferOrder::Paged,
                                 ladle::BufferWeight::Exp);
+}
+
+ladle::MemoryType AttentionGenerator::getMemoryType() {
+  const AttentionScheme::Memory &given = *scheme.memory;
+  return ladle::MemoryType::get(
+      builder.getContext(),
+      given.feature ? ladle::MemoryKind::Linear : ladle::MemoryKind::Taylor,
+      given.shape.getNumHeads(), given.shape.features[0].size,
+      given.shape.features[1].size, getElementType(given.type));
+}
+
+ladle::SummaryType AttentionGenerator::getSummaryType(const Shape &shape) {
+  return ladle::SummaryType::get(builder.getContext(), shape.getNumHeads(),
+                                 shape.features[0].size, builder.getF32Type());
 }
 
 ladle::AttentionOp AttentionGenerator::createAttention() {
@@ -109,18 +112,20 @@ ladle::AttentionOp AttentionGenerator::createAttention() {
       if (symbol.kind == wanted)
         add(wanted == Symbol::Kind::Param ? ladle::ArgumentKind::Param
                                           : ladle::ArgumentKind::Token,
-            name, getStorageType(symbol), symbol.loc);
+            name, getTensorType(symbol), symbol.loc);
   add(ladle::ArgumentKind::Buffer, scheme.cache, getCacheType(),
       scheme.cacheLoc);
+  if (scheme.memory)
+    add(ladle::ArgumentKind::Memory, scheme.memory->name, getMemoryType(),
+        scheme.memory->loc);
   for (auto &[name, symbol] : scope.getSymbols()) {
     if (symbol.kind != Symbol::Kind::Output)
       continue;
     outputNames.push_back(name);
-    outputTypes.push_back(TypeAttr::get(getStorageType(symbol)));
+    outputTypes.push_back(TypeAttr::get(getTensorType(symbol)));
   }
-  auto op = ladle::AttentionOp::create(
-      builder, locate(recurrence.name, recurrence.loc), recurrence.name,
-      scheme.pageSize, builder.getStrArrayAttr(names),
+  auto op = create<ladle::AttentionOp>(
+      recurrence.name, scheme.pageSize, builder.getStrArrayAttr(names),
       builder.getArrayAttr(kinds), builder.getStrArrayAttr(outputNames),
       builder.getArrayAttr(outputTypes));
   Block &block = op.getBody().emplaceBlock();
@@ -132,72 +137,209 @@ ladle::AttentionOp AttentionGenerator::createAttention() {
 
 Value AttentionGenerator::use(llvm::StringRef name) {
   Value &value = values[name];
-  auto type = llvm::cast<RankedTensorType>(value.getType());
-  if (!type.getElementType().isF32())
-    value =
-        arith::ExtFOp::create(builder, locate(name, scope.lookup(name)->loc),
-                              type.clone(builder.getF32Type()), value);
-  return value;
+  loc = locate(name, scope.lookup(name)->loc);
+  return value = extend(value);
 }
+
+void AttentionGenerator::emitCacheToken() {
+  Value key = use(scheme.key), value = use(scheme.value);
+  loc = locate(scheme.cache, scheme.cacheLoc);
+  cache = values[scheme.cache];
+  cache = create<ladle::CacheTokenOp>(cache.getType(), cache,
+                                      ValueRange{key, value});
+}
+
+//===----------------------------------------------------------------------===//
+// A cache that keeps all tokens
+//===----------------------------------------------------------------------===//
 
 Value AttentionGenerator::emitMatch(Type summary) {
   const AttentionScheme::Match &match = *scheme.match;
   Value query = use(match.query);
   Value moment = match.moment.empty() ? Value() : use(match.moment);
-  return ladle::MatchOp::create(
-      builder, locate(match.loc), summary, query, moment, integer(match.window),
-      builder.getF64FloatAttr(match.tau), integer(match.maxGap),
-      integer(match.maxChain), integer(match.skip),
-      match.drift ? builder.getF64FloatAttr(*match.drift) : FloatAttr());
+  loc = locate(match.loc);
+  return create<ladle::MatchOp>(
+      summary, query, moment, integer(match.window), number(match.tau),
+      integer(match.maxGap), integer(match.maxChain), integer(match.skip),
+      match.drift ? number(*match.drift) : FloatAttr());
 }
 
 Value AttentionGenerator::emitComplete(Value prefix, Value all) {
-  return ladle::CompleteOp::create(
-      builder, locate(scheme.completeLoc), all.getType(), prefix, all,
-      integer(scheme.band), integer(scheme.sinks), integer(scheme.wideBand),
-      integer(scheme.wideGap));
+  loc = locate(scheme.completeLoc);
+  return create<ladle::CompleteOp>(
+      all.getType(), prefix, all, integer(scheme.band), integer(scheme.sinks),
+      integer(scheme.wideBand), integer(scheme.wideGap));
+}
+
+void AttentionGenerator::emitPlan() {
+  Value query = use(scheme.query);
+  auto heads = llvm::cast<RankedTensorType>(query.getType()).getDimSize(0);
+  auto size = llvm::cast<RankedTensorType>(values[scheme.value].getType())
+                  .getDimSize(1);
+  auto summary = ladle::SummaryType::get(builder.getContext(), heads, size,
+                                         builder.getF32Type());
+  Value prefix = scheme.match ? emitMatch(summary) : Value();
+  loc = locate(scheme.softmaxLoc);
+  Value all =
+      create<ladle::SoftmaxOp>(summary, query, cache, number(scheme.scale));
+  if (scheme.completes)
+    all = emitComplete(prefix, all);
+  for (auto &[name, symbol] : scope.getSymbols()) {
+    if (symbol.kind != Symbol::Kind::Output)
+      continue;
+    loc = locate(name, symbol.loc);
+    values[name] = store(normalize(all), getTensorType(symbol));
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// A cache that gives up tokens
+//===----------------------------------------------------------------------===//
+
+void AttentionGenerator::emitEviction() {
+  const AttentionScheme::Bounds &bounds = *scheme.bounds;
+  auto op = create<ladle::EvictOp>(
+      cache.getType(), memory ? memory.getType() : Type(), cache, memory,
+      integer(bounds.budget), integer(bounds.sinks), integer(bounds.recent),
+      integer(bounds.queries), number(bounds.variance), integer(bounds.pool));
+  cache = op.getKept();
+  memory = op.getFolded();
+}
+
+void AttentionGenerator::emitFold() {
+  const AttentionScheme::Bounds &bounds = *scheme.bounds;
+  auto op = create<ladle::FoldSegmentOp>(
+      cache.getType(), memory.getType(), cache, memory, integer(bounds.sinks),
+      integer(bounds.window), integer(bounds.segment),
+      number(scheme.memory->decay));
+  // In there, the key is one that was cached.
+  Value &key = values[scheme.key];
+  Value outside = key;
+  OpBuilder::InsertionGuard guard(builder);
+  Block &block = op.getFeature().emplaceBlock();
+  key = block.addArgument(outside.getType(), loc);
+  builder.setInsertionPointToStart(&block);
+  const Symbol &symbol = *scope.lookup(scheme.key);
+  Shape shape;
+  shape.head = symbol.shape.head;
+  shape.features = {scheme.memory->shape.features[0]};
+  create<ladle::YieldOp>(ValueRange{emitAs(**scheme.memory->feature, shape)});
+  values[scheme.key] = outside;
+  cache = op.getKept();
+  memory = op.getFolded();
+}
+
+Value AttentionGenerator::normalize(Value summary) {
+  auto type = llvm::cast<ladle::SummaryType>(summary.getType());
+  return create<ladle::NormalizeOp>(
+      RankedTensorType::get({type.getHeads(), type.getSize()},
+                            builder.getF32Type()),
+      summary);
+}
+
+Value AttentionGenerator::emitName(const NameExpr &name) {
+  Value value = values.lookup(name.name);
+  if (llvm::isa<ladle::SummaryType>(value.getType()))
+    return normalize(value);
+  return llvm::isa<BlockArgument>(value) ? use(name.name) : value;
+}
+
+/// The argument called `name`, or else at `place`; null if it is not there.
+static const Expr *findArgument(const CallExpr &call, StringRef name,
+                                unsigned place) {
+  for (auto [index, arg] : llvm::enumerate(call.args))
+    if (call.names[index] == name ||
+        (call.names[index].empty() && index == place))
+      return arg.get();
+  return nullptr;
+}
+
+Value AttentionGenerator::emitSummary(const Expr &expr) {
+  if (auto *name = llvm::dyn_cast<NameExpr>(&expr))
+    return values.lookup(name->name);
+  const auto &call = llvm::cast<CallExpr>(expr);
+  if (call.callee == "merge") {
+    Value first = emitSummary(*call.args[0]);
+    Value second = emitSummary(*call.args[1]);
+    loc = locate(call.loc);
+    return create<ladle::MergeOp>(first, second);
+  }
+  Value query = emit(*findArgument(call, "query", 0));
+  loc = locate(call.loc);
+  if (call.callee == "softmax")
+    return create<ladle::SoftmaxOp>(getSummaryType(expr.shape), query, cache,
+                                    number(scheme.scale));
+  const Expr *scale = findArgument(call, "scale", 2);
+  return create<ladle::TaylorOp>(getSummaryType(expr.shape), query, memory,
+                                 number(scale ? *scale->constant : 1),
+                                 number(scheme.memory->limit));
+}
+
+Value AttentionGenerator::emitCall(const CallExpr &call) {
+  if (call.isSummary)
+    return normalize(emitSummary(call));
+  if (call.callee == "recall") {
+    Value query = emit(*findArgument(call, "features", 0));
+    return create<ladle::RecallOp>(getTensorType(call.shape), query, memory);
+  }
+  Value value = emitAs(*findArgument(call, "value", 1), call.shape);
+  Value otherwise = emitAs(*findArgument(call, "otherwise", 2), call.shape);
+  return create<ladle::OnceOp>(value.getType(), memory, value, otherwise);
+}
+
+void AttentionGenerator::emitBounded() {
+  if (scheme.memory)
+    memory = values[scheme.memory->name];
+  if (scheme.bounds->evicts)
+    emitEviction();
+  else
+    emitFold();
+  for (const Statement &statement : recurrence.statements) {
+    loc = locate(statement.loc);
+    if (statement.kind == Statement::Kind::Let && statement.value->isSummary) {
+      Value summary = emitSummary(*statement.value);
+      if (!llvm::isa<NameExpr>(*statement.value))
+        summary.setLoc(NameLoc::get(builder.getStringAttr(statement.name),
+                                    summary.getLoc()));
+      values[statement.name] = summary;
+    } else if (statement.kind == Statement::Kind::Let) {
+      emitLet(statement);
+    } else if (statement.kind == Statement::Kind::Output) {
+      const Symbol &symbol = *scope.lookup(statement.name);
+      loc = locate(statement.name, symbol.loc);
+      values[statement.name] =
+          store(emitAs(*statement.value, symbol.shape), getTensorType(symbol));
+    }
+  }
+  if (!scheme.bounds->evicts || !scheme.bounds->chooses())
+    return;
+  Value query = use(scheme.query);
+  loc = locate(scheme.cache, scheme.cacheLoc);
+  cache = create<ladle::ObserveOp>(cache.getType(), query, cache,
+                                   number(scheme.scale));
 }
 
 OwningOpRef<ModuleOp> AttentionGenerator::run() {
+  loc = locate(recurrence.name, recurrence.loc);
   OwningOpRef<ModuleOp> module =
       ModuleOp::create(builder, locate(recurrence.loc));
   builder.setInsertionPointToStart(module->getBody());
   ladle::AttentionOp op = createAttention();
   builder.setInsertionPointToStart(&op.getBody().front());
-
-  Value key = use(scheme.key), value = use(scheme.value);
-  Value next = ladle::CacheTokenOp::create(
-      builder, locate(scheme.cache, scheme.cacheLoc),
-      values[scheme.cache].getType(), values[scheme.cache],
-      ValueRange{key, value});
-  Value query = use(scheme.query);
-  auto heads = llvm::cast<RankedTensorType>(query.getType()).getDimSize(0);
-  auto size = llvm::cast<RankedTensorType>(value.getType()).getDimSize(1);
-  auto summary = ladle::SummaryType::get(builder.getContext(), heads, size,
-                                         builder.getF32Type());
-  Value prefix = scheme.match ? emitMatch(summary) : Value();
-  Value all = ladle::SoftmaxOp::create(builder, locate(scheme.softmaxLoc),
-                                       summary, query, next,
-                                       builder.getF64FloatAttr(scheme.scale));
-  if (scheme.completes)
-    all = emitComplete(prefix, all);
-
-  StringRef outputName;
-  const Symbol *output = nullptr;
+  emitCacheToken();
+  if (scheme.bounds)
+    emitBounded();
+  else
+    emitPlan();
+  SmallVector<Value> results;
   for (auto &[name, symbol] : scope.getSymbols())
-    if (symbol.kind == Symbol::Kind::Output) {
-      outputName = name;
-      output = &symbol;
-    }
-  Location loc = locate(outputName, output->loc);
-  Value result = ladle::NormalizeOp::create(
-      builder, loc, RankedTensorType::get({heads, size}, builder.getF32Type()),
-      all);
-  if (output->type != ElementType::F32)
-    result =
-        arith::TruncFOp::create(builder, loc, getStorageType(*output), result);
-  ladle::YieldOp::create(builder, locate(recurrence.loc),
-                         ValueRange{result, next});
+    if (symbol.kind == Symbol::Kind::Output)
+      results.push_back(values[name]);
+  results.push_back(cache);
+  if (memory)
+    results.push_back(memory);
+  loc = locate(recurrence.loc);
+  create<ladle::YieldOp>(results);
   return module;
 }
 

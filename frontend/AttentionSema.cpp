@@ -159,8 +159,10 @@ void AttentionChecker::checkCache(Statement &statement) {
   Symbol symbol;
   symbol.loc = scheme.cacheLoc = statement.loc;
   scheme.cache = statement.name;
-  bool valid = checkCount(statement.value.get(), "the size of a page", 1,
-                          scheme.pageSize);
+  auto &way = cast<CallExpr>(*statement.value);
+  bool valid = way.callee == "segmented"  ? checkSegmented(way)
+               : way.callee == "evicting" ? checkEvicting(way)
+                                          : checkPaged(way);
   if (statement.fields.size() != 2) {
     diagnostics.error(statement.loc,
                       formatv("cache '{0}' holds {1} value{2} of a token",
@@ -198,6 +200,12 @@ void AttentionChecker::checkCache(Statement &statement) {
   scope.declare(statement.name, symbol);
 }
 
+bool AttentionChecker::checkPaged(CallExpr &call) {
+  auto arguments = bind(call, {"tokens"}, {}, "cache KV[k, v] paged(16)");
+  return arguments && checkCount(arguments->lookup("tokens"),
+                                 "the size of a page", 1, scheme.pageSize);
+}
+
 bool AttentionChecker::checkMoment(const Expr *expr, const Symbol &query) {
   auto *name = dyn_cast<NameExpr>(expr);
   Symbol *symbol = name ? scope.lookup(name->name) : nullptr;
@@ -228,6 +236,11 @@ bool AttentionChecker::checkMatch(Statement &statement) {
     return false;
   Symbol symbol;
   symbol.loc = statement.loc;
+  if (isBounded()) {
+    reportMatch(call->loc);
+    scope.declare(statement.name, symbol);
+    return true;
+  }
   if (scheme.match) {
     diagnostics.error(call->loc,
                       "attention " + quote(recurrence.name) + " matches twice",
@@ -277,6 +290,15 @@ bool AttentionChecker::checkSoftmax(Expr &expr) {
     reportValue(expr);
     return false;
   }
+  if (scheme.attends) {
+    diagnostics.error(call->loc,
+                      "attention " + quote(recurrence.name) + " attends twice",
+                      call->range);
+    diagnostics.note(scheme.softmaxLoc,
+                     "the first is here; bind it with let to use it again");
+    return false;
+  }
+  scheme.attends = true;
   scheme.softmaxLoc = call->loc;
   auto arguments = bind(*call, {"query", "cache"}, {"scale"}, softmaxSignature);
   if (!arguments)
@@ -418,15 +440,18 @@ void AttentionChecker::reportValue(const Expr &expr) {
       ("write " + softmaxSignature + " or " + completeSignature).str());
 }
 
+void AttentionChecker::countOutput(const Statement &statement) {
+  if (++outputs < 2)
+    return;
+  diagnostics.error(statement.loc,
+                    "attention " + quote(recurrence.name) + " has two outputs");
+  diagnostics.note(statement.loc, "declare an attention for each");
+}
+
 void AttentionChecker::checkOutput(Statement &statement, const Shape &target) {
   Expr &value = *statement.value;
-  if (hasOutput) {
-    diagnostics.error(statement.loc, "attention " + quote(recurrence.name) +
-                                         " has two outputs");
-    diagnostics.note(statement.loc, "declare an attention for each");
+  if (outputs > 1)
     return;
-  }
-  hasOutput = true;
   auto *call = dyn_cast<CallExpr>(&value);
   bool valid = call && call->callee == "complete" ? checkComplete(*call)
                                                   : checkSoftmax(value);
@@ -443,7 +468,7 @@ void AttentionChecker::checkOutput(Statement &statement, const Shape &target) {
 }
 
 void AttentionChecker::checkUses() {
-  if (!hasOutput) {
+  if (!outputs) {
     diagnostics.error(recurrence.loc,
                       "attention " + quote(recurrence.name) + " has no output");
     diagnostics.note(
@@ -451,6 +476,22 @@ void AttentionChecker::checkUses() {
         ("declare one: out o[H, D] : f32 = " + softmaxSignature).str());
   }
   // Reported like all that is never used.
-  if (!usesPrefix)
+  if (!usesPrefix && !isBounded())
     scheme.match.reset();
+  if (!isBounded())
+    return;
+  if (scheme.match)
+    reportMatch(scheme.match->loc);
+  if (!scheme.attends) {
+    diagnostics.error(recurrence.loc, "attention " + quote(recurrence.name) +
+                                          " never attends to its cache");
+    diagnostics.note(scheme.cacheLoc, ("write " + softmaxSignature).str());
+  }
+  if (!scheme.bounds->evicts && !scheme.memory) {
+    diagnostics.error(scheme.cacheLoc, "nothing keeps the segments of cache " +
+                                           quote(scheme.cache));
+    diagnostics.note(scheme.cacheLoc, "declare a memory: memory M[" +
+                                          scheme.cache +
+                                          "] = linear(elu(k) + 1) : f32");
+  }
 }

@@ -21,8 +21,16 @@ public:
       : recurrence(recurrence), scheme(recurrence.attention), scope(scope),
         exprs(exprs), diagnostics(diagnostics) {}
 
-  /// `cache KV[k, v] paged(16)`
+  /// `cache KV[k, v] paged(16)`, `segmented(...)` or `evicting(...)`
   void checkCache(Statement &statement);
+  /// `memory M[KV] = linear(...) : f32` or `taylor(...)`
+  void checkMemory(Statement &statement, std::optional<ElementType> type);
+  /// A call that gives a value where the cache is bounded; nothing if it is
+  /// none of these.
+  std::optional<bool> checkCall(CallExpr &call);
+  bool isBounded() const { return scheme.bounds.has_value(); }
+  /// There is one output.
+  void countOutput(const Statement &statement);
   /// Whether a let is that of a match, which has then been checked.
   bool checkMatch(Statement &statement);
   /// The value of an output that has been declared, of shape `target`.
@@ -42,10 +50,26 @@ private:
   bool checkCount(Expr *expr, llvm::StringRef what, int64_t least,
                   int64_t &result);
   bool checkShare(Expr *expr, llvm::StringRef what, double &result);
+  bool checkPaged(CallExpr &call);
   bool checkMoment(const Expr *expr, const Symbol &query);
   bool checkSoftmax(Expr &expr);
   bool checkComplete(CallExpr &call);
   bool checkWide(const Arguments &arguments, const CallExpr &call);
+
+  //===--- BoundedSema.cpp: caches that give up tokens, memories
+  //-----------===//
+  void reportMatch(llvm::SMLoc loc);
+  bool checkSegmented(CallExpr &call);
+  bool checkEvicting(CallExpr &call);
+  bool checkNumber(Expr *expr, llvm::StringRef what, double least, double most,
+                   llvm::StringRef note, double &result);
+  bool checkFeature(Expr &feature);
+  bool checkMerge(CallExpr &call);
+  bool checkExpand(CallExpr &call);
+  bool checkRecall(CallExpr &call);
+  bool checkOnce(CallExpr &call);
+  /// The memory that an operand names, of the kind that `call` reads.
+  bool checkMemoryName(const CallExpr &call, const Expr &expr, bool isTaylor);
   void reportValue(const Expr &expr);
 
   Recurrence &recurrence;
@@ -53,7 +77,8 @@ private:
   Scope &scope;
   ExprChecker &exprs;
   Diagnostics &diagnostics;
-  bool usesPrefix = false, hasOutput = false;
+  bool usesPrefix = false;
+  unsigned outputs = 0;
 };
 
 } // namespace ladle::frontend

@@ -103,8 +103,15 @@ bool ExprChecker::checkName(NameExpr &expr) {
                      "a cache is an operand of softmax alone, a match "
                      "one of complete");
     return false;
+  case Symbol::Kind::Memory:
+    diagnostics.error(expr.loc,
+                      "memory " + quote(expr.name) + " is used as a value");
+    diagnostics.note(expr.loc, "a memory is read: recall(query, " + expr.name +
+                                   ") or expand(query, " + expr.name + ")");
+    return false;
   default:
     expr.shape = symbol->shape;
+    expr.isSummary = symbol->isSummary;
     expr.constant = symbol->constant;
     return true;
   }
@@ -204,6 +211,9 @@ bool ExprChecker::checkCall(CallExpr &call) {
     return false;
   }
   const Function *function = lookupFunction(call.callee);
+  if (!function && calls)
+    if (std::optional<bool> valid = calls(call))
+      return *valid;
   if (!function) {
     reportUnknownFunction(call);
     return false;

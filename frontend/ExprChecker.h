@@ -11,6 +11,8 @@
 #include "frontend/Ast.h"
 #include "frontend/Scope.h"
 
+#include <functional>
+
 namespace ladle::frontend {
 
 /// Checks expressions against a scope and fills in their shapes and constants.
@@ -20,6 +22,11 @@ class ExprChecker {
 public:
   ExprChecker(Scope &scope, Diagnostics &diagnostics)
       : scope(scope), diagnostics(diagnostics) {}
+
+  /// Checks calls that are no functions of the library. Returns nothing for one
+  /// that it does not know, and else whether it is right.
+  using CallChecker = std::function<std::optional<bool>(CallExpr &)>;
+  void setCalls(CallChecker checker) { calls = std::move(checker); }
 
   /// An expression that gives a value.
   bool checkValue(Expr &expr);
@@ -53,6 +60,7 @@ private:
 
   Scope &scope;
   Diagnostics &diagnostics;
+  CallChecker calls;
 };
 
 } // namespace ladle::frontend

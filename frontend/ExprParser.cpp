@@ -134,10 +134,12 @@ ExprPtr ExprParser::parseParenthesis() {
   return inner;
 }
 
-/// The functions of attention, whose numbers have names. Elsewhere `name =` on
-/// a new line is the next statement.
+/// The words of attention, whose numbers have names. Elsewhere `name =` on a
+/// new line is the next statement.
 static bool takesNames(llvm::StringRef callee) {
-  return callee == "match" || callee == "softmax" || callee == "complete";
+  return llvm::is_contained({"match", "softmax", "complete", "expand",
+                             "segmented", "evicting", "linear", "taylor"},
+                            callee);
 }
 
 /// call = name "(" [ argument { "," argument } [ "," ] ] ")"

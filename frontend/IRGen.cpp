@@ -8,9 +8,7 @@
 #include "frontend/IRGen.h"
 
 #include "dialect/LadleOps.h"
-#include "frontend/Functions.h"
-#include "frontend/ValueBuilder.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "frontend/TokenGenerator.h"
 #include "llvm/ADT/ScopeExit.h"
 
 using namespace mlir;
@@ -20,39 +18,22 @@ using llvm::dyn_cast;
 
 namespace {
 
-class Generator : public ValueBuilder {
+class Generator : public TokenGenerator {
 public:
   Generator(MLIRContext &context, const llvm::SourceMgr &sourceManager,
             const Recurrence &recurrence, const Scope &scope)
-      : ValueBuilder(OpBuilder(&context), UnknownLoc::get(&context)),
-        sourceManager(sourceManager), recurrence(recurrence), scope(scope) {}
+      : TokenGenerator(context, sourceManager, recurrence, scope) {}
 
   OwningOpRef<ModuleOp> run();
 
-  Value emit(const Expr &expr) override;
-
 private:
-  Location locate(llvm::SMLoc loc);
-  Location locate(llvm::StringRef name, llvm::SMLoc loc) {
-    return NameLoc::get(builder.getStringAttr(name), locate(loc));
-  }
-  Type getElementType(ElementType type);
   Type getStorageType(const Symbol &symbol);
   ladle::RecurrenceOp createRecurrence();
   void emitStatement(const Statement &statement);
-  Value emitRead(const CallExpr &call);
+  /// A read: all else gives no value.
+  Value emitCall(const CallExpr &call) override;
   Value emitNextState(const Expr &expr, Value state, const Symbol &symbol);
-  /// The f32 value of what is stored as `value`.
-  Value extend(Value value);
-  /// `value` in the type in which `symbol` is stored.
-  Value store(Value value, const Symbol &symbol);
   void emitYield();
-
-  const llvm::SourceMgr &sourceManager;
-  const Recurrence &recurrence;
-  const Scope &scope;
-  /// What each name stands for at this place: states and carries change.
-  llvm::StringMap<Value> values;
 };
 
 /// What a declared name is to the recurrence operation; nothing for the names
@@ -74,37 +55,13 @@ std::optional<ladle::ArgumentKind> getArgumentKind(const Symbol &symbol) {
 
 } // namespace
 
-//===----------------------------------------------------------------------===//
-// Locations and types
-//===----------------------------------------------------------------------===//
-
-Location Generator::locate(llvm::SMLoc loc) {
-  auto [line, column] = sourceManager.getLineAndColumn(loc);
-  llvm::StringRef file =
-      sourceManager.getMemoryBuffer(sourceManager.getMainFileID())
-          ->getBufferIdentifier();
-  return FileLineColLoc::get(builder.getContext(), file, line, column);
-}
-
-Type Generator::getElementType(ElementType type) {
-  switch (type) {
-  case ElementType::F32:
-    return builder.getF32Type();
-  case ElementType::BF16:
-    return builder.getBF16Type();
-  case ElementType::F16:
-    return builder.getF16Type();
-  }
-  return {};
-}
-
 Type Generator::getStorageType(const Symbol &symbol) {
-  Type elementType = getElementType(symbol.type);
   if (symbol.kind == Symbol::Kind::State)
     return ladle::StateType::get(
         builder.getContext(), symbol.shape.getNumHeads(),
-        symbol.getKeyDim().size, symbol.getValueDim().size, elementType);
-  return RankedTensorType::get(symbol.shape.getSizes(), elementType);
+        symbol.getKeyDim().size, symbol.getValueDim().size,
+        getElementType(symbol.type));
+  return getTensorType(symbol);
 }
 
 //===----------------------------------------------------------------------===//
@@ -173,18 +130,10 @@ void Generator::emitStatement(const Statement &statement) {
     return;
   case Statement::Kind::Option:
   case Statement::Kind::Cache:
+  case Statement::Kind::Memory:
     return;
-  case Statement::Kind::Let: {
-    if (statement.value->constant)
-      return;
-    Value value = emit(*statement.value);
-    // A plain name is another name for a value that has one.
-    if (!llvm::isa<NameExpr>(*statement.value))
-      value.setLoc(
-          NameLoc::get(builder.getStringAttr(statement.name), value.getLoc()));
-    values[statement.name] = value;
-    return;
-  }
+  case Statement::Kind::Let:
+    return emitLet(statement);
   case Statement::Kind::Assign: {
     const Symbol &symbol = *scope.lookup(statement.name);
     Value value = symbol.kind == Symbol::Kind::State
@@ -197,28 +146,10 @@ void Generator::emitStatement(const Statement &statement) {
   case Statement::Kind::Output: {
     const Symbol &symbol = *scope.lookup(statement.name);
     values[statement.name] =
-        store(emitAs(*statement.value, symbol.shape), symbol);
+        store(emitAs(*statement.value, symbol.shape), getTensorType(symbol));
     return;
   }
   }
-}
-
-Value Generator::extend(Value value) {
-  auto type = cast<RankedTensorType>(value.getType());
-  if (type.getElementType().isF32())
-    return value;
-  return create<arith::ExtFOp>(type.clone(builder.getF32Type()), value);
-}
-
-Value Generator::store(Value value, const Symbol &symbol) {
-  Type type = getStorageType(symbol);
-  if (value.getType() == type)
-    return value;
-  // What has just been widened from this type is that value.
-  if (auto extended = value.getDefiningOp<arith::ExtFOp>())
-    if (extended.getIn().getType() == type)
-      return extended.getIn();
-  return create<arith::TruncFOp>(type, value);
 }
 
 void Generator::emitYield() {
@@ -231,8 +162,9 @@ void Generator::emitYield() {
         continue;
       loc = locate(name, symbol.loc);
       Value value = values[name];
-      results.push_back(kind == Symbol::Kind::State ? value
-                                                    : store(value, symbol));
+      results.push_back(kind == Symbol::Kind::State
+                            ? value
+                            : store(value, getTensorType(symbol)));
     }
   }
   loc = locate(recurrence.loc);
@@ -240,47 +172,10 @@ void Generator::emitYield() {
 }
 
 //===----------------------------------------------------------------------===//
-// Expressions
+// States
 //===----------------------------------------------------------------------===//
 
-Value Generator::emit(const Expr &expr) {
-  Location outer = loc;
-  loc = locate(expr.loc);
-  llvm::scope_exit restore([&] { loc = outer; });
-
-  if (expr.constant)
-    return constant(*expr.constant, expr.shape);
-  switch (expr.getKind()) {
-  case Expr::Kind::Number:
-    break; // A constant.
-  case Expr::Kind::Name:
-    return values.lookup(cast<NameExpr>(expr).name);
-  case Expr::Kind::Negate:
-    return create<arith::NegFOp>(emit(*cast<NegateExpr>(expr).operand));
-  case Expr::Kind::Binary: {
-    const auto &binary = cast<BinaryExpr>(expr);
-    Value lhs = emitAs(*binary.lhs, expr.shape);
-    Value rhs = emitAs(*binary.rhs, expr.shape);
-    switch (binary.op) {
-    case '+':
-      return create<arith::AddFOp>(lhs, rhs);
-    case '-':
-      return create<arith::SubFOp>(lhs, rhs);
-    case '*':
-      return create<arith::MulFOp>(lhs, rhs);
-    default:
-      return create<arith::DivFOp>(lhs, rhs);
-    }
-  }
-  case Expr::Kind::Call: {
-    const auto &call = cast<CallExpr>(expr);
-    return call.function ? call.function->build(*this, call) : emitRead(call);
-  }
-  }
-  llvm_unreachable("a number is a constant");
-}
-
-Value Generator::emitRead(const CallExpr &call) {
+Value Generator::emitCall(const CallExpr &call) {
   Value state = values.lookup(cast<NameExpr>(*call.args[0]).name);
   Value query = emit(*call.args[1]);
   return create<ladle::ReadOp>(getTensorType(call.shape), state, query);

@@ -48,6 +48,8 @@ llvm::StringRef ladle::frontend::describe(Kind kind) {
     return "'state'";
   case Kind::KwCache:
     return "'cache'";
+  case Kind::KwMemory:
+    return "'memory'";
   case Kind::KwLet:
     return "'let'";
   case Kind::KwOut:
@@ -170,6 +172,7 @@ Token Lexer::lexIdentifier(const char *start) {
                   .Case("recurrence", Kind::KwRecurrence)
                   .Case("attention", Kind::KwAttention)
                   .Case("cache", Kind::KwCache)
+                  .Case("memory", Kind::KwMemory)
                   .Case("preset", Kind::KwPreset)
                   .Case("option", Kind::KwOption)
                   .Case("param", Kind::KwParam)

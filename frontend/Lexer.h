@@ -31,6 +31,7 @@ struct Token {
     KwCarry,
     KwState,
     KwCache,
+    KwMemory,
     KwLet,
     KwOut,
     // Punctuation.

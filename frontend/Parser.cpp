@@ -45,6 +45,9 @@ private:
   bool parseNamedValue(Statement &statement, Statement::Kind kind);
   bool parseOutput(Statement &statement);
   bool parseCache(Statement &statement);
+  bool parseMemory(Statement &statement);
+  bool parseWay(Statement &statement, llvm::ArrayRef<llvm::StringRef> ways,
+                const llvm::Twine &note);
   bool atDeclaration() const {
     return tokens.at(Kind::KwRecurrence) || tokens.at(Kind::KwAttention);
   }
@@ -158,6 +161,9 @@ bool Parser::parseStatement(Recurrence &recurrence) {
   case Kind::KwCache:
     parsed = parseCache(statement);
     break;
+  case Kind::KwMemory:
+    parsed = parseMemory(statement);
+    break;
   case Kind::Identifier:
     if (tokens.peek().is(Kind::Equal)) {
       parsed = parseNamedValue(statement, Statement::Kind::Assign);
@@ -178,7 +184,7 @@ void Parser::reportNoStatement() {
                     "expected a statement, got " + quote(tokens.get().text));
   Suggestion suggestion(tokens.get().text);
   for (llvm::StringRef word : {"preset", "option", "param", "token", "carry",
-                               "state", "cache", "let", "out"})
+                               "state", "cache", "memory", "let", "out"})
     suggestion.consider(word);
   if (!suggestion.get().empty())
     diagnostics.note(tokens.get().loc,
@@ -375,7 +381,36 @@ bool Parser::parseOutput(Statement &statement) {
   return statement.value != nullptr;
 }
 
-/// cache = "cache" name "[" name { "," name } "]" "paged" "(" expr ")"
+/// A call of one of `ways`, which is the value of the statement.
+bool Parser::parseWay(Statement &statement,
+                      llvm::ArrayRef<llvm::StringRef> ways,
+                      const llvm::Twine &note) {
+  if (!tokens.at(Kind::Identifier) ||
+      !llvm::is_contained(ways, tokens.get().text)) {
+    std::string wanted;
+    for (auto [index, way] : llvm::enumerate(ways))
+      wanted += (index == 0                 ? ""
+                 : index + 1 == ways.size() ? " or "
+                                            : ", ") +
+                quote(way);
+    tokens.reportUnexpected(wanted);
+    diagnostics.note(statement.loc, note);
+    return false;
+  }
+  llvm::StringRef way = tokens.get().text;
+  statement.value = exprs.parseExpr();
+  if (!statement.value)
+    return false;
+  auto *call = llvm::dyn_cast<CallExpr>(statement.value.get());
+  if (call && call->callee == way)
+    return true;
+  diagnostics.error(statement.value->loc, quote(way) + " stands alone",
+                    statement.value->range);
+  diagnostics.note(statement.loc, note);
+  return false;
+}
+
+/// cache = "cache" name "[" name { "," name } "]" call
 bool Parser::parseCache(Statement &statement) {
   statement.kind = Statement::Kind::Cache;
   tokens.advance();
@@ -390,20 +425,31 @@ bool Parser::parseCache(Statement &statement) {
       return false;
     statement.fields.push_back({field->text, field->loc});
   } while (tokens.consumeIf(Kind::Comma));
-  if (!tokens.expect(Kind::RightBracket, "after what is cached"))
-    return false;
-  if (!tokens.at(Kind::Identifier) || tokens.get().text != "paged") {
-    tokens.reportUnexpected("'paged'");
-    diagnostics.note(statement.loc, "say how many tokens a page holds: cache " +
-                                        name->text + "[k, v] paged(16)");
-    return false;
-  }
+  return tokens.expect(Kind::RightBracket, "after what is cached") &&
+         parseWay(statement, {"paged", "segmented", "evicting"},
+                  "say how many tokens a page holds: cache " + name->text +
+                      "[k, v] paged(16)");
+}
+
+/// memory = "memory" name "[" name "]" "=" call ":" type
+bool Parser::parseMemory(Statement &statement) {
+  statement.kind = Statement::Kind::Memory;
   tokens.advance();
-  if (!tokens.expect(Kind::LeftParen, "and the tokens of a page"))
+  std::optional<Token> name = tokens.expectName("the name of the memory");
+  if (!name || !tokens.expect(Kind::LeftBracket, "before its cache"))
     return false;
-  statement.value = exprs.parseExpr();
-  return statement.value &&
-         tokens.expect(Kind::RightParen, "after the tokens of a page");
+  statement.name = name->text;
+  statement.loc = name->loc;
+  std::optional<Token> cache = tokens.expectName("the name of a cache");
+  if (!cache)
+    return false;
+  statement.fields.push_back({cache->text, cache->loc});
+  return tokens.expect(Kind::RightBracket, "after its cache") &&
+         tokens.expect(Kind::Equal, "and what it keeps") &&
+         parseWay(statement, {"linear", "taylor"},
+                  "write memory " + name->text + "[" + cache->text +
+                      "] = linear(features) or taylor(limit = 0)") &&
+         parseType(statement);
 }
 
 SourceFile ladle::frontend::parse(Diagnostics &diagnostics) {

@@ -31,6 +31,8 @@ llvm::StringRef ladle::frontend::describe(Symbol::Kind kind) {
     return "a cache";
   case Symbol::Kind::Prefix:
     return "a match";
+  case Symbol::Kind::Memory:
+    return "a memory";
   case Symbol::Kind::Invalid:
     return "a name";
   }

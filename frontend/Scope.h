@@ -28,9 +28,11 @@ struct Symbol {
     State,
     Let,
     Output,
-    /// Of an attention: what is cached, and what a match gives.
+    /// Of an attention: what is cached, what a match gives, and what is left
+    /// of tokens that left the cache.
     Cache,
     Prefix,
+    Memory,
     /// Its declaration was wrong, which has been reported: uses are not.
     Invalid,
   };
@@ -42,6 +44,9 @@ struct Symbol {
   ElementType type = ElementType::F32;
   /// Sizes, options, and what is computed from them alone.
   std::optional<double> constant;
+
+  /// Of a let: see Expr.
+  bool isSummary = false;
 
   bool read = false;
   bool written = false;

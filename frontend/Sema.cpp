@@ -38,6 +38,7 @@ private:
   void checkOption(Statement &statement);
   void checkLet(Statement &statement);
   void checkAssign(Statement &statement);
+  void checkMemory(Statement &statement);
   void checkOutput(Statement &statement);
   /// Reports unless `value` fits into a place of shape `target`.
   bool checkFits(const Expr &value, llvm::StringRef what, llvm::StringRef name,
@@ -73,9 +74,12 @@ void RecurrenceChecker::run() {
   declareSizes();
   announceNames();
   collectFeatureNames();
+  if (recurrence.isAttention)
+    exprs.setCalls([&](CallExpr &call) { return attention.checkCall(call); });
   for (Statement &statement : recurrence.statements)
     checkStatement(statement);
-  checkOverrides(options.stateTypes, "state", {Symbol::Kind::State});
+  checkOverrides(options.stateTypes, "state or memory",
+                 {Symbol::Kind::State, Symbol::Kind::Memory});
   checkOverrides(options.tokenTypes, "token or output",
                  {Symbol::Kind::Token, Symbol::Kind::Output});
   // Where something is wrong, what looks unused may be used there.
@@ -104,6 +108,7 @@ void RecurrenceChecker::announceNames() {
       scope.announce(array.name, array.loc);
     if (statement.kind == Statement::Kind::Let ||
         statement.kind == Statement::Kind::Cache ||
+        statement.kind == Statement::Kind::Memory ||
         statement.kind == Statement::Kind::Option)
       scope.announce(statement.name, statement.loc);
   }
@@ -315,6 +320,8 @@ void RecurrenceChecker::checkStatement(Statement &statement) {
     diagnostics.note(recurrence.loc, "caches belong to attentions: attention " +
                                          recurrence.name + "(...) { ... }");
     return;
+  case Statement::Kind::Memory:
+    return checkMemory(statement);
   }
 }
 
@@ -368,6 +375,18 @@ void RecurrenceChecker::checkOption(Statement &statement) {
   scope.declare(statement.name, symbol);
 }
 
+void RecurrenceChecker::checkMemory(Statement &statement) {
+  if (!recurrence.isAttention) {
+    diagnostics.error(statement.loc, "recurrence " + quote(recurrence.name) +
+                                         " declares a memory");
+    diagnostics.note(recurrence.loc, "it remembers states: state S[H, Dk, Dv] "
+                                     ": f32");
+    return;
+  }
+  attention.checkMemory(
+      statement, resolveType(statement, statement.name, &options.stateTypes));
+}
+
 void RecurrenceChecker::checkLet(Statement &statement) {
   if (recurrence.isAttention && attention.checkMatch(statement))
     return;
@@ -376,6 +395,7 @@ void RecurrenceChecker::checkLet(Statement &statement) {
   if (exprs.checkValue(*statement.value)) {
     symbol.kind = Symbol::Kind::Let;
     symbol.shape = statement.value->shape;
+    symbol.isSummary = statement.value->isSummary;
     symbol.constant = statement.value->constant;
   }
   scope.declare(statement.name, symbol);
@@ -458,14 +478,18 @@ void RecurrenceChecker::checkOutput(Statement &statement) {
   std::optional<Shape> shape = resolveShape(array, /*isState=*/false);
   std::optional<ElementType> type =
       resolveType(statement, array.name, &options.tokenTypes);
-  bool valid = recurrence.isAttention || exprs.checkValue(*statement.value);
-  if (recurrence.isAttention && shape)
+  // A cache that keeps all tokens answers in ways of its own.
+  bool isPlan = recurrence.isAttention && !attention.isBounded();
+  if (recurrence.isAttention)
+    attention.countOutput(statement);
+  bool valid = isPlan || exprs.checkValue(*statement.value);
+  if (isPlan && shape)
     attention.checkOutput(statement, *shape);
   if (shape && type) {
     symbol.kind = Symbol::Kind::Output;
     symbol.shape = array.shape = *shape;
     symbol.type = array.type = *type;
-    if (valid && !recurrence.isAttention)
+    if (valid && !isPlan)
       checkFits(*statement.value, "output", array.name, *shape);
   }
   scope.declare(array.name, symbol);

@@ -12,6 +12,7 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/Passes.h"
 #include "passes/cpu/AttentionKernel.h"
+#include "passes/cpu/BoundedKernel.h"
 
 namespace ladle {
 #define GEN_PASS_DEF_CONVERTLADLEATTENTIONTOCPU
@@ -31,7 +32,8 @@ struct ConvertLadleAttentionToCPU
     OpBuilder builder(&getContext());
     for (AttentionStepOp step :
          llvm::make_early_inc_range(module.getOps<AttentionStepOp>())) {
-      if (failed(AttentionKernel(step, builder).build()))
+      if (failed(step.isBounded() ? BoundedKernel(step, builder).build()
+                                  : AttentionKernel(step, builder).build()))
         return signalPassFailure();
       step.erase();
     }

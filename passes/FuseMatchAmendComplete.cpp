@@ -282,6 +282,8 @@ struct FuseMatchAmendComplete
       return signalPassFailure();
     }
     for (AttentionOp attention : getOperation().getOps<AttentionOp>()) {
+      if (attention.isBounded())
+        continue;
       FailureOr<Parts> parts = takeApart(attention);
       if (failed(parts))
         return signalPassFailure();

@@ -67,7 +67,9 @@ void ladle::buildAttentionPipeline(OpPassManager &pm,
   FuseMatchAmendCompleteOptions fuse;
   fuse.summaryType = options.summaryType;
   pm.addPass(createFuseMatchAmendComplete(fuse));
+  pm.addPass(createBuildBoundedAttention());
   OpPassManager &step = pm.nest<AttentionStepOp>();
+  step.addPass(createExpandFunctions());
   step.addPass(createCanonicalizerPass());
   step.addPass(createCSEPass());
 }

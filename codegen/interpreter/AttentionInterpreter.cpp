@@ -7,8 +7,7 @@
 
 #include "codegen/interpreter/AttentionInterpreter.h"
 
-#include "dialect/LadleOps.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "codegen/interpreter/TokenCompiler.h"
 
 #include <cassert>
 #include <cmath>
@@ -25,14 +24,6 @@ struct AttentionInterpreter::Summary {
 //===----------------------------------------------------------------------===//
 // From the IR
 //===----------------------------------------------------------------------===//
-
-static ValueInfo describe(llvm::StringRef name, mlir::Type type) {
-  mlir::Type element = mlir::getElementTypeOrSelf(type);
-  return {name.str(), llvm::cast<mlir::RankedTensorType>(type).getShape().vec(),
-          element.isBF16()  ? Precision::Bfloat16
-          : element.isF16() ? Precision::Float16
-                            : Precision::Float32};
-}
 
 static mlir::Value widened(mlir::Value value) {
   if (auto extended = value.getDefiningOp<mlir::arith::ExtFOp>())

@@ -10,28 +10,23 @@
 #ifndef LADLE_CODEGEN_INTERPRETER_COMPILER_H
 #define LADLE_CODEGEN_INTERPRETER_COMPILER_H
 
-#include "codegen/interpreter/SpecInterpreter.h"
-#include "dialect/LadleOps.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "codegen/interpreter/TokenCompiler.h"
 
 namespace ladle::interpreter {
 
 /// Fills an interpreter with the instructions of one recurrence.
-class Compiler {
+class Compiler : TokenCompiler {
 public:
   Compiler(RecurrenceOp op, InterpreterOptions options,
            SpecInterpreter &interpreter)
-      : op(op), options(std::move(options)), program(interpreter) {}
+      : TokenCompiler(interpreter.initialValues), op(op),
+        options(std::move(options)), program(interpreter) {}
 
   mlir::LogicalResult run();
 
 private:
   using Row = SpecInterpreter::Row;
 
-  /// A token value: where it lies in Row::values.
-  struct Slice {
-    size_t offset, size;
-  };
   /// A state value lies in Row::states (index < number of states) or in
   /// Row::spares.
   struct Buffer {
@@ -54,25 +49,14 @@ private:
   Buffer copyState(Buffer source);
   static double *getData(Row &row, const Buffer &buffer);
 
-  // Operations on token values.
-  bool compileElementwise(mlir::Operation &op);
-  mlir::LogicalResult compileConstant(mlir::arith::ConstantOp constant);
-  void compileBroadcast(BroadcastOp broadcast);
-  void compileSum(SumOp sum);
-  void compileL2Norm(L2NormOp norm);
-  void compileRotate(RotateOp rotate);
-  void compileShift(ShiftOp shift);
-  void compileConv(ConvOp conv);
-
-  Slice allocate(mlir::Value value);
-  Slice get(mlir::Value value) const { return slices.at(value); }
-  /// `body` gets the values of the row.
-  template <typename Body> void emit(Body body);
+  void emit(std::function<void(double *)> body) override {
+    program.instructions.push_back(
+        [body = std::move(body)](Row &row) { body(row.values.data()); });
+  }
 
   RecurrenceOp op;
   InterpreterOptions options;
   SpecInterpreter &program;
-  llvm::DenseMap<mlir::Value, Slice> slices;
   llvm::DenseMap<mlir::Value, Buffer> buffers;
 };
 

@@ -7,6 +7,8 @@
 
 #include "passes/build/Components.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/build/MemoryLayout.h"
 
 using namespace mlir;
@@ -23,6 +25,33 @@ Value ladle::convertElements(ImplicitLocOpBuilder &b, Value value,
   if (from.getIntOrFloatBitWidth() < elementType.getIntOrFloatBitWidth())
     return arith::ExtFOp::create(b, to, value);
   return arith::TruncFOp::create(b, to, value);
+}
+
+Value ladle::repeatElementwise(ImplicitLocOpBuilder &b, Operation *op,
+                               ArrayRef<Value> operands, Type resultType) {
+  OperationState state(b.getLoc(), op->getName());
+  state.addOperands(operands);
+  state.addTypes(resultType);
+  state.propertiesAttr = op->getPropertiesAsAttribute();
+  return b.create(state)->getResult(0);
+}
+
+Value ladle::rotatePairs(ImplicitLocOpBuilder &b, Value input, Value angle) {
+  int64_t pairs = cast<VectorType>(angle.getType()).getDimSize(0);
+  Value cosine = math::CosOp::create(b, angle);
+  Value sine = math::SinOp::create(b, angle);
+  Value head = vector::ExtractStridedSliceOp::create(
+      b, input, ArrayRef<int64_t>{0}, ArrayRef<int64_t>{2 * pairs},
+      ArrayRef<int64_t>{1});
+  auto split = vector::DeinterleaveOp::create(b, head);
+  Value x = split.getRes1(), y = split.getRes2();
+  Value rotatedX = arith::SubFOp::create(b, arith::MulFOp::create(b, x, cosine),
+                                         arith::MulFOp::create(b, y, sine));
+  Value rotatedY = arith::AddFOp::create(b, arith::MulFOp::create(b, x, sine),
+                                         arith::MulFOp::create(b, y, cosine));
+  Value rotated = vector::InterleaveOp::create(b, rotatedX, rotatedY);
+  return vector::InsertStridedSliceOp::create(
+      b, rotated, input, ArrayRef<int64_t>{0}, ArrayRef<int64_t>{1});
 }
 
 SmallVector<Value> ladle::sumComponents(ImplicitLocOpBuilder &b, SumOp op,

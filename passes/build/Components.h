@@ -23,6 +23,17 @@ namespace ladle {
 mlir::Value convertElements(mlir::ImplicitLocOpBuilder &b, mlir::Value value,
                             mlir::Type elementType);
 
+/// An elementwise operation on one component.
+mlir::Value repeatElementwise(mlir::ImplicitLocOpBuilder &b,
+                              mlir::Operation *op,
+                              llvm::ArrayRef<mlir::Value> operands,
+                              mlir::Type resultType);
+
+/// A vector whose pairs (2i, 2i+1) are rotated by element i of `angle`, as
+/// ladle.rotate says.
+mlir::Value rotatePairs(mlir::ImplicitLocOpBuilder &b, mlir::Value input,
+                        mlir::Value angle);
+
 /// The components of a sum over a dimension between heads and the last. Each is
 /// `parts` values, which lie one after the other.
 llvm::SmallVector<mlir::Value> sumComponents(mlir::ImplicitLocOpBuilder &b,

@@ -15,23 +15,20 @@
 
 #include "dialect/LadleOps.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "passes/cpu/SummaryBuilder.h"
 
 namespace ladle {
 
-class AttentionKernel {
+class AttentionKernel : SummaryBuilder {
 public:
   AttentionKernel(AttentionStepOp step, mlir::OpBuilder &builder)
-      : step(step), b(step.getLoc(), builder) {}
+      : SummaryBuilder(step.getLoc(), builder), step(step) {}
 
   /// Builds the functions before the step. Diagnostics name what cannot be
   /// lowered.
   mlir::LogicalResult build();
 
 private:
-  /// Tokens that are attended to together.
-  static constexpr int64_t kBlock = 16;
-
   //===--- AttentionKernel.cpp: arguments, matches, pieces ----------------===//
   void createFunction(llvm::StringRef suffix);
   void buildFind(FindOp find);
@@ -42,43 +39,22 @@ private:
                 mlir::Value lower, mlir::Value keys, mlir::Value values);
 
   //===--- AttentionSummaries.cpp: what is done with summaries ------------===//
-  /// (m, Z, A) of one head: two numbers and a vector.
-  struct Summary {
-    mlir::Value most, sum, values;
-  };
   void buildFinish();
-  Summary emptySummary();
   Summary loadPieces(mlir::Value first, mlir::Value last, mlir::Value group);
-  Summary merge(const Summary &lhs, const Summary &rhs);
   Summary reuse(ReuseOp op);
   Summary loadStored(mlir::Value condition, int64_t part);
-  mlir::Value normalize(const Summary &summary);
+  using SummaryBuilder::store;
   void store(StoreSummaryOp op, llvm::ArrayRef<Summary> parts);
   void updateMoment(mlir::Value query);
   void openMatch();
 
   //===--- Small things ---------------------------------------------------===//
-  mlir::Value index(int64_t value);
-  mlir::Value number(double value);
-  mlir::Value splat(mlir::Value scalar, int64_t width);
-  /// In f32, whatever the memory holds.
-  mlir::Value load(mlir::Value memory, mlir::ValueRange indices, int64_t width);
-  void store(mlir::Value vector, mlir::Value memory, mlir::ValueRange indices);
-  mlir::Value loadIndex(mlir::Value memory, mlir::ValueRange indices);
-  mlir::Value dot(mlir::Value lhs, mlir::Value rhs);
-  mlir::Value exp(mlir::Value value);
-  /// 0 for −∞, so that a difference is never NaN.
-  mlir::Value finite(mlir::Value most);
   mlir::Value ringEntry(mlir::Value offset);
-  mlir::Value maximum(mlir::Value lhs, mlir::Value rhs);
-  mlir::Value minimum(mlir::Value lhs, mlir::Value rhs);
-  mlir::Value isLess(mlir::Value lhs, mlir::Value rhs);
   mlir::Value memoryOf(mlir::Value value) const;
 
   AttentionStepOp step;
-  mlir::ImplicitLocOpBuilder b;
   mlir::func::FuncOp function;
-  int64_t heads = 0, cacheHeads = 0, keySize = 0, valueSize = 0;
+  int64_t heads = 0, cacheHeads = 0;
   RingType ring;
   llvm::SmallVector<AttendOp> attends;
 

@@ -15,26 +15,6 @@
 using namespace mlir;
 using namespace ladle;
 
-AttentionKernel::Summary AttentionKernel::emptySummary() {
-  return {number(-INFINITY), number(0), splat(number(0), valueSize)};
-}
-
-AttentionKernel::Summary AttentionKernel::merge(const Summary &lhs,
-                                                const Summary &rhs) {
-  Value most = arith::MaximumFOp::create(b, lhs.most, rhs.most);
-  Value base = finite(most);
-  auto weigh = [&](const Summary &side) {
-    return exp(arith::SubFOp::create(b, side.most, base));
-  };
-  Value left = weigh(lhs), right = weigh(rhs);
-  Value sum = arith::AddFOp::create(b, arith::MulFOp::create(b, lhs.sum, left),
-                                    arith::MulFOp::create(b, rhs.sum, right));
-  Value values = vector::FMAOp::create(
-      b, rhs.values, splat(right, valueSize),
-      arith::MulFOp::create(b, lhs.values, splat(left, valueSize)));
-  return {most, sum, values};
-}
-
 /// The pieces in their order, whoever computed them.
 AttentionKernel::Summary AttentionKernel::loadPieces(Value first, Value last,
                                                      Value group) {
@@ -56,15 +36,6 @@ AttentionKernel::Summary AttentionKernel::loadPieces(Value first, Value last,
                       next);
   scf::YieldOp::create(b, ValueRange{all.most, all.sum, all.values});
   return {loop.getResult(0), loop.getResult(1), loop.getResult(2)};
-}
-
-/// A / Z, or 0 for an empty summary.
-Value AttentionKernel::normalize(const Summary &summary) {
-  Value isEmpty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ,
-                                        summary.sum, number(0));
-  Value divisor = arith::SelectOp::create(b, isEmpty, number(1), summary.sum);
-  Value inverse = arith::DivFOp::create(b, number(1), divisor);
-  return arith::MulFOp::create(b, summary.values, splat(inverse, valueSize));
 }
 
 //===----------------------------------------------------------------------===//

@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/build/Components.h"
 #include "passes/cpu/Kernel.h"
@@ -62,16 +61,6 @@ LogicalResult Kernel::emitRow(Operation *op) {
     return failure();
   setRowValue(op->getResult(0), *result);
   return success();
-}
-
-/// Repeats an elementwise operation on one component.
-static Value repeatOn(ImplicitLocOpBuilder &b, Operation *op,
-                      ArrayRef<Value> operands, Type resultType) {
-  OperationState state(b.getLoc(), op->getName());
-  state.addOperands(operands);
-  state.addTypes(resultType);
-  state.propertiesAttr = op->getPropertiesAsAttribute();
-  return b.create(state)->getResult(0);
 }
 
 Components Kernel::emitBroadcast(BroadcastOp op, const Components &input,
@@ -152,27 +141,10 @@ FailureOr<Components> Kernel::emitComponents(Operation *op,
       .Case([&](SumOp sum) -> FailureOr<Components> {
         return emitSum(sum, operands[0]);
       })
-      .Case([&](RotateOp rotate) -> FailureOr<Components> {
-        int64_t pairs = rotate.getAngle().getType().getShape().back();
+      .Case([&](RotateOp) -> FailureOr<Components> {
         Components result;
-        for (auto [input, angle] : llvm::zip(operands[0], operands[1])) {
-          Value cosine = math::CosOp::create(b, angle);
-          Value sine = math::SinOp::create(b, angle);
-          Value head = vector::ExtractStridedSliceOp::create(
-              b, input, ArrayRef<int64_t>{0}, ArrayRef<int64_t>{2 * pairs},
-              ArrayRef<int64_t>{1});
-          auto split = vector::DeinterleaveOp::create(b, head);
-          Value x = split.getRes1(), y = split.getRes2();
-          Value rotatedX =
-              arith::SubFOp::create(b, arith::MulFOp::create(b, x, cosine),
-                                    arith::MulFOp::create(b, y, sine));
-          Value rotatedY =
-              arith::AddFOp::create(b, arith::MulFOp::create(b, x, sine),
-                                    arith::MulFOp::create(b, y, cosine));
-          Value rotated = vector::InterleaveOp::create(b, rotatedX, rotatedY);
-          result.push_back(vector::InsertStridedSliceOp::create(
-              b, rotated, input, ArrayRef<int64_t>{0}, ArrayRef<int64_t>{1}));
-        }
+        for (auto [input, angle] : llvm::zip(operands[0], operands[1]))
+          result.push_back(rotatePairs(b, input, angle));
         return result;
       })
       .Case([&](ShiftOp) -> FailureOr<Components> {
@@ -199,7 +171,7 @@ FailureOr<Components> Kernel::emitComponents(Operation *op,
           SmallVector<Value> inputs;
           for (const Components &operand : operands)
             inputs.push_back(operand[i]);
-          result.push_back(repeatOn(b, each, inputs, type));
+          result.push_back(repeatElementwise(b, each, inputs, type));
         }
         return result;
       });

@@ -1,0 +1,110 @@
+//===- BoundedInterpreter.h - the oracle of bounded caches ------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Runs a `ladle.attention` whose cache is bounded as it stands, one token at a
+// time, in float64. Tokens are kept in lists in the order of the sequence, so
+// that it shares no ring and no entry with what is compared with it. This
+// header stays free of MLIR.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_CODEGEN_INTERPRETER_BOUNDEDINTERPRETER_H
+#define LADLE_CODEGEN_INTERPRETER_BOUNDEDINTERPRETER_H
+
+#include "codegen/interpreter/SpecInterpreter.h"
+
+namespace ladle {
+class AttentionOp;
+} // namespace ladle
+
+namespace ladle::interpreter {
+
+/// When a cache folds a segment.
+struct SegmentNumbers {
+  int64_t sinks = 0, window = 0, segment = 0;
+
+  /// Segments that have been folded when a sequence of so many tokens is
+  /// decoded or has been a prompt.
+  int64_t foldedAt(int64_t length) const;
+};
+
+class BoundedInterpreter {
+public:
+  /// A token that a head keeps.
+  struct Kept {
+    int64_t position = 0;
+    std::vector<double> key, value;
+    std::vector<double> weights; ///< that queries gave it, oldest first
+  };
+  /// A head of the cache, and what is left of the tokens that left it.
+  struct Head {
+    std::vector<Kept> kept; ///< in the order of the sequence
+    /// Σ f(k) vᵀ and Σ f(k), or Σ k vᵀ and Σ k: [dk, dv] and [dk].
+    std::vector<double> matrix, keySum;
+    std::vector<double> valueSum; ///< [dv], of a Taylor memory
+    double count = 0;             ///< of tokens in the memory
+    double spread = 0;            ///< Σ |k − mean|²
+  };
+  /// A sequence.
+  struct Row {
+    std::vector<Head> heads;
+    int64_t length = 0;
+    int64_t segments = 0; ///< that have been folded
+    int64_t budget = 0;   ///< of a cache that evicts
+
+  private:
+    friend class BoundedInterpreter;
+    friend class BoundedCompiler;
+    std::vector<double> values;
+    /// (m, Z) and A of each summary.
+    std::vector<std::vector<double>> summaries;
+    int64_t window = 0, mostSegments = 0;
+  };
+
+  /// Fails, with an error at the operation, if `op` holds an operation that
+  /// the interpreter does not know.
+  static llvm::FailureOr<BoundedInterpreter> create(AttentionOp op);
+
+  Row makeRow() const;
+
+  using Arrays = std::vector<std::vector<double>>;
+  /// Appends a token and answers it.
+  void step(Row &row, const Arrays &params, const Arrays &tokens,
+            Arrays &outputs) const;
+  /// Appends the tokens of a prompt and answers them. A segmented cache answers
+  /// the tokens of a segment before it is folded.
+  void prefill(Row &row, const Arrays &params,
+               const std::vector<Arrays> &tokens,
+               std::vector<Arrays> &outputs) const;
+
+  llvm::ArrayRef<ValueInfo> getParams() const { return params; }
+  llvm::ArrayRef<ValueInfo> getTokens() const { return tokens; }
+  llvm::ArrayRef<ValueInfo> getOutputs() const { return outputs; }
+  std::string name;        ///< of the attention
+  SegmentNumbers segments; ///< of a segmented cache
+  bool isSegmented = false;
+
+private:
+  friend class BoundedCompiler;
+  using Instruction = std::function<void(Row &)>;
+
+  BoundedInterpreter() = default;
+  void answer(Row &row, const Arrays &params, const Arrays &tokens,
+              Arrays &outputs) const;
+
+  std::vector<ValueInfo> params, tokens, outputs;
+  std::vector<Instruction> instructions;
+  /// What folds full segments; run once more where a prompt ends.
+  Instruction fold;
+  std::vector<size_t> paramOffsets, tokenOffsets, outputOffsets;
+  std::vector<double> initialValues;
+  std::vector<size_t> summarySizes;
+  size_t heads = 0, keySize = 0, valueSize = 0;
+  size_t memoryKeySize = 0; ///< 0 without a memory
+};
+
+} // namespace ladle::interpreter
+
+#endif // LADLE_CODEGEN_INTERPRETER_BOUNDEDINTERPRETER_H

@@ -1,0 +1,193 @@
+//===- BoundedAttend.cpp - the softmax over what is kept ------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/cpu/BoundedKernel.h"
+#include "passes/cpu/Dots.h"
+
+using namespace mlir;
+using namespace ladle;
+
+FailureOr<Value> BoundedKernel::gatherQueries(Value query, double scale) {
+  int64_t width = cast<RankedTensorType>(query.getType()).getDimSize(1);
+  Value gathered = scratch({heads / cacheHeads, width});
+  scf::ForOp loop = openGroup();
+  Scope scope(*this);
+  FailureOr<Value> vector = element(query);
+  if (failed(vector))
+    return failure();
+  Value scaled = scale == 1 ? *vector
+                            : Value(arith::MulFOp::create(
+                                  b, *vector, splat(number(scale), width)));
+  store(scaled, gathered, {group, index(0)});
+  closeGroup(loop);
+  return gathered;
+}
+
+/// Of a segmented cache they are the caller's; one that evicts has its entries
+/// side by side.
+Value BoundedKernel::keptRuns() {
+  SmallVector<Value> bounds(kept);
+  if (isEvicting)
+    bounds = {index(0), loadIndex(counts, {slot, head})};
+  Value runs =
+      scratch({static_cast<int64_t>(bounds.size()) / 2, 2}, b.getIndexType());
+  for (auto [i, bound] : llvm::enumerate(bounds))
+    memref::StoreOp::create(b, bound, runs,
+                            ValueRange{index(i / 2), index(i % 2)});
+  return runs;
+}
+
+LogicalResult BoundedKernel::emitAttend(AttendOp op) {
+  int64_t size = heads / cacheHeads;
+  FailureOr<Value> gathered =
+      gatherQueries(op.getQuery(), op.getScale().convertToDouble());
+  if (failed(gathered))
+    return failure();
+  Found &result = found[op.getResult()];
+  result.sums = scratch({size, 2});
+  result.values = scratch({size, valueSize});
+  if (notesWeights)
+    result.scores = scratch({size, int64_t(llvm::alignTo(capacity, kBlock))});
+  Value keyScratch = scratch({kBlock, keySize});
+  Value valueScratch = scratch({kBlock, valueSize});
+
+  auto clear = scf::ForOp::create(b, index(0), index(size), index(1));
+  b.setInsertionPointToStart(clear.getBody());
+  Value g = clear.getInductionVar();
+  store(splat(number(0), valueSize), result.values, {g, index(0)});
+  memref::StoreOp::create(b, number(-INFINITY), result.sums,
+                          ValueRange{g, index(0)});
+  memref::StoreOp::create(b, number(0), result.sums, ValueRange{g, index(1)});
+  b.setInsertionPointAfter(clear);
+
+  Value runs = keptRuns();
+  int64_t count = cast<MemRefType>(runs.getType()).getDimSize(0);
+  auto each = scf::ForOp::create(b, index(0), index(count), index(1));
+  b.setInsertionPointToStart(each.getBody());
+  auto bound = [&](int64_t which) -> Value {
+    return memref::LoadOp::create(
+        b, runs, ValueRange{each.getInductionVar(), index(which)});
+  };
+  Value begin = bound(0), end = bound(1);
+  auto blocks = scf::ForOp::create(b, begin, end, index(kBlock));
+  b.setInsertionPointToStart(blocks.getBody());
+  Value block = blocks.getInductionVar();
+  widenBlock(block, end, keyScratch, valueScratch);
+  auto loop = scf::ForOp::create(b, index(0), index(size), index(1));
+  b.setInsertionPointToStart(loop.getBody());
+  group = loop.getInductionVar();
+  addBlock(block, end, *gathered, keyScratch, valueScratch, result);
+  group = {};
+  b.setInsertionPointAfter(each);
+  return success();
+}
+
+/// Brings keys and values of a block into f32.
+void BoundedKernel::widenBlock(Value block, Value end, Value keyScratch,
+                               Value valueScratch) {
+  auto loop = scf::ForOp::create(b, index(0), index(kBlock), index(1));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value j = loop.getInductionVar();
+  // Behind the last entry it is the last again, with a weight of 0.
+  Value last = arith::SubIOp::create(b, end, index(1));
+  Value at = minimum(arith::AddIOp::create(b, block, j), last);
+  store(load(keys, {slot, head, at, index(0)}, keySize), keyScratch,
+        {j, index(0)});
+  store(load(values, {slot, head, at, index(0)}, valueSize), valueScratch,
+        {j, index(0)});
+}
+
+/// Adds a block to the summary of a head of the group.
+void BoundedKernel::addBlock(Value block, Value end, Value queries,
+                             Value keyScratch, Value valueScratch,
+                             const Found &result) {
+  Value query = load(queries, {group, index(0)}, keySize);
+  SmallVector<Value> products;
+  for (int64_t j = 0; j < kBlock; ++j) {
+    Value key = load(keyScratch, {index(j), index(0)}, keySize);
+    products.push_back(keySize % kBlock ? dot(query, key)
+                                        : partialDot(b, query, key));
+  }
+  auto lanes = VectorType::get({kBlock}, b.getF32Type());
+  Value scores = keySize % kBlock
+                     ? Value(vector::FromElementsOp::create(b, lanes, products))
+                     : sumLanes(b, products);
+  SmallVector<int32_t> numbers(kBlock);
+  for (int32_t j = 0; j < kBlock; ++j)
+    numbers[j] = j;
+  Value lane = arith::ConstantOp::create(b, b.getI32VectorAttr(numbers));
+  Value left = minimum(arith::SubIOp::create(b, end, block), index(kBlock));
+  Value isValid = arith::CmpIOp::create(
+      b, arith::CmpIPredicate::slt, lane,
+      splat(arith::IndexCastOp::create(b, b.getI32Type(), left), kBlock));
+  scores = arith::SelectOp::create(b, isValid, scores,
+                                   splat(number(-INFINITY), kBlock));
+  if (result.scores)
+    store(scores, result.scores, {group, block});
+
+  auto loadSum = [&](int64_t which) -> Value {
+    return memref::LoadOp::create(b, result.sums,
+                                  ValueRange{group, index(which)});
+  };
+  Value before = loadSum(0);
+  Value most =
+      vector::ReductionOp::create(b, vector::CombiningKind::MAXIMUMF, scores);
+  most = arith::MaximumFOp::create(b, before, most);
+  Value base = finite(most);
+  Value weights = exp(arith::SubFOp::create(b, scores, splat(base, kBlock)));
+  weights =
+      arith::SelectOp::create(b, isValid, weights, splat(number(0), kBlock));
+  Value stays = exp(arith::SubFOp::create(b, before, base));
+  Value sum = arith::AddFOp::create(
+      b, arith::MulFOp::create(b, loadSum(1), stays),
+      vector::ReductionOp::create(b, vector::CombiningKind::ADD, weights,
+                                  arith::FastMathFlags::reassoc));
+  Value total = arith::MulFOp::create(
+      b, load(result.values, {group, index(0)}, valueSize),
+      splat(stays, valueSize));
+  for (int64_t j = 0; j < kBlock; ++j) {
+    Value weight = vector::ExtractOp::create(b, weights, j);
+    total = vector::FMAOp::create(
+        b, splat(weight, valueSize),
+        load(valueScratch, {index(j), index(0)}, valueSize), total);
+  }
+  store(total, result.values, {group, index(0)});
+  memref::StoreOp::create(b, most, result.sums, ValueRange{group, index(0)});
+  memref::StoreOp::create(b, sum, result.sums, ValueRange{group, index(1)});
+}
+
+//===----------------------------------------------------------------------===//
+// Summaries of a head of the group
+//===----------------------------------------------------------------------===//
+
+BoundedKernel::Summary BoundedKernel::loadSummary(const Found &result) {
+  auto sum = [&](int64_t which) -> Value {
+    return memref::LoadOp::create(b, result.sums,
+                                  ValueRange{group, index(which)});
+  };
+  return {sum(0), sum(1), load(result.values, {group, index(0)}, valueSize)};
+}
+
+FailureOr<BoundedKernel::Summary> BoundedKernel::summaryOf(Value value) {
+  if (auto known = found.find(value); known != found.end())
+    return loadSummary(known->second);
+  if (auto merged = value.getDefiningOp<MergeOp>()) {
+    FailureOr<Summary> lhs = summaryOf(merged.getLhs());
+    FailureOr<Summary> rhs = summaryOf(merged.getRhs());
+    if (failed(lhs) || failed(rhs))
+      return failure();
+    return merge(*lhs, *rhs);
+  }
+  return mlir::emitError(value.getLoc(),
+                         "cannot be lowered for the CPU: this summary is not "
+                         "of the cache or its memory");
+}
