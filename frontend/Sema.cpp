@@ -78,7 +78,8 @@ void RecurrenceChecker::run() {
     exprs.setCalls([&](CallExpr &call) { return attention.checkCall(call); });
   for (Statement &statement : recurrence.statements)
     checkStatement(statement);
-  checkOverrides(options.stateTypes, "state or memory",
+  checkOverrides(options.stateTypes,
+                 recurrence.isAttention ? "memory" : "state",
                  {Symbol::Kind::State, Symbol::Kind::Memory});
   checkOverrides(options.tokenTypes, "token or output",
                  {Symbol::Kind::Token, Symbol::Kind::Output});

@@ -25,6 +25,44 @@ Status ladle::checkAttentionRows(int64_t rows, size_t slots) {
       fmt::format("slots has {} elements, wanted the {} rows", slots, rows));
 }
 
+Status ladle::checkPrompts(const PrefillArguments &arguments) {
+  if (arguments.rows < 0 ||
+      arguments.slots.size() != static_cast<size_t>(arguments.rows) ||
+      arguments.cuSeqlens.size() != static_cast<size_t>(arguments.rows) + 1)
+    return invalid(fmt::format("slots has {} elements and cuSeqlens {}, wanted "
+                               "the {} rows, and one more",
+                               arguments.slots.size(),
+                               arguments.cuSeqlens.size(), arguments.rows));
+  for (int64_t row = 0; row < arguments.rows; ++row) {
+    int64_t count =
+        int64_t(arguments.cuSeqlens[row + 1]) - arguments.cuSeqlens[row];
+    if (arguments.cuSeqlens[0] != 0 || count < 0 ||
+        (count == 0 && arguments.slots[row] >= 0))
+      return invalid(fmt::format(
+          "cuSeqlens[{}] is {} after {}, wanted to begin "
+          "at 0 and to grow",
+          row + 1, arguments.cuSeqlens[row + 1], arguments.cuSeqlens[row]));
+  }
+  return Status();
+}
+
+static std::string boundsText(const AttentionProgramImpl &of) {
+  if (!of.bounded)
+    return "";
+  const BoundedProgram &bounded = *of.bounded;
+  if (bounded.kind == BoundedKind::Segmented)
+    return fmt::format(", {} sinks, a window of {}, segments of {}, a memory "
+                       "of {} {}",
+                       bounded.sinks, bounded.window, bounded.segment,
+                       bounded.memoryKeySize, toString(bounded.memoryType));
+  return fmt::format(
+      ", room for {} tokens, weights of {} queries{}, a memory of "
+      "{} {}",
+      bounded.capacity, bounded.queries,
+      bounded.observes ? "" : " that nobody notes", bounded.memoryKeySize,
+      toString(bounded.memoryType));
+}
+
 static Status checkSettings(const AttentionProgramImpl &made,
                             const AttentionPoolImpl &pool,
                             const AttentionSettings &settings) {
@@ -69,13 +107,14 @@ AttentionDecoder::create(const AttentionProgram &program, AttentionPool &pool,
   const AttentionProgramImpl &other = memory.program;
   auto shape = [](const AttentionProgramImpl &of) {
     return fmt::format(
-        "{} heads, {} of a cache of {} {} keys and {} {} values, "
-        "pages of {} tokens, {} summaries of {} a token{}{}",
-        of.signature.heads, of.cacheHeads, of.keySize, toString(of.keyType),
-        of.valueSize, toString(of.valueType), of.pageSize,
-        of.hasRing ? of.parts : 0, toString(of.summaryType),
-        of.isRotated ? ", rotated queries" : "",
-        of.estimates ? ", moments" : "");
+               "{} heads, {} of a cache of {} {} keys and {} {} values, "
+               "pages of {} tokens, {} summaries of {} a token{}{}",
+               of.signature.heads, of.cacheHeads, of.keySize,
+               toString(of.keyType), of.valueSize, toString(of.valueType),
+               of.pageSize, of.hasRing ? of.parts : 0, toString(of.summaryType),
+               of.isRotated ? ", rotated queries" : "",
+               of.estimates ? ", moments" : "") +
+           boundsText(of);
   };
   if (made.device != memory.program.device)
     return invalid(fmt::format("the pool is on {}, the program is for {}",
@@ -91,6 +130,13 @@ AttentionDecoder::create(const AttentionProgram &program, AttentionPool &pool,
   AttentionSettings settings = options.settings.value_or(made.settings);
   if (Status status = checkSettings(made, memory, settings); !status)
     return status;
+  if (made.bounded && options.diagnostics)
+    return Status(ErrorCode::Unsupported,
+                  "diagnostics are of caches that keep all tokens, and that of "
+                  "'" +
+                      made.signature.name + "' is bounded");
+  if (!made.gpu && made.bounded)
+    return AttentionDecoder(makeHostBounded(program, memory, options));
   if (!made.gpu)
     return AttentionDecoder(
         makeHostAttention(program, memory, settings, options));

@@ -30,12 +30,24 @@ std::unique_ptr<AttentionDecoder::Impl>
 makeHostAttention(const AttentionProgram &program, AttentionPoolImpl &pool,
                   const AttentionSettings &settings,
                   const AttentionDecoderOptions &options);
+/// The same where the cache is bounded.
+std::unique_ptr<AttentionDecoder::Impl>
+makeHostBounded(const AttentionProgram &program, AttentionPoolImpl &pool,
+                const AttentionDecoderOptions &options);
 Result<std::unique_ptr<AttentionDecoder::Impl>>
 makeDeviceAttention(const AttentionProgram &program, AttentionPoolImpl &pool,
                     const AttentionSettings &settings, int64_t rows);
 
+/// A step whose arguments have been checked, for launches by a decoder that
+/// outlives it.
+BoundStep bindHostAttention(AttentionDecoder::Impl &decoder,
+                            const Signature &signature,
+                            const AttentionArguments &arguments);
+
 /// That slots are as many as rows.
 Status checkAttentionRows(int64_t rows, size_t slots);
+/// That every row of prompts has a slot, and one that is not padding tokens.
+Status checkPrompts(const PrefillArguments &arguments);
 
 } // namespace ladle
 

@@ -30,7 +30,9 @@
 #define LADLE_RUNTIME_ATTENTIONKERNELS_H
 
 #include "ladle/attention.h"
-#include "runtime/Kernels.h"
+#include "runtime/BoundedKernels.h"
+
+#include <optional>
 
 namespace ladle {
 
@@ -79,7 +81,8 @@ struct AttentionProgramImpl {
   bool hasRing = false, isRotated = false, estimates = false;
   int64_t parts = 1;
   DType queryType = DType::F32, summaryType = DType::F32;
-  AttentionFormKernels decode, prefill; ///< the same without a ring
+  AttentionFormKernels decode, prefill;  ///< the same without a ring
+  std::optional<BoundedProgram> bounded; ///< instead of the two above
   std::string warnings;
   std::shared_ptr<void> code;
   DeviceId device;

@@ -31,6 +31,10 @@ const AttentionSettings &AttentionProgram::settings() const {
 }
 int64_t AttentionProgram::cacheHeads() const { return impl->cacheHeads; }
 int64_t AttentionProgram::pageSize() const { return impl->pageSize; }
+bool AttentionProgram::isBounded() const { return impl->bounded.has_value(); }
+int64_t AttentionProgram::capacity() const {
+  return impl->bounded ? impl->bounded->capacity : 0;
+}
 bool AttentionProgram::reuses() const { return impl->hasRing; }
 bool AttentionProgram::hasDrift() const { return impl->isRotated; }
 bool AttentionProgram::hasWideBand() const { return impl->parts == 2; }
@@ -61,6 +65,46 @@ std::vector<RingArray> ladle::ringArrays(const AttentionProgramImpl &program,
   if (program.estimates)
     arrays.push_back({sizeof(float), {heads}});
   return arrays;
+}
+
+std::vector<RingArray>
+ladle::boundedArrays(const AttentionProgramImpl &program) {
+  const BoundedProgram &bounded = *program.bounded;
+  int64_t heads = program.cacheHeads, size = bounded.memoryKeySize;
+  int64_t f32 = sizeof(float), i64 = sizeof(int64_t);
+  std::vector<RingArray> arrays;
+  if (bounded.memory != BoundedMemory::None) {
+    arrays.push_back(
+        {sizeInBytes(bounded.memoryType), {heads, size, program.valueSize}});
+    arrays.push_back({f32, {heads, size}});
+  }
+  if (bounded.memory == BoundedMemory::Taylor) {
+    arrays.push_back({f32, {heads, program.valueSize}});
+    arrays.push_back({f32, {heads, 2}});
+  }
+  if (bounded.kind == BoundedKind::Segmented)
+    return arrays;
+  arrays.push_back({i64, {heads}});
+  arrays.push_back({sizeof(int32_t), {heads, bounded.capacity}});
+  arrays.push_back({i64, {heads, bounded.capacity}});
+  if (bounded.observes && bounded.queries) {
+    arrays.push_back({f32, {heads, bounded.queries, bounded.capacity}});
+    arrays.push_back({i64, {heads}});
+  } else if (bounded.observes) {
+    arrays.push_back({f32, {heads, bounded.capacity}});
+  }
+  return arrays;
+}
+
+int64_t AttentionProgram::slotBytes() const {
+  if (!impl->bounded)
+    return 0;
+  int64_t bytes = impl->cacheHeads * impl->bounded->capacity *
+                  (impl->keySize * sizeInBytes(impl->keyType) +
+                   impl->valueSize * sizeInBytes(impl->valueType));
+  for (const RingArray &array : boundedArrays(*impl))
+    bytes += array.elementBytes * countOf(array.shape);
+  return bytes;
 }
 
 int64_t AttentionProgram::ringBytes(int64_t window) const {
@@ -102,6 +146,46 @@ static Status allocate(AttentionPoolImpl::Array &array, int64_t outer,
   return Status();
 }
 
+/// Slots that hold all they ever will.
+static Result<std::unique_ptr<AttentionPoolImpl>>
+makeBounded(const AttentionProgramImpl &made,
+            const AttentionPoolOptions &options) {
+  for (auto [name, value] :
+       {std::pair{"pages", options.pages}, {"window", options.window}})
+    if (value)
+      return invalid(fmt::format("{} is {}, wanted 0: the cache of '{}' is "
+                                 "bounded",
+                                 name, value, made.signature.name));
+  if (options.maxTokens < 0)
+    return invalid(
+        fmt::format("maxTokens is {}, wanted 0 at least", options.maxTokens));
+  const BoundedProgram &bounded = *made.bounded;
+  auto impl = std::make_unique<AttentionPoolImpl>();
+  impl->program = made;
+  impl->slots = options.slots;
+  impl->mostTokens = options.maxTokens ? options.maxTokens : INT64_MAX;
+  AttentionPoolImpl::Cursor empty;
+  empty.budget = bounded.budget;
+  impl->cursors.assign(static_cast<size_t>(options.slots), empty);
+  int64_t heads = made.cacheHeads, capacity = bounded.capacity;
+  if (Status status =
+          allocate(impl->keys, options.slots, {heads, capacity, made.keySize},
+                   sizeInBytes(made.keyType));
+      !status)
+    return status;
+  if (Status status = allocate(impl->values, options.slots,
+                               {heads, capacity, made.valueSize},
+                               sizeInBytes(made.valueType));
+      !status)
+    return status;
+  for (const RingArray &array : boundedArrays(made))
+    if (Status status = allocate(impl->bounded.emplace_back(), options.slots,
+                                 array.shape, array.elementBytes);
+        !status)
+      return status;
+  return impl;
+}
+
 Result<AttentionPool>
 AttentionPool::create(const AttentionProgram &program,
                       const AttentionPoolOptions &options) {
@@ -109,6 +193,12 @@ AttentionPool::create(const AttentionProgram &program,
   if (options.slots < 1 || options.slots > INT32_MAX)
     return invalid(
         fmt::format("slots is {}, wanted 1 at least", options.slots));
+  if (made.bounded) {
+    auto bounded = makeBounded(made, options);
+    if (!bounded)
+      return bounded.status();
+    return AttentionPool(std::move(*bounded));
+  }
   if (options.pages < 1 || options.pages > INT32_MAX)
     return invalid(
         fmt::format("pages is {}, wanted 1 at least", options.pages));
@@ -178,6 +268,15 @@ int64_t AttentionPool::length(int32_t slot) const {
   Result<AttentionPoolImpl::Cursor> cursor = impl->read(slot);
   return cursor ? cursor->length : 0;
 }
+int64_t AttentionPool::keptTokens(int32_t slot) const {
+  Result<AttentionPoolImpl::Cursor> cursor = impl->read(slot);
+  if (!cursor || !impl->program.bounded)
+    return cursor ? cursor->length : 0;
+  const BoundedProgram &bounded = *impl->program.bounded;
+  if (bounded.kind == BoundedKind::Evicting)
+    return std::min(cursor->length, cursor->budget);
+  return cursor->length - cursor->segments * bounded.segment;
+}
 int64_t AttentionPool::ringEntries(int32_t slot) const {
   Result<AttentionPoolImpl::Cursor> cursor = impl->read(slot);
   return cursor ? cursor->entries : 0;
@@ -217,7 +316,10 @@ Status AttentionPool::reset(std::span<const int32_t> slots) {
       return status;
   for (int32_t slot : slots) {
     impl->keepPages(slot, 0);
-    if (Status status = impl->write(slot, {}); !status)
+    AttentionPoolImpl::Cursor empty;
+    if (impl->program.bounded)
+      empty.budget = impl->program.bounded->budget;
+    if (Status status = impl->write(slot, empty); !status)
       return status;
   }
   return Status();
@@ -232,12 +334,36 @@ Status AttentionPool::truncate(int32_t slot, int64_t length) {
     return invalid(fmt::format("length is {}, wanted 0 to the {} tokens of "
                                "slot {}",
                                length, most, slot));
+  if (impl->program.bounded) {
+    if (Status status = impl->checkTruncation(slot, *cursor, length); !status)
+      return status;
+    cursor->length = length;
+    return impl->write(slot, *cursor);
+  }
   impl->keepPages(slot, impl->pagesFor(length));
   // What the ring holds of tokens that stay, stays.
   cursor->entries = std::max<int64_t>(0, cursor->entries - (most - length));
   cursor->length = length;
   cursor->pages = impl->cursors[slot].pages;
   return impl->write(slot, *cursor);
+}
+
+/// What has left a cache does not come back.
+Status AttentionPoolImpl::checkTruncation(int32_t slot, const Cursor &cursor,
+                                          int64_t length) const {
+  const BoundedProgram &bounded = *program.bounded;
+  if (length == cursor.length)
+    return Status();
+  bool evicts = bounded.kind == BoundedKind::Evicting;
+  int64_t least = evicts ? cursor.length
+                  : cursor.segments
+                      ? bounded.sinks + cursor.segments * bounded.segment
+                      : 0;
+  if (length >= least)
+    return Status();
+  return invalid(fmt::format("length is {}, wanted {} to the {} tokens of slot "
+                             "{}: what has left the cache does not come back",
+                             length, least, cursor.length, slot));
 }
 
 Status AttentionPool::invalidateRings(std::span<const int32_t> slots) {
@@ -270,6 +396,8 @@ Status AttentionPool::reserve(std::span<const int32_t> slots, int64_t tokens) {
                                  "once",
                                  slot));
     seen[slot] = true;
+    if (impl->program.bounded)
+      continue;
     if (tokens > impl->maxTokens() - cursor->length)
       return invalid(fmt::format("slot {} holds {} tokens and gets {}, wanted "
                                  "{} at most",
@@ -283,7 +411,7 @@ Status AttentionPool::reserve(std::span<const int32_t> slots, int64_t tokens) {
     return Status(
         ErrorCode::ResourceExhausted,
         fmt::format("the call needs {} pages, {} are free", more, freePages()));
-  for (size_t i = 0; i < slots.size(); ++i) {
+  for (size_t i = 0; i < found.size(); ++i) {
     bool isMore = false;
     while (impl->cursors[slots[i]].pages <
            impl->pagesFor(found[i].length + tokens)) {

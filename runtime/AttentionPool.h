@@ -23,6 +23,8 @@ struct AttentionPoolImpl {
     int64_t pages = 0; ///< that the slot has
     int64_t band = 0, sinks = 0,
             wideBand = 0; ///< that the ring was filled with
+    int64_t segments = 0; ///< that a segmented cache has folded
+    int64_t budget = 0;   ///< of a cache that evicts
   };
   /// Memory of [first, ...] with its descriptor.
   struct Array {
@@ -33,6 +35,7 @@ struct AttentionPoolImpl {
 
   AttentionProgramImpl program; ///< what it was made for
   int64_t slots = 0, pages = 0, pagesOfSlot = 0, window = 0;
+  int64_t mostTokens = 0; ///< of a slot of a bounded cache
   std::vector<Cursor> cursors;
   std::vector<int32_t> table; ///< [slots, pagesOfSlot]
   std::vector<int32_t> freePages;
@@ -41,12 +44,19 @@ struct AttentionPoolImpl {
   /// Queries, rotated ones, summaries, log sums, depths, ends, moments; those
   /// that the program has not are empty.
   std::vector<Array> rings;
+  /// Of a bounded cache: its memory, and what tells which token is evicted.
+  std::vector<Array> bounded;
 
-  int64_t maxTokens() const { return pagesOfSlot * program.pageSize; }
+  int64_t maxTokens() const {
+    return program.bounded ? mostTokens : pagesOfSlot * program.pageSize;
+  }
   int64_t pagesFor(int64_t tokens) const {
     return (tokens + program.pageSize - 1) / program.pageSize;
   }
   Status checkSlot(int32_t slot) const;
+  /// Of a bounded cache; `length` is at most that of the slot.
+  Status checkTruncation(int32_t slot, const Cursor &cursor,
+                         int64_t length) const;
   int32_t *tableOf(int32_t slot) { return table.data() + slot * pagesOfSlot; }
   /// There is a free one.
   void takePage(int32_t slot);
@@ -72,6 +82,8 @@ struct RingArray {
 };
 std::vector<RingArray> ringArrays(const AttentionProgramImpl &program,
                                   int64_t window);
+/// The same of a bounded cache, behind its keys and values.
+std::vector<RingArray> boundedArrays(const AttentionProgramImpl &program);
 
 } // namespace ladle
 

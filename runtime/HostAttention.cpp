@@ -67,15 +67,6 @@ private:
   void zeroOutput(int64_t row);
   void reserve(int64_t rows);
 
-public:
-  bool isParam(std::string_view name) const {
-    const auto &params = made.signature.params;
-    return std::any_of(
-        params.begin(), params.end(),
-        [&](const TensorSpec &spec) { return spec.name == name; });
-  }
-
-private:
   int64_t heads() const { return made.signature.heads; }
   int64_t group() const { return heads() / made.cacheHeads; }
 
@@ -107,42 +98,6 @@ private:
     workers[worker].task = task;
     kernel(workers[worker].list.data());
   }
-};
-
-/// A step with arguments that are checked when it is launched.
-class BoundHostAttention final : public BoundStep::Impl {
-public:
-  BoundHostAttention(HostAttention &decoder, AttentionArguments arguments)
-      : decoder(decoder), arguments(std::move(arguments)) {
-    rows = this->arguments.rows;
-  }
-  Status launch(int64_t count, void *stream, Start) override {
-    AttentionArguments fewer = arguments;
-    fewer.rows = count;
-    fewer.slots = arguments.slots.first(static_cast<size_t>(count));
-    for (auto &[name, view] : fewer.tensors)
-      if (!decoder.isParam(name))
-        view.shape.front() = count;
-    return decoder.step(fewer, stream);
-  }
-  Status setMemory(std::string_view name, void *data) override {
-    auto found = arguments.tensors.find(name);
-    if (found == arguments.tensors.end())
-      return Status(ErrorCode::NotFound,
-                    fmt::format("the step has no argument '{}'", name));
-    found->second.data = data;
-    return Status();
-  }
-  Status setSlots(const int32_t *reads, const int32_t *) override {
-    if (!reads)
-      return invalid("slots is null, wanted the slot of each row");
-    arguments.slots = {reads, static_cast<size_t>(rows)};
-    return Status();
-  }
-
-private:
-  HostAttention &decoder;
-  AttentionArguments arguments;
 };
 } // namespace
 
@@ -486,27 +441,15 @@ Status HostAttention::step(const AttentionArguments &arguments, void *) {
 }
 
 Status HostAttention::prefill(const PrefillArguments &arguments, void *) {
-  if (arguments.rows < 0 ||
-      arguments.slots.size() != static_cast<size_t>(arguments.rows) ||
-      arguments.cuSeqlens.size() != static_cast<size_t>(arguments.rows) + 1)
-    return invalid(fmt::format("slots has {} elements and cuSeqlens {}, wanted "
-                               "the {} rows, and one more",
-                               arguments.slots.size(),
-                               arguments.cuSeqlens.size(), arguments.rows));
+  if (Status status = checkPrompts(arguments); !status)
+    return status;
   std::vector<std::pair<int32_t, int64_t>> wanted;
   int64_t total = arguments.cuSeqlens.back();
-  for (int64_t row = 0; row < arguments.rows; ++row) {
-    int64_t count =
-        int64_t(arguments.cuSeqlens[row + 1]) - arguments.cuSeqlens[row];
-    if (arguments.cuSeqlens[0] != 0 || count < 0 ||
-        (count == 0 && arguments.slots[row] >= 0))
-      return invalid(fmt::format(
-          "cuSeqlens[{}] is {} after {}, wanted to begin "
-          "at 0 and to grow",
-          row + 1, arguments.cuSeqlens[row + 1], arguments.cuSeqlens[row]));
+  for (int64_t row = 0; row < arguments.rows; ++row)
     if (arguments.slots[row] >= 0)
-      wanted.emplace_back(arguments.slots[row], count);
-  }
+      wanted.emplace_back(arguments.slots[row],
+                          int64_t(arguments.cuSeqlens[row + 1]) -
+                              arguments.cuSeqlens[row]);
   if (total == 0)
     return Status();
   if (Status status = checkRoom(wanted); !status)
@@ -568,7 +511,7 @@ Result<BoundStep> HostAttention::bind(const AttentionArguments &arguments) {
     return invalid("rows is 0, wanted 1 at least to bind a step");
   if (Status status = bind(arguments.rows, arguments.tensors); !status)
     return status;
-  return BoundStep(std::make_unique<BoundHostAttention>(*this, arguments));
+  return bindHostAttention(*this, made.signature, arguments);
 }
 
 std::unique_ptr<AttentionDecoder::Impl> ladle::makeHostAttention(

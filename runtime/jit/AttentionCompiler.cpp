@@ -40,6 +40,7 @@ private:
     return Status(ErrorCode::InvalidArgument, diagnostics);
   }
   void describe(AttentionOp attention);
+  void describeBounds(AttentionOp attention);
   void describe(AttentionStepOp step);
   Status compileForHost();
   Status compileForGpu(const cuda::Device &device);
@@ -150,13 +151,50 @@ void AttentionCompiler::describe(AttentionOp attention) {
   made.valueSize = cache.getFields()[1].getShape()[1];
   made.keyType = jit::dtypeOf(cache.getFields()[0].getElementType());
   made.valueType = jit::dtypeOf(cache.getFields()[1].getElementType());
+  if (attention.isBounded())
+    return describeBounds(attention);
   attention.walk([&](CacheTokenOp append) {
     made.keyName = tokenName(attention, append.getValues()[0]);
     made.valueName = tokenName(attention, append.getValues()[1]);
   });
 }
 
+void AttentionCompiler::describeBounds(AttentionOp attention) {
+  BoundedProgram &bounded = made.bounded.emplace();
+  bounded.capacity =
+      llvm::cast<BufferType>(attention.getCache().getType()).getCapacity();
+  attention.walk([&](FoldSegmentOp fold) {
+    bounded.kind = BoundedKind::Segmented;
+    bounded.sinks = static_cast<int64_t>(fold.getSinks());
+    bounded.window = static_cast<int64_t>(fold.getWindow());
+    bounded.segment = static_cast<int64_t>(fold.getSegment());
+  });
+  attention.walk([&](EvictOp evict) {
+    bounded.kind = BoundedKind::Evicting;
+    bounded.sinks = static_cast<int64_t>(evict.getSinks());
+    bounded.budget = static_cast<int64_t>(evict.getBudget());
+    bounded.recent = static_cast<int64_t>(evict.getRecent());
+    bounded.queries = static_cast<int64_t>(evict.getQueries());
+  });
+  attention.walk([&](ObserveOp) { bounded.observes = true; });
+  if (mlir::Value memory = attention.getMemory()) {
+    auto type = llvm::cast<MemoryType>(memory.getType());
+    bounded.memory = type.getKind() == MemoryKind::Linear
+                         ? BoundedMemory::Linear
+                         : BoundedMemory::Taylor;
+    bounded.memoryKeySize = type.getKeySize();
+    bounded.memoryType = jit::dtypeOf(type.getElementType());
+  }
+}
+
 void AttentionCompiler::describe(AttentionStepOp step) {
+  if (made.bounded) {
+    bool decodes = step.getForm() == ladle::AttentionForm::Decode;
+    symbols.push_back((step.getSymName() + kPackedSuffix).str());
+    places.push_back(decodes ? &made.bounded->decode
+                             : &made.bounded->prefillSelect);
+    return;
+  }
   bool decodes = step.getForm() == ladle::AttentionForm::Decode;
   AttentionFormKernels &form = decodes ? made.decode : made.prefill;
   bool finds = false;
@@ -215,6 +253,10 @@ Result<AttentionProgram> AttentionCompiler::run() {
                   "the file declares a recurrence, wanted an attention: "
                   "recurrences are compiled by compileSource");
   AttentionOp attention = *module->getOps<AttentionOp>().begin();
+  if (options.pageSize && attention.isBounded())
+    return Status(ErrorCode::InvalidArgument,
+                  "pageSize is " + std::to_string(options.pageSize) +
+                      ", wanted 0: the cache is bounded, and has no pages");
   if (options.pageSize)
     attention.setPageSize(static_cast<uint64_t>(options.pageSize));
   describe(attention);

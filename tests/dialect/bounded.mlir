@@ -1,4 +1,4 @@
-// RUN: %ladle-opt %s | %ladle-opt | %FileCheck %s
+// RUN: ladle-opt %s | ladle-opt | FileCheck %s
 
 // A cache that evicts, with a memory of what was evicted.
 // CHECK-LABEL: ladle.attention @slake
@@ -69,7 +69,7 @@ ladle.attention @segments(
       -> !ladle.summary<4x64xf32>
   %dot = ladle.normalize %exact : !ladle.summary<4x64xf32> to tensor<4x64xf32>
   %fq = math.exp %q : tensor<4x64xf32>
-  // CHECK: ladle.recall %{{.*}}, %{{.*}} : tensor<4x64xf32>, !ladle.memory<linear, 2x64x64xf32> -> tensor<4x64xf32>
+  // CHECK: ladle.recall %{{.*}}, %{{.*}} : tensor<4x64xf32>, <linear, 2x64x64xf32> -> tensor<4x64xf32>
   %recalled = ladle.recall %fq, %folded
       : tensor<4x64xf32>, !ladle.memory<linear, 2x64x64xf32>
       -> tensor<4x64xf32>

@@ -1,4 +1,4 @@
-// RUN: %ladle-opt %s -convert-ladle-attention-to-cpu -canonicalize -cse | %FileCheck %s
+// RUN: ladle-opt %s --convert-ladle-attention-to-cpu --canonicalize --cse | FileCheck %s
 
 !cache = !ladle.buffer<[k : 2x64xbf16 @dk, v : 2x64xbf16 @dv],
                        capacity = 28, order = bounded, weight = exp>

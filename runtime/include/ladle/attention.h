@@ -4,7 +4,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What `attention` declarations become: a program, a pool of pages with a block
-// table for each slot and rings of summaries beside it, and a decoder.
+// table for each slot and rings of summaries beside it, and a decoder. A
+// bounded cache has no pages: a slot holds so many tokens, and a memory of the
+// others, from the start, and the same calls serve it.
 //
 // On a GPU a step is four kernels, which read slots, lengths and matches on the
 // device and allocate nothing: a CUDA graph can capture it and replay it while
@@ -52,8 +54,15 @@ public:
   /// As the file has them.
   const AttentionSettings &settings() const;
   int64_t cacheHeads() const;
-  int64_t pageSize() const; ///< tokens of a page
-  DeviceId device() const;  ///< where the memory of its arguments is
+  int64_t pageSize() const; ///< tokens of a page; 0 of a bounded cache
+  /// Whether tokens leave the cache, so that sequences may be of any length.
+  bool isBounded() const;
+  /// Tokens that a slot of a bounded cache has room for; 0 of others.
+  int64_t capacity() const;
+  /// Bytes of a slot of a bounded cache with its memory, whatever the length of
+  /// its sequence; 0 of others.
+  int64_t slotBytes() const;
+  DeviceId device() const; ///< where the memory of its arguments is
   /// Whether it reuses summaries. Otherwise there are no rings.
   bool reuses() const;
   bool hasDrift() const;
@@ -94,8 +103,8 @@ compileAttention(std::string_view text, std::string_view name,
 
 struct AttentionPoolOptions {
   int64_t slots = 0;
-  int64_t pages = 0;     ///< of all slots together
-  int64_t maxTokens = 0; ///< of one slot; 0: all pages
+  int64_t pages = 0;     ///< of all slots together; 0 of a bounded cache
+  int64_t maxTokens = 0; ///< of one slot; 0: all pages, or any number
   int64_t window = 0;    ///< entries of a ring; 0: the program's window
 };
 
@@ -118,11 +127,15 @@ public:
   int64_t freePages() const;
   /// Tokens of a slot, and how many of them its ring holds.
   int64_t length(int32_t slot) const;
+  /// Of those, how many have not left the cache.
+  int64_t keptTokens(int32_t slot) const;
   int64_t ringEntries(int32_t slot) const;
 
   /// Makes slots empty. InvalidArgument names a slot that is out of range.
   Status reset(std::span<const int32_t> slots);
-  /// Drops the tokens of a slot from `length` on, and what they left.
+  /// Drops the tokens of a slot from `length` on, and what they left. Where
+  /// segments were folded `length` is at least where the last of them ends:
+  /// nothing is taken out of a memory again.
   Status truncate(int32_t slot, int64_t length);
   /// Drops what earlier tokens left: the next tokens take the exact path.
   Status invalidateRings(std::span<const int32_t> slots);
@@ -214,7 +227,9 @@ public:
   /// Answers all tokens of each row by exact attention, tokens of row r being
   /// cuSeqlens[r] to cuSeqlens[r + 1] − 1, and leaves the summaries of the last
   /// `window` of them. A slot may hold a sequence already. On a GPU the tokens
-  /// of a prompt are answered one after another.
+  /// of a prompt are answered one after another. With a segmented cache a token
+  /// of the prompt is answered by the sinks, the tokens of its segment up to it
+  /// and the memory of the segments before (EdgeInfinite, Algorithm 1).
   Status prefill(const PrefillArguments &arguments, void *stream = nullptr);
 
   /// Of the last step: for each row and head the position of the token that was

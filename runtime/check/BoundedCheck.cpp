@@ -1,0 +1,411 @@
+//===- BoundedCheck.cpp - a bounded cache against the oracle --------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/check/BoundedCheck.h"
+
+#include "runtime/Convert.h"
+#include "runtime/check/Comparison.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <random>
+
+using namespace ladle;
+using namespace ladle::check;
+using interpreter::BoundedInterpreter;
+using interpreter::Precision;
+using interpreter::ValueInfo;
+
+std::string BoundedCase::str() const {
+  std::string text =
+      fmt::format("type={},tokens={},prompt={}", type, tokens, prompt);
+  if (later)
+    text += fmt::format(",later={}", later);
+  if (segments)
+    text += fmt::format(",sinks={},window={},segment={}", segments->sinks,
+                        segments->window, segments->segment);
+  for (const auto &[name, size] : sizes)
+    text += fmt::format(",size.{}={}", name, size);
+  return text + fmt::format(",threads={},seed={}", threads, seed);
+}
+
+static DType dtypeOf(Precision precision) {
+  return precision == Precision::Bfloat16  ? DType::BF16
+         : precision == Precision::Float16 ? DType::F16
+                                           : DType::F32;
+}
+
+namespace {
+
+/// A decoder and the oracle side by side.
+class BoundedRun {
+public:
+  BoundedRun(const BoundedCase &config, BoundedInterpreter oracle,
+             AttentionProgram program, double bound)
+      : config(config), oracle(std::move(oracle)), program(std::move(program)),
+        random(config.seed) {
+    result.config = config;
+    result.bound = bound;
+  }
+
+  Result<BoundedResult> run();
+
+private:
+  static constexpr int64_t slotCount = 4;
+  using Arrays = BoundedInterpreter::Arrays;
+  using Tensors = std::map<std::string, TensorView, std::less<>>;
+
+  Arrays draw(llvm::ArrayRef<ValueInfo> infos);
+  TensorView pack(const ValueInfo &info, const std::vector<Arrays> &rows,
+                  size_t which);
+  Tensors pack(const std::vector<Arrays> &rows);
+  Status prompt(AttentionDecoder &decoder, int32_t slot, int64_t count);
+  Status step(AttentionDecoder &decoder, const std::vector<int32_t> &slots);
+  Status truncate(AttentionPool &pool, int32_t slot);
+  void compare(int64_t row, const Arrays &expected);
+  void compareLengths(const AttentionPool &pool);
+  void fail(std::string why) {
+    if (result.failure.empty())
+      result.failure = std::move(why);
+  }
+
+  BoundedCase config;
+  BoundedInterpreter oracle;
+  AttentionProgram program;
+  std::mt19937_64 random;
+  BoundedResult result;
+  Arrays params;
+  std::vector<BoundedInterpreter::Row> rows;
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<std::vector<float>> outputs;
+};
+
+} // namespace
+
+BoundedRun::Arrays BoundedRun::draw(llvm::ArrayRef<ValueInfo> infos) {
+  std::normal_distribution<double> normal;
+  Arrays arrays;
+  for (const ValueInfo &info : infos) {
+    std::vector<double> &values = arrays.emplace_back(info.size());
+    for (double &value : values)
+      value = roundTo(normal(random), info.precision);
+  }
+  return arrays;
+}
+
+TensorView BoundedRun::pack(const ValueInfo &info,
+                            const std::vector<Arrays> &all, size_t which) {
+  DType dtype = dtypeOf(info.precision);
+  auto bytes = static_cast<size_t>(sizeInBytes(dtype));
+  std::vector<std::byte> &into = memory.emplace_back();
+  for (const Arrays &arrays : all)
+    for (double value : arrays[which]) {
+      into.resize(into.size() + bytes);
+      storeFloat(dtype, static_cast<float>(value),
+                 into.data() + into.size() - bytes);
+    }
+  std::vector<int64_t> shape{static_cast<int64_t>(all.size())};
+  shape.insert(shape.end(), info.shape.begin(), info.shape.end());
+  return TensorView::dense(into.data(), dtype, shape);
+}
+
+BoundedRun::Tensors BoundedRun::pack(const std::vector<Arrays> &all) {
+  memory.clear();
+  memory.reserve(oracle.getTokens().size() + oracle.getParams().size());
+  Tensors tensors;
+  for (size_t i = 0; i < oracle.getTokens().size(); ++i)
+    tensors.emplace(oracle.getTokens()[i].name,
+                    pack(oracle.getTokens()[i], all, i));
+  for (size_t i = 0; i < oracle.getParams().size(); ++i) {
+    // Of one head: a parameter that the file declares without heads.
+    TensorView view = pack(oracle.getParams()[i], {params}, i)[0];
+    const auto &wanted = program.signature().params[i].shape;
+    tensors.emplace(oracle.getParams()[i].name,
+                    TensorView::dense(view.data, view.dtype, wanted));
+  }
+  outputs.resize(oracle.getOutputs().size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const ValueInfo &info = oracle.getOutputs()[i];
+    outputs[i].assign(all.size() * info.size(), NAN);
+    std::vector<int64_t> shape{static_cast<int64_t>(all.size())};
+    shape.insert(shape.end(), info.shape.begin(), info.shape.end());
+    tensors.emplace(info.name,
+                    TensorView::dense(outputs[i], DType::F32, shape));
+  }
+  return tensors;
+}
+
+void BoundedRun::compare(int64_t row, const Arrays &expected) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const ValueInfo &info = oracle.getOutputs()[i];
+    auto first =
+        outputs[i].begin() + row * static_cast<int64_t>(expected[i].size());
+    std::vector<double> actual(first, first + expected[i].size());
+    // Each head by itself: one may be a tenth of another.
+    size_t width = info.shape.size() > 1 ? info.shape.back() : 1;
+    for (size_t at = 0; at < expected[i].size(); at += width) {
+      double error =
+          relativeError(std::span(actual).subspan(at, width),
+                        std::span(expected[i]).subspan(at, width));
+      result.error = std::max(result.error, error);
+      if (!(error <= result.bound))
+        fail(fmt::format("{} of head {} is off by {:.2e} (bound {:.2e})",
+                         info.name, at / width, error, result.bound));
+    }
+  }
+}
+
+Status BoundedRun::prompt(AttentionDecoder &decoder, int32_t slot,
+                          int64_t count) {
+  std::vector<Arrays> tokens, expected;
+  for (int64_t i = 0; i < count; ++i)
+    tokens.push_back(draw(oracle.getTokens()));
+  const int32_t slots[] = {slot};
+  const int32_t starts[] = {0, static_cast<int32_t>(count)};
+  PrefillArguments arguments;
+  arguments.rows = 1;
+  arguments.slots = slots;
+  arguments.cuSeqlens = starts;
+  arguments.tensors = pack(tokens);
+  if (Status status = decoder.prefill(arguments); !status)
+    return status;
+  oracle.prefill(rows[slot], params, tokens, expected);
+  for (int64_t i = 0; i < count; ++i)
+    compare(i, expected[i]);
+  if (!result.passed())
+    result.failure += fmt::format(" in a prompt of {}", count);
+  return Status();
+}
+
+Status BoundedRun::step(AttentionDecoder &decoder,
+                        const std::vector<int32_t> &slots) {
+  std::vector<Arrays> tokens;
+  for (size_t i = 0; i < slots.size(); ++i)
+    tokens.push_back(draw(oracle.getTokens()));
+  AttentionArguments arguments;
+  arguments.rows = static_cast<int64_t>(slots.size());
+  arguments.slots = slots;
+  arguments.tensors = pack(tokens);
+  if (Status status = decoder.step(arguments); !status)
+    return status;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    Arrays expected;
+    for (const ValueInfo &info : oracle.getOutputs())
+      expected.emplace_back(info.size(), 0.0);
+    if (slots[i] >= 0)
+      oracle.step(rows[slots[i]], params, tokens[i], expected);
+    compare(static_cast<int64_t>(i), expected);
+  }
+  return Status();
+}
+
+/// Drops the newest token, if it can be dropped.
+Status BoundedRun::truncate(AttentionPool &pool, int32_t slot) {
+  BoundedInterpreter::Row &row = rows[slot];
+  if (row.heads.front().kept.size() < 2 ||
+      row.length <= oracle.segments.sinks +
+                        row.segments * oracle.segments.segment)
+    return Status();
+  --row.length;
+  for (BoundedInterpreter::Head &head : row.heads)
+    head.kept.pop_back();
+  return pool.truncate(slot, row.length);
+}
+
+void BoundedRun::compareLengths(const AttentionPool &pool) {
+  for (int32_t slot = 0; slot < slotCount; ++slot) {
+    auto kept = static_cast<int64_t>(rows[slot].heads.front().kept.size());
+    if (pool.length(slot) != rows[slot].length ||
+        pool.keptTokens(slot) != kept)
+      fail(fmt::format("slot {} keeps {} of {} tokens, the oracle {} of {}",
+                       slot, pool.keptTokens(slot), pool.length(slot), kept,
+                       rows[slot].length));
+  }
+}
+
+Result<BoundedResult> BoundedRun::run() {
+  rows.assign(slotCount, oracle.makeRow());
+  params = draw(oracle.getParams());
+  AttentionPoolOptions memoryOptions;
+  memoryOptions.slots = slotCount;
+  Result<AttentionPool> pool = AttentionPool::create(program, memoryOptions);
+  if (!pool)
+    return pool.status();
+  AttentionDecoderOptions options;
+  options.threads = config.threads;
+  Result<AttentionDecoder> decoder =
+      AttentionDecoder::create(program, *pool, options);
+  if (!decoder)
+    return decoder.status();
+  for (int32_t slot = 0; config.prompt && slot < 2; ++slot)
+    // The second ends one token later.
+    if (Status status = prompt(*decoder, slot, config.prompt + slot); !status)
+      return status;
+  for (int64_t i = 0; i < config.tokens && result.passed(); ++i) {
+    // Slots come and go; row 1 is padding now and then.
+    std::vector<int32_t> slots{0, static_cast<int32_t>(i % 3 ? 2 : -1)};
+    if (i % 2)
+      slots.push_back(1);
+    if (i > config.tokens / 2)
+      slots.push_back(3);
+    if (i == config.tokens * 2 / 3) {
+      const int32_t ended[] = {2};
+      if (Status status = pool->reset(ended); !status)
+        return status;
+      rows[2] = oracle.makeRow();
+    }
+    if (config.later && i == config.tokens / 2)
+      if (Status status = prompt(*decoder, 1, config.later); !status)
+        return status;
+    if (oracle.isSegmented && i % 5 == 4)
+      if (Status status = truncate(*pool, 0); !status)
+        return status;
+    if (Status status = step(*decoder, slots); !status)
+      return status;
+    compareLengths(*pool);
+    if (!result.passed())
+      result.failure += fmt::format(" in step {}", i);
+  }
+  for (const BoundedInterpreter::Row &row : rows)
+    result.folds += row.segments;
+  return std::move(result);
+}
+
+//===----------------------------------------------------------------------===//
+// Cases
+//===----------------------------------------------------------------------===//
+
+std::vector<BoundedCase> check::planSegments(uint64_t seed) {
+  struct Line {
+    const char *type;
+    SegmentSettings segments;
+    int64_t prompt, later;
+  };
+  static constexpr Line lines[] = {
+      {"bf16", {4, 8, 16}, 0, 0},  {"f16", {4, 8, 16}, 37, 21},
+      {"f32", {0, 8, 16}, 24, 0},  {"bf16", {4, 0, 16}, 36, 5},
+      {"f32", {0, 0, 7}, 21, 14},  {"f16", {3, 5, 1}, 9, 2},
+      {"f32", {0, 0, 1}, 0, 4},    {"bf16", {20, 3, 33}, 70, 40},
+      {"f32", {1, 40, 5}, 100, 1}, {"bf16", {2, 1, 500}, 30, 30},
+  };
+  std::vector<BoundedCase> cases;
+  for (const Line &line : lines) {
+    BoundedCase one;
+    one.type = line.type;
+    one.segments = line.segments;
+    one.prompt = line.prompt;
+    one.later = line.later;
+    one.seed = seed++;
+    one.threads = 1 + static_cast<int>(cases.size() % 2);
+    cases.push_back(one);
+  }
+  return cases;
+}
+
+/// f32 arithmetic, and what a memory of 16 bits costs: each fold rounds its
+/// matrix once.
+static double boundOf(DType memory) {
+  double step = memory == DType::BF16  ? 0x1p-8
+                : memory == DType::F16 ? 0x1p-11
+                                       : 0.0;
+  return Bound::exact + 2 * step;
+}
+
+Result<BoundedResult> check::checkBounded(const AttentionRequest &request,
+                                          const BoundedCase &config) {
+  frontend::ElaborationOptions elaboration = request.elaboration;
+  for (const auto &[name, size] : config.sizes)
+    elaboration.sizes[name] = size;
+  elaboration.tokenTypes["*"] = config.type;
+  std::string messages;
+  auto oracle = compileBoundedOracle(request.path, request.source, elaboration,
+                                     messages, config.segments);
+  if (!oracle)
+    return Status(ErrorCode::InvalidArgument, messages);
+  AttentionCompileOptions options;
+  options.attention = elaboration.recurrence;
+  options.preset = elaboration.preset;
+  options.sizes = elaboration.sizes;
+  options.options = elaboration.options;
+  // Outputs of f32 hide nothing by their rounding.
+  options.tokenTypes = {{"*", config.type}};
+  for (const ValueInfo &info : oracle->getOutputs())
+    options.tokenTypes[info.name] = "f32";
+  options.segments = config.segments;
+  options.target = request.target;
+  Result<AttentionProgram> program =
+      compileAttention(request.source, request.path, options);
+  if (!program)
+    return program.status();
+  double bound = boundOf(program->memoryType());
+  return BoundedRun(config, std::move(*oracle), std::move(*program), bound)
+      .run();
+}
+
+Result<BoundedReport> check::checkBounded(const AttentionRequest &request) {
+  std::string messages;
+  auto oracle = compileBoundedOracle(request.path, request.source,
+                                     request.elaboration, messages);
+  if (!oracle)
+    return Status(ErrorCode::InvalidArgument, messages);
+  BoundedReport report;
+  report.name = oracle->name;
+  std::vector<BoundedCase> cases = planSegments(request.seed);
+  for (const BoundedCase &one : cases) {
+    Result<BoundedResult> result = checkBounded(request, one);
+    if (!result)
+      return result.status();
+    report.cases.push_back(std::move(*result));
+    if (request.progress)
+      request.progress(report.cases.size(), cases.size());
+  }
+  return report;
+}
+
+//===----------------------------------------------------------------------===//
+// Reports
+//===----------------------------------------------------------------------===//
+
+bool BoundedReport::passed() const {
+  return std::all_of(cases.begin(), cases.end(),
+                     [](const BoundedResult &one) { return one.passed(); });
+}
+
+std::string BoundedReport::table() const {
+  std::string text = fmt::format(
+      "{}: largest relative error against float64\n\n{:>6} {:>6} {:>6} {:>7} "
+      "{:>6} {:>6} {:>6} {:>9} {:>9}\n",
+      name, "tokens", "sinks", "window", "segment", "prompt", "later", "folds",
+      "error", "bound");
+  for (const BoundedResult &one : cases) {
+    const BoundedCase &config = one.config;
+    SegmentSettings segments = config.segments.value_or(SegmentSettings());
+    text += fmt::format(
+        "{:>6} {:>6} {:>6} {:>7} {:>6} {:>6} {:>6} {:>9.1e} {:>9.1e}  {}\n",
+        config.type, segments.sinks, segments.window, segments.segment,
+        config.prompt, config.later, one.folds, one.error, one.bound,
+        one.passed() ? "ok" : "FAILED " + one.failure);
+  }
+  return text;
+}
+
+std::string BoundedReport::json() const {
+  nlohmann::ordered_json all = {{"attention", name},
+                                {"passed", passed()},
+                                {"cases", nlohmann::ordered_json::array()}};
+  for (const BoundedResult &one : cases)
+    all["cases"].push_back({{"case", one.config.str()},
+                            {"folds", one.folds},
+                            {"error", one.error},
+                            {"bound", one.bound},
+                            {"passed", one.passed()},
+                            {"failure", one.failure}});
+  return all.dump(2, ' ', false,
+                  nlohmann::ordered_json::error_handler_t::replace) +
+         "\n";
+}

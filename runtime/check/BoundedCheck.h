@@ -1,0 +1,76 @@
+//===- BoundedCheck.h - a bounded cache against the oracle ------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What `ladle check` runs for an attention whose cache is bounded.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_RUNTIME_CHECK_BOUNDEDCHECK_H
+#define LADLE_RUNTIME_CHECK_BOUNDEDCHECK_H
+
+#include "codegen/interpreter/BoundedInterpreter.h"
+#include "runtime/check/AttentionCheck.h"
+
+namespace ladle::check {
+
+/// The oracle of an attention with a bounded cache; nothing, and diagnostics in
+/// `messages`, if the file does not compile.
+std::optional<interpreter::BoundedInterpreter>
+compileBoundedOracle(std::string_view path, std::string_view source,
+                     frontend::ElaborationOptions options,
+                     std::string &messages,
+                     const std::optional<SegmentSettings> &segments = {});
+
+/// Whether the declaration that the options choose has a bounded cache.
+bool choosesBounded(std::string_view path, std::string_view source,
+                    const frontend::ElaborationOptions &options);
+
+/// One run of a batch whose slots begin, end and stand differently.
+struct BoundedCase {
+  std::string type = "bf16"; ///< of the tokens
+  int64_t tokens = 60;       ///< steps
+  int64_t prompt = 0; ///< tokens of the prompt that two slots begin with
+  /// Tokens of a prompt that one of them is given among the steps.
+  int64_t later = 0;
+  std::optional<SegmentSettings> segments; ///< instead of the file's
+  std::map<std::string, int64_t> sizes;    ///< overrides
+  int threads = 1;
+  uint64_t seed = 1;
+
+  std::string str() const;
+};
+
+struct BoundedResult {
+  BoundedCase config;
+  int64_t folds = 0; ///< segments, of all slots
+  double error = 0;  ///< the largest relative to the oracle's output
+  double bound = 0;
+  std::string failure; ///< empty if it passed
+
+  bool passed() const { return failure.empty(); }
+};
+
+struct BoundedReport {
+  std::string name;
+  std::vector<BoundedResult> cases;
+
+  bool passed() const;
+  std::string table() const;
+  std::string json() const;
+};
+
+/// The cases of a file with a segmented cache: every storage type, segments of
+/// one token, no sinks, no window, and prompts that end at any place of a
+/// segment.
+std::vector<BoundedCase> planSegments(uint64_t seed);
+
+/// Runs one case. Fails if the file does not compile.
+Result<BoundedResult> checkBounded(const AttentionRequest &request,
+                                   const BoundedCase &config);
+Result<BoundedReport> checkBounded(const AttentionRequest &request);
+
+} // namespace ladle::check
+
+#endif // LADLE_RUNTIME_CHECK_BOUNDEDCHECK_H
