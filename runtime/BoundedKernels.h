@@ -80,7 +80,13 @@ struct BoundedProgram {
   int64_t capacity = 0, sinks = 0;
   int64_t window = 0, segment = 0;             ///< segmented
   int64_t budget = 0, recent = 0, queries = 0; ///< evicting
+  double variance = 0;
+  int64_t pool = 1;
   bool observes = false; ///< whether tokens remember weights
+  /// Of a Taylor memory: what it is asked with, the token that is its query or
+  /// nothing, and the limit of first order.
+  double scale = 1, limit = 0;
+  std::string queryName;
   BoundedMemory memory = BoundedMemory::None;
   int64_t memoryKeySize = 0;
   DType memoryType = DType::F32; ///< of its matrix
