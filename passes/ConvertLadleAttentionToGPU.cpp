@@ -5,12 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/Passes.h"
-#include "passes/gpu/AttentionKernels.h"
+#include "passes/gpu/BoundedKernels.h"
 
 namespace ladle {
 #define GEN_PASS_DEF_CONVERTLADLEATTENTIONTOGPU
@@ -33,6 +34,15 @@ struct ConvertLadleAttentionToGPU
         gpu::GPUModuleOp::create(builder, module.getLoc(), "kernels");
     for (AttentionStepOp step :
          llvm::make_early_inc_range(module.getOps<AttentionStepOp>())) {
+      if (cast<BufferType>(step.getCache().getType()).getOrder() ==
+          BufferOrder::Bounded) {
+        builder.setInsertionPointToEnd(kernels.getBody());
+        if (step.getForm() == AttentionForm::Decode &&
+            failed(GpuBounded(step, shared, builder).build()))
+          return signalPassFailure();
+        step.erase();
+        continue;
+      }
       SmallVector<AttentionForm> forms{step.getForm()};
       if (!step.getRing())
         forms = {AttentionForm::Decode, AttentionForm::PrefillAmend};
