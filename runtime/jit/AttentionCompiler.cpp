@@ -153,12 +153,12 @@ void AttentionCompiler::describe(AttentionOp attention) {
   made.valueSize = cache.getFields()[1].getShape()[1];
   made.keyType = jit::dtypeOf(cache.getFields()[0].getElementType());
   made.valueType = jit::dtypeOf(cache.getFields()[1].getElementType());
-  if (attention.isBounded())
-    return describeBounds(attention);
   attention.walk([&](CacheTokenOp append) {
     made.keyName = tokenName(attention, append.getValues()[0]);
     made.valueName = tokenName(attention, append.getValues()[1]);
   });
+  if (attention.isBounded())
+    describeBounds(attention);
 }
 
 void AttentionCompiler::describeBounds(AttentionOp attention) {

@@ -28,12 +28,12 @@ std::string ladle::declarationOf(const EvictingCase &config) {
     output = fmt::format("merge({}, expand(q, T, scale = {}))", exact,
                          numbers.scale);
   }
-  return fmt::format(
-      "attention evicts() {{\n  token q[{}, {}], k[{}, {}], v[{}, {}] : {}\n"
-      "  cache KV[k, v] {}\n{}  out o[{}, {}] : f32 = {}\n}}\n",
-      numbers.heads, numbers.keySize, numbers.cacheHeads, numbers.keySize,
-      numbers.cacheHeads, numbers.valueSize, config.type, cache, memory,
-      numbers.heads, numbers.valueSize, output);
+  return fmt::format("attention evicts(Hq, Hkv, D, Dv) {{\n"
+                     "  preset \"p\" {{ Hq = {}, Hkv = {}, D = {}, Dv = {} }}\n"
+                     "  token q[Hq, D], k[Hkv, D], v[Hkv, Dv] : {}\n"
+                     "  cache KV[k, v] {}\n{}  out o[Hq, Dv] : f32 = {}\n}}\n",
+                     numbers.heads, numbers.cacheHeads, numbers.keySize,
+                     numbers.valueSize, config.type, cache, memory, output);
 }
 
 EvictingRun::EvictingRun(const EvictingCase &given, int64_t slots,
