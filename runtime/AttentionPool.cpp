@@ -97,6 +97,15 @@ ladle::boundedArrays(const AttentionProgramImpl &program) {
   return arrays;
 }
 
+SegmentSettings AttentionProgram::segments() const {
+  if (!impl->bounded || impl->bounded->kind != BoundedKind::Segmented)
+    return {};
+  return {impl->bounded->sinks, impl->bounded->window, impl->bounded->segment};
+}
+DType AttentionProgram::memoryType() const {
+  return impl->bounded ? impl->bounded->memoryType : DType::F32;
+}
+
 int64_t AttentionProgram::slotBytes() const {
   if (!impl->bounded)
     return 0;

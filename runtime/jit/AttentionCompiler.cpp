@@ -236,6 +236,22 @@ void AttentionCompiler::describe(AttentionStepOp step) {
   made.summaryType = jit::dtypeOf(ring.getValueType());
 }
 
+static Status setSegments(AttentionOp attention,
+                          const SegmentSettings &segments) {
+  if (segments.sinks < 0 || segments.window < 0 || segments.segment < 1)
+    return Status(ErrorCode::InvalidArgument,
+                  "segments: sinks, window and segment are " +
+                      std::to_string(segments.sinks) + ", " +
+                      std::to_string(segments.window) + " and " +
+                      std::to_string(segments.segment) +
+                      ", wanted 0, 0 and 1 at least");
+  if (attention.setSegments(segments.sinks, segments.window, segments.segment))
+    return Status();
+  return Status(ErrorCode::InvalidArgument,
+                "segments are given, but the cache of '" +
+                    attention.getSymName().str() + "' is not segmented");
+}
+
 Result<AttentionProgram> AttentionCompiler::run() {
   if (options.target != "cpu" && options.target != "cuda")
     return Status(ErrorCode::InvalidArgument,
@@ -272,6 +288,9 @@ Result<AttentionProgram> AttentionCompiler::run() {
                       ", wanted 0: the cache is bounded, and has no pages");
   if (options.pageSize)
     attention.setPageSize(static_cast<uint64_t>(options.pageSize));
+  if (options.segments)
+    if (Status status = setSegments(attention, *options.segments); !status)
+      return status;
   describe(attention);
 
   AttentionPipelineOptions pipeline;

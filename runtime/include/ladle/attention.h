@@ -38,6 +38,15 @@ struct AttentionSettings {
   bool operator==(const AttentionSettings &) const = default;
 };
 
+/// When a segmented cache folds, as docs/language.md describes it.
+struct SegmentSettings {
+  int64_t sinks = 0;   ///< tokens at the start, which stay
+  int64_t window = 0;  ///< the newest, which a fold leaves
+  int64_t segment = 1; ///< tokens that are folded together
+
+  bool operator==(const SegmentSettings &) const = default;
+};
+
 /// The settings of each layer, from the table that `ladle tune --trace` writes
 /// (docs/mac.md): layer i of the result is layer i of the model. InvalidData
 /// says what is wrong with the file, a layer that is missing among it.
@@ -70,6 +79,11 @@ public:
   bool hasWideBand() const;
   /// Bytes of the rings of a slot, with windows of `window` tokens.
   int64_t ringBytes(int64_t window) const;
+  /// Of an attention with a segmented cache, as it was compiled; zeros and one
+  /// of others.
+  SegmentSettings segments() const;
+  /// How the matrix of a memory is stored; f32 where there is none.
+  DType memoryType() const;
   /// What the compiler had to say.
   const std::string &warnings() const;
 
@@ -89,6 +103,8 @@ struct AttentionCompileOptions {
   /// How A / Z of a summary is stored: "f32", "bf16" or "f16".
   std::string summaryType = "f32";
   int64_t pageSize = 0; ///< 0: as the file says
+  /// Of an attention with a segmented cache, instead of what the file says.
+  std::optional<SegmentSettings> segments;
   /// "cpu", or "cuda", for which there has to be a device and NVRTC.
   std::string target = "cpu";
   int device = 0; ///< of cuda
