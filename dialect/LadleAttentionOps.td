@@ -81,6 +81,9 @@ def Ladle_AttentionOp : Ladle_Op<"attention", [
       return memories.empty() ? ::mlir::Value()
                               : ::mlir::Value(memories.front());
     }
+    /// Other numbers for a segmented cache, which gets room for them. Returns
+    /// whether it is one.
+    bool setSegments(int64_t sinks, int64_t window, int64_t segment);
   }];
 }
 

@@ -130,6 +130,33 @@ template <typename OpT> static LogicalResult verifySegment(OpT op) {
   return success();
 }
 
+bool AttentionOp::setSegments(int64_t sinks, int64_t window, int64_t segment) {
+  bool isSegmented = false;
+  walk([&](FoldSegmentOp fold) {
+    isSegmented = true;
+    fold.setSinks(static_cast<uint64_t>(sinks));
+    fold.setWindow(static_cast<uint64_t>(window));
+    fold.setSegment(static_cast<uint64_t>(segment));
+  });
+  if (!isSegmented)
+    return false;
+  auto cache = cast<BufferType>(getCache().getType());
+  auto resized = BufferType::get(getContext(), cache.getFields(),
+                                 sinks + std::max<int64_t>(window, 1) + segment,
+                                 cache.getOrder(), cache.getWeight());
+  auto resize = [&](Value value) {
+    if (value.getType() == cache)
+      value.setType(resized);
+  };
+  for (BlockArgument argument : getBody().getArguments())
+    resize(argument);
+  walk([&](Operation *op) {
+    for (Value result : op->getResults())
+      resize(result);
+  });
+  return true;
+}
+
 LogicalResult FoldSegmentOp::verifyRegions() { return verifySegment(*this); }
 LogicalResult FoldFromOp::verifyRegions() { return verifySegment(*this); }
 

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/AttentionPool.h"
+#include "runtime/EvictingSlots.h"
 #include "runtime/Text.h"
 #include "runtime/cuda/DeviceAttention.h"
 
@@ -94,6 +95,15 @@ ladle::boundedArrays(const AttentionProgramImpl &program) {
     arrays.push_back({f32, {heads, bounded.capacity}});
   }
   return arrays;
+}
+
+SegmentSettings AttentionProgram::segments() const {
+  if (!impl->bounded || impl->bounded->kind != BoundedKind::Segmented)
+    return {};
+  return {impl->bounded->sinks, impl->bounded->window, impl->bounded->segment};
+}
+DType AttentionProgram::memoryType() const {
+  return impl->bounded ? impl->bounded->memoryType : DType::F32;
 }
 
 int64_t AttentionProgram::slotBytes() const {
@@ -281,9 +291,27 @@ int64_t AttentionPool::keptTokens(int32_t slot) const {
   if (!cursor || !impl->program.bounded)
     return cursor ? cursor->length : 0;
   const BoundedProgram &bounded = *impl->program.bounded;
+  if (bounded.kind == BoundedKind::Evicting && !impl->device)
+    return static_cast<int64_t>(keptPositions(slot, 0).size());
   if (bounded.kind == BoundedKind::Evicting)
     return std::min(cursor->length, cursor->budget);
   return cursor->length - cursor->segments * bounded.segment;
+}
+int64_t AttentionPool::budget(int32_t slot) const {
+  Result<AttentionPoolImpl::Cursor> cursor = impl->read(slot);
+  return cursor ? cursor->budget : 0;
+}
+std::vector<int64_t> AttentionPool::keptPositions(int32_t slot,
+                                                  int64_t head) const {
+  const AttentionProgramImpl &made = impl->program;
+  if (!impl->checkSlot(slot) || impl->device || head < 0 ||
+      head >= made.cacheHeads || !made.bounded ||
+      made.bounded->kind != BoundedKind::Evicting ||
+      impl->cursors[slot].length == 0)
+    return {};
+  return EvictingSlots(*impl)
+      .candidates(slot, head, impl->cursors[slot].length)
+      .positions;
 }
 int64_t AttentionPool::ringEntries(int32_t slot) const {
   Result<AttentionPoolImpl::Cursor> cursor = impl->read(slot);

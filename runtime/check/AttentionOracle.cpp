@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "runtime/check/AttentionCheck.h"
+#include "runtime/check/BoundedCheck.h"
 
 #include "dialect/LadleOps.h"
 #include "frontend/Frontend.h"
@@ -14,11 +14,13 @@
 
 using namespace ladle;
 
-std::optional<interpreter::AttentionInterpreter>
-check::compileAttentionOracle(std::string_view path, std::string_view source,
-                              frontend::ElaborationOptions options,
-                              std::string &messages,
-                              interpreter::Precision precision) {
+/// What `make` makes of the attention of a text; nothing, and diagnostics in
+/// `messages`, if it does not compile.
+template <typename Made>
+static std::optional<Made>
+withAttention(std::string_view path, std::string_view source,
+              frontend::ElaborationOptions options, std::string &messages,
+              llvm::function_ref<llvm::FailureOr<Made>(AttentionOp)> make) {
   mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
   llvm::SourceMgr sourceManager;
   llvm::raw_string_ostream stream(messages);
@@ -36,12 +38,47 @@ check::compileAttentionOracle(std::string_view path, std::string_view source,
       frontend::compileToSpec(context, sourceManager, options);
   if (!module || module->getOps<AttentionOp>().empty())
     return std::nullopt;
-  auto made = interpreter::AttentionInterpreter::create(
-      *module->getOps<AttentionOp>().begin(), precision);
+  auto made = make(*module->getOps<AttentionOp>().begin());
   if (failed(made))
     return std::nullopt;
-  return std::optional<interpreter::AttentionInterpreter>(std::in_place,
-                                                          std::move(*made));
+  return std::optional<Made>(std::in_place, std::move(*made));
+}
+
+std::optional<interpreter::AttentionInterpreter>
+check::compileAttentionOracle(std::string_view path, std::string_view source,
+                              frontend::ElaborationOptions options,
+                              std::string &messages,
+                              interpreter::Precision precision) {
+  return withAttention<interpreter::AttentionInterpreter>(
+      path, source, std::move(options), messages, [&](AttentionOp attention) {
+        return interpreter::AttentionInterpreter::create(attention, precision);
+      });
+}
+
+std::optional<interpreter::BoundedInterpreter>
+check::compileBoundedOracle(std::string_view path, std::string_view source,
+                            frontend::ElaborationOptions options,
+                            std::string &messages,
+                            const std::optional<SegmentSettings> &segments) {
+  return withAttention<interpreter::BoundedInterpreter>(
+      path, source, std::move(options), messages, [&](AttentionOp attention) {
+        if (segments)
+          attention.setSegments(segments->sinks, segments->window,
+                                segments->segment);
+        return interpreter::BoundedInterpreter::create(attention);
+      });
+}
+
+bool check::choosesBounded(std::string_view path, std::string_view source,
+                           const frontend::ElaborationOptions &options) {
+  // Whoever compiles the file reports what is wrong with it.
+  std::string messages;
+  return withAttention<bool>(path, source, options, messages,
+                             [](AttentionOp attention) {
+                               return llvm::FailureOr<bool>(
+                                   attention.isBounded());
+                             })
+      .value_or(false);
 }
 
 bool check::choosesAttention(std::string_view path, std::string_view source,

@@ -122,11 +122,8 @@ BoundedRun::Tensors BoundedRun::pack(const std::vector<Arrays> &all) {
     tensors.emplace(oracle.getTokens()[i].name,
                     pack(oracle.getTokens()[i], all, i));
   for (size_t i = 0; i < oracle.getParams().size(); ++i) {
-    // Of one head: a parameter that the file declares without heads.
-    TensorView view = pack(oracle.getParams()[i], {params}, i)[0];
-    const auto &wanted = program.signature().params[i].shape;
-    tensors.emplace(oracle.getParams()[i].name,
-                    TensorView::dense(view.data, view.dtype, wanted));
+    TensorView view = pack(oracle.getParams()[i], {params}, i);
+    tensors.emplace(oracle.getParams()[i].name, view[0]);
   }
   outputs.resize(oracle.getOutputs().size());
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -149,9 +146,8 @@ void BoundedRun::compare(int64_t row, const Arrays &expected) {
     // Each head by itself: one may be a tenth of another.
     size_t width = info.shape.size() > 1 ? info.shape.back() : 1;
     for (size_t at = 0; at < expected[i].size(); at += width) {
-      double error =
-          relativeError(std::span(actual).subspan(at, width),
-                        std::span(expected[i]).subspan(at, width));
+      double error = relativeError(std::span(actual).subspan(at, width),
+                                   std::span(expected[i]).subspan(at, width));
       result.error = std::max(result.error, error);
       if (!(error <= result.bound))
         fail(fmt::format("{} of head {} is off by {:.2e} (bound {:.2e})",
@@ -208,8 +204,8 @@ Status BoundedRun::step(AttentionDecoder &decoder,
 Status BoundedRun::truncate(AttentionPool &pool, int32_t slot) {
   BoundedInterpreter::Row &row = rows[slot];
   if (row.heads.front().kept.size() < 2 ||
-      row.length <= oracle.segments.sinks +
-                        row.segments * oracle.segments.segment)
+      row.length <=
+          oracle.segments.sinks + row.segments * oracle.segments.segment)
     return Status();
   --row.length;
   for (BoundedInterpreter::Head &head : row.heads)
@@ -220,8 +216,7 @@ Status BoundedRun::truncate(AttentionPool &pool, int32_t slot) {
 void BoundedRun::compareLengths(const AttentionPool &pool) {
   for (int32_t slot = 0; slot < slotCount; ++slot) {
     auto kept = static_cast<int64_t>(rows[slot].heads.front().kept.size());
-    if (pool.length(slot) != rows[slot].length ||
-        pool.keptTokens(slot) != kept)
+    if (pool.length(slot) != rows[slot].length || pool.keptTokens(slot) != kept)
       fail(fmt::format("slot {} keeps {} of {} tokens, the oracle {} of {}",
                        slot, pool.keptTokens(slot), pool.length(slot), kept,
                        rows[slot].length));

@@ -31,7 +31,7 @@ bool choosesBounded(std::string_view path, std::string_view source,
 struct BoundedCase {
   std::string type = "bf16"; ///< of the tokens
   int64_t tokens = 60;       ///< steps
-  int64_t prompt = 0; ///< tokens of the prompt that two slots begin with
+  int64_t prompt = 0;        ///< tokens of the prompt that two slots begin with
   /// Tokens of a prompt that one of them is given among the steps.
   int64_t later = 0;
   std::optional<SegmentSettings> segments; ///< instead of the file's

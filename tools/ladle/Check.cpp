@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/check/Check.h"
-#include "runtime/check/AttentionCheck.h"
+#include "runtime/check/BoundedCheck.h"
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/Table.h"
 
@@ -115,12 +115,17 @@ static int checkAttention(const check::CheckRequest &from,
   request.progress = [&](size_t done, size_t total) {
     progress.show(fmt::format("{} of {} cases", done, total), done, total);
   };
-  Result<check::AttentionReport> report = check::checkAttention(request);
-  progress.clear();
-  if (!report)
-    return fail(report.status());
-  std::fputs((options.json ? report->json() : report->table()).c_str(), stdout);
-  return report->passed() ? 0 : 1;
+  auto print = [&](const auto &report) {
+    progress.clear();
+    if (!report)
+      return fail(report.status());
+    std::fputs((options.json ? report->json() : report->table()).c_str(),
+               stdout);
+    return report->passed() ? 0 : 1;
+  };
+  if (check::choosesBounded(request.path, request.source, request.elaboration))
+    return print(check::checkBounded(request));
+  return print(check::checkAttention(request));
 }
 
 int tool::check(const CheckOptions &options) {
