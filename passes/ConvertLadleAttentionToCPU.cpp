@@ -30,13 +30,14 @@ struct ConvertLadleAttentionToCPU
   void runOnOperation() override {
     ModuleOp module = getOperation();
     OpBuilder builder(&getContext());
-    for (AttentionStepOp step :
-         llvm::make_early_inc_range(module.getOps<AttentionStepOp>())) {
+    // A prompt's step asks the other what is evicted.
+    SmallVector<AttentionStepOp> steps(module.getOps<AttentionStepOp>());
+    for (AttentionStepOp step : steps)
       if (failed(step.isBounded() ? BoundedKernel(step, builder).build()
                                   : AttentionKernel(step, builder).build()))
         return signalPassFailure();
+    for (AttentionStepOp step : steps)
       step.erase();
-    }
     for (AttentionOp attention :
          llvm::make_early_inc_range(module.getOps<AttentionOp>()))
       attention.erase();

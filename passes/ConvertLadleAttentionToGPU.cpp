@@ -5,12 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/Passes.h"
-#include "passes/gpu/AttentionKernels.h"
+#include "passes/gpu/BoundedKernels.h"
 
 namespace ladle {
 #define GEN_PASS_DEF_CONVERTLADLEATTENTIONTOGPU
@@ -25,6 +26,24 @@ struct ConvertLadleAttentionToGPU
     : ladle::impl::ConvertLadleAttentionToGPUBase<ConvertLadleAttentionToGPU> {
   using ConvertLadleAttentionToGPUBase::ConvertLadleAttentionToGPUBase;
 
+  /// A segmented cache answers prompts as it decodes, but for the window.
+  LogicalResult lowerBounded(AttentionStepOp step, OpBuilder &builder,
+                             gpu::GPUModuleOp kernels) {
+    if (step.getForm() != AttentionForm::Decode)
+      return success();
+    bool folds = false;
+    step.walk([&](FoldFromOp) { folds = true; });
+    for (AttentionForm form :
+         {AttentionForm::Decode, AttentionForm::PrefillAmend}) {
+      builder.setInsertionPointToEnd(kernels.getBody());
+      if (form != AttentionForm::Decode && !folds)
+        continue;
+      if (failed(GpuBounded(step, form, shared, builder).build()))
+        return failure();
+    }
+    return success();
+  }
+
   void runOnOperation() override {
     ModuleOp module = getOperation();
     OpBuilder builder(&getContext());
@@ -33,6 +52,12 @@ struct ConvertLadleAttentionToGPU
         gpu::GPUModuleOp::create(builder, module.getLoc(), "kernels");
     for (AttentionStepOp step :
          llvm::make_early_inc_range(module.getOps<AttentionStepOp>())) {
+      if (step.isBounded()) {
+        if (failed(lowerBounded(step, builder, kernels)))
+          return signalPassFailure();
+        step.erase();
+        continue;
+      }
       SmallVector<AttentionForm> forms{step.getForm()};
       if (!step.getRing())
         forms = {AttentionForm::Decode, AttentionForm::PrefillAmend};

@@ -99,6 +99,22 @@ static Status checkSettings(const AttentionProgramImpl &made,
   return Status();
 }
 
+static Status checkPreference(const AttentionProgramImpl &made,
+                              const PreferenceOptions &preference) {
+  if (made.gpu || !made.bounded || made.bounded->kind != BoundedKind::Evicting)
+    return Status(ErrorCode::Unsupported,
+                  "preferences are of caches that evict, on the CPU");
+  int64_t least = made.bounded->sinks + made.bounded->recent;
+  if (preference.budget < least || preference.queries < 1 ||
+      !(preference.valueExponent >= 0))
+    return invalid(fmt::format(
+        "preference: budget, queries and valueExponent are {}, {} and {}, "
+        "wanted {}, 1 and 0 at least",
+        preference.budget, preference.queries, preference.valueExponent,
+        least));
+  return Status();
+}
+
 Result<AttentionDecoder>
 AttentionDecoder::create(const AttentionProgram &program, AttentionPool &pool,
                          const AttentionDecoderOptions &options) {
@@ -135,8 +151,13 @@ AttentionDecoder::create(const AttentionProgram &program, AttentionPool &pool,
                   "diagnostics are of caches that keep all tokens, and that of "
                   "'" +
                       made.signature.name + "' is bounded");
+  if (options.preference)
+    if (Status status = checkPreference(made, *options.preference); !status)
+      return status;
   if (!made.gpu && made.bounded)
-    return AttentionDecoder(makeHostBounded(program, memory, options));
+    return AttentionDecoder(made.bounded->kind == BoundedKind::Evicting
+                                ? makeHostEvicting(program, memory, options)
+                                : makeHostBounded(program, memory, options));
   if (!made.gpu)
     return AttentionDecoder(
         makeHostAttention(program, memory, settings, options));
@@ -167,6 +188,13 @@ std::span<const int64_t> AttentionDecoder::matches() const {
 
 std::vector<AttentionHeadDiagnostics> AttentionDecoder::diagnostics() const {
   return impl->diagnostics();
+}
+
+Status AttentionDecoder::setBudget(int32_t slot, int64_t budget) {
+  return impl->setBudget(slot, budget);
+}
+std::span<const LayerPreference> AttentionDecoder::preferences() const {
+  return impl->preferences();
 }
 
 Status AttentionDecoder::step(const AttentionArguments &arguments,

@@ -23,6 +23,12 @@ struct AttentionDecoder::Impl {
   virtual std::vector<AttentionHeadDiagnostics> diagnostics() const {
     return {};
   }
+  /// Of caches that evict.
+  virtual Status setBudget(int32_t slot, int64_t budget) {
+    return Status(ErrorCode::Unsupported,
+                  "only a cache that evicts has a budget");
+  }
+  virtual std::span<const LayerPreference> preferences() const { return {}; }
 };
 
 /// The program, the pool and the settings have been checked to go together.
@@ -34,6 +40,9 @@ makeHostAttention(const AttentionProgram &program, AttentionPoolImpl &pool,
 std::unique_ptr<AttentionDecoder::Impl>
 makeHostBounded(const AttentionProgram &program, AttentionPoolImpl &pool,
                 const AttentionDecoderOptions &options);
+std::unique_ptr<AttentionDecoder::Impl>
+makeHostEvicting(const AttentionProgram &program, AttentionPoolImpl &pool,
+                 const AttentionDecoderOptions &options);
 Result<std::unique_ptr<AttentionDecoder::Impl>>
 makeDeviceAttention(const AttentionProgram &program, AttentionPoolImpl &pool,
                     const AttentionSettings &settings, int64_t rows);
@@ -48,6 +57,15 @@ BoundStep bindHostAttention(AttentionDecoder::Impl &decoder,
 Status checkAttentionRows(int64_t rows, size_t slots);
 /// That every row of prompts has a slot, and one that is not padding tokens.
 Status checkPrompts(const PrefillArguments &arguments);
+
+/// Whether each slot of a bounded cache is there once, and has room for so many
+/// tokens more.
+Status checkBoundedRoom(const AttentionPoolImpl &pool,
+                        std::span<const std::pair<int32_t, int64_t>> wanted);
+/// `arguments` end with the outputs.
+void zeroBoundedOutputs(const Signature &signature,
+                        std::span<const MemoryDescriptor> arguments,
+                        int64_t row);
 
 } // namespace ladle
 

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/AttentionPool.h"
+#include "runtime/EvictingSlots.h"
 #include "runtime/Text.h"
 #include "runtime/cuda/DeviceAttention.h"
 
@@ -176,6 +177,14 @@ makeBounded(const AttentionProgramImpl &made,
   AttentionPoolImpl::Cursor empty;
   empty.budget = bounded.budget;
   impl->cursors.assign(static_cast<size_t>(options.slots), empty);
+  if (made.gpu) {
+    Result<std::unique_ptr<DeviceAttentionPool>> device =
+        DeviceAttentionPool::create(*impl);
+    if (!device)
+      return device.status();
+    impl->device = std::move(*device);
+    return impl;
+  }
   int64_t heads = made.cacheHeads, capacity = bounded.capacity;
   if (Status status =
           allocate(impl->keys, options.slots, {heads, capacity, made.keySize},
@@ -282,9 +291,27 @@ int64_t AttentionPool::keptTokens(int32_t slot) const {
   if (!cursor || !impl->program.bounded)
     return cursor ? cursor->length : 0;
   const BoundedProgram &bounded = *impl->program.bounded;
+  if (bounded.kind == BoundedKind::Evicting && !impl->device)
+    return static_cast<int64_t>(keptPositions(slot, 0).size());
   if (bounded.kind == BoundedKind::Evicting)
     return std::min(cursor->length, cursor->budget);
   return cursor->length - cursor->segments * bounded.segment;
+}
+int64_t AttentionPool::budget(int32_t slot) const {
+  Result<AttentionPoolImpl::Cursor> cursor = impl->read(slot);
+  return cursor ? cursor->budget : 0;
+}
+std::vector<int64_t> AttentionPool::keptPositions(int32_t slot,
+                                                  int64_t head) const {
+  const AttentionProgramImpl &made = impl->program;
+  if (!impl->checkSlot(slot) || impl->device || head < 0 ||
+      head >= made.cacheHeads || !made.bounded ||
+      made.bounded->kind != BoundedKind::Evicting ||
+      impl->cursors[slot].length == 0)
+    return {};
+  return EvictingSlots(*impl)
+      .candidates(slot, head, impl->cursors[slot].length)
+      .positions;
 }
 int64_t AttentionPool::ringEntries(int32_t slot) const {
   Result<AttentionPoolImpl::Cursor> cursor = impl->read(slot);

@@ -23,6 +23,11 @@
 //   remembers weights, with a count Q of queries: weights [slots, cache heads,
 //   Q, C] and the number of queries so far [slots, cache heads] of int64; with
 //   a count of 0: sums of the weights [slots, cache heads, C] of f32.
+// - of the prompt of a cache that evicts: scores [group, n] of f32, which
+//   answering a token leaves, by entry, and then of the prompt up to it; sums
+//   of the weights so far [n] of f32, with a count of 0; and for its fold a
+//   list of int32, entries or ~i for the prompt's token i. n has room for 16
+//   more.
 //
 // C is the capacity of the cache. A segmented cache holds position p < sinks in
 // entry p, and later ones in a ring: entry sinks + (p − sinks) mod (C − sinks).
@@ -60,6 +65,8 @@ struct BoundedTask {
 
   // Of a cache that evicts.
   int64_t budget = 0; ///< tokens that the slot may keep
+  int64_t first = 0;  ///< of a prompt: the row of its first token
+  int64_t listed = 0; ///< of its fold: tokens of the list
 };
 inline constexpr size_t boundedTaskIntegers =
     sizeof(BoundedTask) / sizeof(int64_t);
@@ -73,12 +80,20 @@ struct BoundedProgram {
   int64_t capacity = 0, sinks = 0;
   int64_t window = 0, segment = 0;             ///< segmented
   int64_t budget = 0, recent = 0, queries = 0; ///< evicting
+  double variance = 0;
+  int64_t pool = 1;
   bool observes = false; ///< whether tokens remember weights
+  /// Of a Taylor memory: what it is asked with, the token that is its query or
+  /// nothing, and the limit of first order.
+  double scale = 1, limit = 0;
+  std::string queryName;
   BoundedMemory memory = BoundedMemory::None;
   int64_t memoryKeySize = 0;
   DType memoryType = DType::F32; ///< of its matrix
   KernelFunction decode = nullptr;
-  KernelFunction prefillSelect = nullptr; ///< evicting
+  /// Of a cache that evicts: answers a token of a prompt, and folds what is not
+  /// kept of it, if there is a memory.
+  KernelFunction prefillSelect = nullptr, prefillFold = nullptr;
 };
 
 } // namespace ladle

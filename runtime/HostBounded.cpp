@@ -37,8 +37,6 @@ private:
   using Cursor = AttentionPoolImpl::Cursor;
 
   Status bind(int64_t rows, const NamedTensors &tensors);
-  Status checkRoom(std::span<const std::pair<int32_t, int64_t>> wanted) const;
-  void zeroOutputs(int64_t row);
 
   //===--- Segmented caches
   //------------------------------------------------===//
@@ -117,43 +115,6 @@ Status HostBounded::bind(int64_t rows, const NamedTensors &tensors) {
       {all.first(signature.params.size()),
        all.subspan(signature.params.size(), signature.tokens.size()),
        all.last(signature.outputs.size())});
-}
-
-Status HostBounded::checkRoom(
-    std::span<const std::pair<int32_t, int64_t>> wanted) const {
-  std::vector<bool> seen(static_cast<size_t>(pool.slots));
-  for (auto [slot, tokens] : wanted) {
-    if (Status status = pool.checkSlot(slot); !status)
-      return status;
-    if (seen[slot])
-      return invalid(fmt::format("slot {} is named twice, wanted a slot of its "
-                                 "own for each row",
-                                 slot));
-    seen[slot] = true;
-    int64_t length = pool.cursors[slot].length;
-    if (tokens > pool.maxTokens() - length)
-      return invalid(fmt::format("slot {} holds {} tokens and gets {}, wanted "
-                                 "{} at most",
-                                 slot, length, tokens, pool.maxTokens()));
-  }
-  return Status();
-}
-
-void HostBounded::zeroOutputs(int64_t row) {
-  const std::vector<TensorSpec> &outputs = made.signature.outputs;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const TensorSpec &spec = outputs[i];
-    const MemoryDescriptor &memory =
-        arguments[arguments.size() - outputs.size() + i];
-    size_t rank = spec.shape.size() + 1;
-    const int64_t *strides = memory.sizesAndStrides + rank;
-    int64_t bytes = sizeInBytes(spec.dtype);
-    int64_t width = rank > 2 ? spec.shape[1] : 1;
-    for (int64_t head = 0; head < spec.shape[0]; ++head)
-      std::memset(static_cast<char *>(memory.aligned) +
-                      (row * strides[0] + head * strides[1]) * bytes,
-                  0, static_cast<size_t>(width * bytes));
-  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -292,7 +253,7 @@ Status HostBounded::step(const AttentionArguments &given, void *) {
   for (int32_t slot : given.slots)
     if (slot >= 0)
       wanted.emplace_back(slot, 1);
-  if (Status status = checkRoom(wanted); !status)
+  if (Status status = checkBoundedRoom(pool, wanted); !status)
     return status;
   if (Status status = bind(given.rows, given.tensors); !status)
     return status;
@@ -300,7 +261,7 @@ Status HostBounded::step(const AttentionArguments &given, void *) {
   for (int64_t row = 0; row < given.rows; ++row) {
     int32_t slot = given.slots[row];
     if (slot < 0) {
-      zeroOutputs(row);
+      zeroBoundedOutputs(made.signature, arguments, row);
       continue;
     }
     Cursor &cursor = pool.cursors[slot];
@@ -326,7 +287,7 @@ Status HostBounded::prefill(const PrefillArguments &given, void *) {
                                                 given.cuSeqlens[row]);
   if (given.cuSeqlens.back() == 0)
     return Status();
-  if (Status status = checkRoom(wanted); !status)
+  if (Status status = checkBoundedRoom(pool, wanted); !status)
     return status;
   if (Status status = bind(given.cuSeqlens.back(), given.tensors); !status)
     return status;
@@ -336,7 +297,7 @@ Status HostBounded::prefill(const PrefillArguments &given, void *) {
       prefillSegments(given.slots[row], begin, end);
     else
       for (int64_t i = begin; i < end; ++i)
-        zeroOutputs(i);
+        zeroBoundedOutputs(made.signature, arguments, i);
   }
   return Status();
 }

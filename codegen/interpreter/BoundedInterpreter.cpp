@@ -7,6 +7,7 @@
 
 #include "codegen/interpreter/BoundedInterpreter.h"
 
+#include "codegen/interpreter/BoundedEviction.h"
 #include "codegen/interpreter/TokenCompiler.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -44,6 +45,9 @@ private:
   LogicalResult compile(Operation &nested);
   void compileCacheToken(CacheTokenOp append);
   LogicalResult compileFold(FoldSegmentOp fold);
+  void compileEvict(EvictOp evict);
+  void compileObserve(ObserveOp observe);
+  void compileTaylor(TaylorOp taylor);
   void compileSoftmax(SoftmaxOp softmax);
   void compileMerge(MergeOp merge);
   void compileNormalize(NormalizeOp normalize);
@@ -112,6 +116,9 @@ LogicalResult BoundedCompiler::compile(Operation &nested) {
   return llvm::TypeSwitch<Operation *, LogicalResult>(&nested)
       .Case([&](CacheTokenOp o) { return compileCacheToken(o), success(); })
       .Case([&](FoldSegmentOp o) { return compileFold(o); })
+      .Case([&](EvictOp o) { return compileEvict(o), success(); })
+      .Case([&](ObserveOp o) { return compileObserve(o), success(); })
+      .Case([&](TaylorOp o) { return compileTaylor(o), success(); })
       .Case([&](SoftmaxOp o) { return compileSoftmax(o), success(); })
       .Case([&](MergeOp o) { return compileMerge(o), success(); })
       .Case([&](NormalizeOp o) { return compileNormalize(o), success(); })
@@ -203,6 +210,49 @@ LogicalResult BoundedCompiler::compileFold(FoldSegmentOp fold) {
   };
   emitRow(program.fold);
   return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Eviction
+//===----------------------------------------------------------------------===//
+
+void BoundedCompiler::compileEvict(EvictOp evict) {
+  program.isEvicting = true;
+  program.eviction = {static_cast<int64_t>(evict.getBudget()),
+                      static_cast<int64_t>(evict.getSinks()),
+                      static_cast<int64_t>(evict.getRecent()),
+                      static_cast<int64_t>(evict.getQueries()),
+                      static_cast<int64_t>(evict.getPool()),
+                      evict.getVariance().convertToDouble()};
+  emitRow([numbers = program.eviction](Row &row) {
+    if (!row.isPrompt)
+      ladle::interpreter::evict(row, numbers);
+  });
+}
+
+void BoundedCompiler::compileObserve(ObserveOp observe) {
+  size_t heads = observe.getQuery().getType().getDimSize(0);
+  size_t query = get(observe.getQuery()).offset;
+  double scale = observe.getScale().convertToDouble();
+  emitRow([=](Row &row) {
+    ladle::interpreter::observe(row, row.values.data() + query, heads, scale);
+  });
+}
+
+void BoundedCompiler::compileTaylor(TaylorOp taylor) {
+  size_t heads = taylor.getQuery().getType().getDimSize(0);
+  size_t query = get(taylor.getQuery()).offset;
+  size_t result = allocateSummary(taylor.getResult(), heads);
+  size_t keySize = program.keySize, length = 2 + program.valueSize;
+  double scale = taylor.getScale().convertToDouble();
+  double limit = taylor.getLimit().convertToDouble();
+  emitRow([=](Row &row) {
+    size_t group = heads / row.heads.size();
+    for (size_t h = 0; h < heads; ++h)
+      taylorSummary(row.heads[h / group],
+                    row.values.data() + query + h * keySize, scale, limit,
+                    row.summaries[result].data() + h * length);
+  });
 }
 
 //===----------------------------------------------------------------------===//
@@ -335,6 +385,7 @@ BoundedInterpreter::Row BoundedInterpreter::makeRow() const {
     head.keySum.assign(memoryKeySize, 0);
     head.valueSum.assign(memoryKeySize ? valueSize : 0, 0);
   }
+  row.budget = eviction.budget;
   row.values = initialValues;
   for (size_t size : summarySizes)
     row.summaries.emplace_back(size, 0.0);
@@ -373,10 +424,24 @@ void BoundedInterpreter::prefill(Row &row, const Arrays &paramValues,
     row.mostSegments = segments.foldedAt(
         row.length + static_cast<int64_t>(tokenValues.size()));
   row.window = 1;
+  row.isPrompt = true;
+  // Its queries alone say what is kept, but for sums of all weights.
+  if (isEvicting && eviction.queries > 0)
+    for (Head &head : row.heads)
+      for (Kept &token : head.kept)
+        token.weights.clear();
   results.resize(tokenValues.size());
   for (auto [values, result] : llvm::zip_equal(tokenValues, results))
     answer(row, paramValues, values, result);
   row.window = 0;
   if (fold)
     fold(row);
+  row.isPrompt = false;
+  if (isEvicting)
+    evict(row, eviction);
+}
+
+void BoundedInterpreter::setBudget(Row &row, int64_t budget) const {
+  row.budget = budget;
+  evict(row, eviction);
 }

@@ -30,6 +30,12 @@ struct SegmentNumbers {
   int64_t foldedAt(int64_t length) const;
 };
 
+/// Which token leaves a cache; ladle.evict says what they are.
+struct EvictionNumbers {
+  int64_t budget = 0, sinks = 0, recent = 0, queries = 0, pool = 1;
+  double variance = 0;
+};
+
 class BoundedInterpreter {
 public:
   /// A token that a head keeps.
@@ -53,6 +59,12 @@ public:
     int64_t length = 0;
     int64_t segments = 0; ///< that have been folded
     int64_t budget = 0;   ///< of a cache that evicts
+    /// What each head is to keep after the next call, in order, or nothing. By
+    /// how much the salience of what goes for it exceeds that of what would
+    /// have gone, over the former, becomes the regret if that is more; ∞ where
+    /// it is no choice at all.
+    std::vector<std::vector<int64_t>> follows;
+    double regret = 0;
 
   private:
     friend class BoundedInterpreter;
@@ -61,6 +73,7 @@ public:
     /// (m, Z) and A of each summary.
     std::vector<std::vector<double>> summaries;
     int64_t window = 0, mostSegments = 0;
+    bool isPrompt = false;
   };
 
   /// Fails, with an error at the operation, if `op` holds an operation that
@@ -74,7 +87,8 @@ public:
   void step(Row &row, const Arrays &params, const Arrays &tokens,
             Arrays &outputs) const;
   /// Appends the tokens of a prompt and answers them. A segmented cache answers
-  /// the tokens of a segment before it is folded.
+  /// the tokens of a segment before it is folded; one that evicts keeps them
+  /// all until the last is answered.
   void prefill(Row &row, const Arrays &params,
                const std::vector<Arrays> &tokens,
                std::vector<Arrays> &outputs) const;
@@ -85,6 +99,11 @@ public:
   std::string name;        ///< of the attention
   SegmentNumbers segments; ///< of a segmented cache
   bool isSegmented = false;
+  EvictionNumbers eviction; ///< of a cache that evicts
+  bool isEvicting = false;
+
+  /// Evicts down to a lower budget.
+  void setBudget(Row &row, int64_t budget) const;
 
 private:
   friend class BoundedCompiler;

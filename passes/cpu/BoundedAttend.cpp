@@ -54,7 +54,9 @@ LogicalResult BoundedKernel::emitAttend(AttendOp op) {
   Found &result = found[op.getResult()];
   result.sums = scratch({size, 2});
   result.values = scratch({size, valueSize});
-  if (notesWeights)
+  if (isPrompt)
+    result.scores = promptScores;
+  else if (notesWeights)
     result.scores = scratch({size, int64_t(llvm::alignTo(capacity, kBlock))});
   Value keyScratch = scratch({kBlock, keySize});
   Value valueScratch = scratch({kBlock, valueSize});
@@ -87,6 +89,8 @@ LogicalResult BoundedKernel::emitAttend(AttendOp op) {
   addBlock(block, end, *gathered, keyScratch, valueScratch, result);
   group = {};
   b.setInsertionPointAfter(each);
+  if (isPrompt)
+    return emitPromptTokens(op, *gathered, result);
   return success();
 }
 

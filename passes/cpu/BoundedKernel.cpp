@@ -62,6 +62,9 @@ LogicalResult BoundedKernel::checkStep() {
   if (!first)
     return step.emitError(
         "cannot be lowered for the CPU: nothing attends to the cache");
+  isPrompt = step.getForm() == AttentionForm::PrefillSelect;
+  if (isPrompt && failed(findEviction()))
+    return failure();
   for (Type type : step.getOutputTypes().getAsValueRange<TypeAttr>()) {
     int64_t its = cast<RankedTensorType>(type).getDimSize(0);
     if (its % cacheHeads || heads % its)
@@ -72,7 +75,7 @@ LogicalResult BoundedKernel::checkStep() {
   return success();
 }
 
-void BoundedKernel::createFunction() {
+void BoundedKernel::createFunction(StringRef name) {
   Type indexType = b.getIndexType(), f32 = b.getF32Type();
   constexpr int64_t dynamic = ShapedType::kDynamic;
   SmallVector<Type> types;
@@ -97,7 +100,8 @@ void BoundedKernel::createFunction() {
   for (Value &bound : folded)
     add(bound, indexType);
   add(isFirst, indexType);
-  add(budget, indexType);
+  for (Value *integer : {&budget, &firstRow, &listed})
+    add(*integer, indexType);
 
   SmallVector<std::pair<Value, Value>> arguments;
   for (BlockArgument argument : step.getBody().getArguments())
@@ -142,10 +146,14 @@ void BoundedKernel::createFunction() {
       addPool(weightSums, {capacity}, f32);
     }
   }
+  if (isPrompt) {
+    add(promptScores, MemRefType::get({heads / cacheHeads, dynamic}, f32));
+    add(promptSums, MemRefType::get({dynamic}, f32));
+    add(list, MemRefType::get({dynamic}, b.getI32Type()));
+  }
 
   b.setInsertionPoint(step);
-  function =
-      func::FuncOp::create(b, step.getSymName(), b.getFunctionType(types, {}));
+  function = func::FuncOp::create(b, name, b.getFunctionType(types, {}));
   function->setAttr("llvm.emit_c_interface", b.getUnitAttr());
   Block *block = function.addEntryBlock();
   for (auto [place, argument] : llvm::zip_equal(places, block->getArguments()))
@@ -172,7 +180,13 @@ Value BoundedKernel::scratch(ArrayRef<int64_t> shape, Type element) {
 LogicalResult BoundedKernel::build() {
   if (failed(checkStep()))
     return failure();
-  createFunction();
+  if (isPrompt)
+    return buildPrompt();
+  createFunction(step.getSymName());
+  return emitAll();
+}
+
+LogicalResult BoundedKernel::emitAll() {
   Scope scope(*this);
   for (Operation &op : step.getBody().front())
     if (failed(emit(&op))) {
@@ -195,10 +209,9 @@ LogicalResult BoundedKernel::emit(Operation *op) {
       .Case([&](AttendOp attend) { return emitAttend(attend); })
       .Case([&](RecallOp recall) { return emitRecall(recall); })
       .Case([&](YieldOp yield) { return emitOutputs(yield); })
-      .Case<EvictFromOp, TaylorOp, NoteWeightsOp>([&](Operation *each) {
-        return each->emitError("cannot be lowered for the CPU: '")
-               << each->getName() << "' is not known";
-      })
+      .Case([&](EvictFromOp evict) { return emitEvict(evict); })
+      .Case([&](TaylorOp taylor) { return emitTaylor(taylor); })
+      .Case([&](NoteWeightsOp note) { return emitNote(note); })
       // Arithmetic is emitted where somebody asks for it.
       .Default([](Operation *) { return success(); });
 }
@@ -227,10 +240,14 @@ void BoundedKernel::closeGroup(scf::ForOp loop) {
 }
 
 LogicalResult BoundedKernel::emitAppend(AppendOp op) {
+  if (isPrompt) // is read where it lies
+    return success();
   auto wanted = scf::IfOp::create(b, isLess(index(0), appends));
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(wanted.thenBlock());
   Scope scope(*this);
+  if (isEvicting)
+    takeEntry();
   for (auto [value, to] :
        llvm::zip(op.getValues(), SmallVector<Value>{keys, values})) {
     FailureOr<Value> vector = element(value);

@@ -37,7 +37,8 @@ public:
 private:
   //===--- BoundedKernel.cpp: arguments, the order of things --------------===//
   mlir::LogicalResult checkStep();
-  void createFunction();
+  void createFunction(llvm::StringRef name);
+  mlir::LogicalResult emitAll();
   mlir::LogicalResult emit(mlir::Operation *op);
   mlir::LogicalResult emitAppend(AppendOp op);
   mlir::LogicalResult emitOutputs(YieldOp op);
@@ -113,6 +114,40 @@ private:
                                 mlir::Value sums);
   mlir::LogicalResult emitRecall(RecallOp op);
 
+  //===--- BoundedEviction.cpp: the least salient token leaves -----------===//
+  void takeEntry();
+  mlir::LogicalResult emitEvict(EvictFromOp op);
+  mlir::Value pooledSaliences(EvictFromOp op, mlir::Value held);
+  mlir::Value salienceOf(mlir::Value block, mlir::Value noted, double variance);
+  void removeEntry(mlir::Value held, mlir::Value place, mlir::Value victim);
+  mlir::LogicalResult emitNote(NoteWeightsOp op);
+  mlir::Value sharedWeights(const Found &attended, mlir::Value at,
+                            int64_t width);
+  mlir::scf::ForOp openEntries(mlir::Value end, mlir::Value &block);
+  int64_t entryWidth() const;
+  mlir::Value toFloat(mlir::Value value);
+  void storeIndex(mlir::Value value, mlir::Value memory,
+                  mlir::ValueRange indices);
+
+  //===--- BoundedTaylor.cpp: what is left of evicted tokens --------------===//
+  void foldEntry(mlir::Value victim);
+  void countEvicted(mlir::Value key, mlir::Value value);
+  void addProducts(mlir::Value blockKeys, mlir::Value blockValues,
+                   int64_t tokens);
+  mlir::LogicalResult emitTaylor(TaylorOp op);
+
+  //===--- BoundedPrompt.cpp: prompts of a cache that evicts --------------===//
+  /// Which tokens such a step keeps is not among its operations.
+  mlir::LogicalResult findEviction();
+  mlir::LogicalResult buildPrompt();
+  mlir::LogicalResult emitPromptTokens(AttendOp op, mlir::Value queries,
+                                       const Found &result);
+  void addPromptSums(const Found &result, mlir::Value end);
+  mlir::LogicalResult emitFoldList(AppendOp append);
+  /// Key and value of a row of the prompt.
+  mlir::FailureOr<std::pair<mlir::Value, mlir::Value>>
+  promptToken(AppendOp append, mlir::Value row);
+
   AttentionStepOp step;
   mlir::func::FuncOp function;
   int64_t heads = 0, cacheHeads = 0, capacity = 0;
@@ -122,6 +157,7 @@ private:
   /// Of a cache that evicts; 0 stands for all since the token came.
   int64_t queries = 0;
   bool notesWeights = false;
+  bool isPrompt = false; ///< of a cache that evicts
 
   // The arguments of the function.
   mlir::Value row, slot, head, position, appends, answers, entry, holds,
@@ -134,6 +170,8 @@ private:
   mlir::Value featureSums;                ///< z of a linear memory
   mlir::Value keySums, valueSums, spread; ///< of a Taylor memory
   mlir::Value counts, order, positions, weights, seen, weightSums; ///< evicting
+  /// Of a prompt of a cache that evicts.
+  mlir::Value firstRow, listed, promptScores, promptSums, list;
 
   // The head of the query whose values are evaluated, and its place in the
   // group; null where there is none.

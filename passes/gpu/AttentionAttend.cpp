@@ -44,8 +44,7 @@ void GpuAttention::chooseTiles() {
     stages = 2;
 }
 
-void GpuAttention::buildAttend() {
-  createKernel("_attend", warps * kWarp, /*blocks=*/2);
+void GpuAttention::declareTiles() {
   Type f32 = b.getF32Type(), integer = b.getI32Type();
   int64_t tileKeys = kTileKeys * warps;
   keys = sharedArray("keys", plan.keyType, {stages * tileKeys, keySize});
@@ -61,6 +60,12 @@ void GpuAttention::buildAttend() {
   warp = named("warp", div(thread, kWarp));
   laneRow = named("g", div(lane, 4));
   lanePart = named("t", rem(lane, 4));
+}
+
+void GpuAttention::buildAttend() {
+  createKernel("_attend", warps * kWarp, /*blocks=*/2);
+  declareTiles();
+  Type integer = b.getI32Type();
   Value first = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
   Value count = named("count", load(array("piece_count", integer), index(0)));
@@ -79,7 +84,7 @@ void GpuAttention::buildAttend() {
 Value GpuAttention::lookUp(Value tile) {
   int64_t tileKeys = kTileKeys * warps;
   Value key = add(begin, add(mul(tile, tileKeys), rem(thread, tileKeys)));
-  return pageRow(slot, minimum(key, sub(end, index(1))), cacheHead);
+  return rowOfKey(slot, minimum(key, sub(end, index(1))), cacheHead);
 }
 
 /// Rows of shared memory that lanes read together are in different banks.
@@ -131,7 +136,6 @@ Value GpuAttention::startTile(Value tile) {
 
 void GpuAttention::attendPiece(Value piece) {
   Type integer = b.getI32Type();
-  int64_t tileKeys = kTileKeys * warps;
   Value record = loadVector(array("pieces", integer, 4), {piece, index(0)}, 4);
   auto field = [&](int64_t which) -> Value {
     return arith::IndexCastOp::create(b, b.getIndexType(),
@@ -146,14 +150,6 @@ void GpuAttention::attendPiece(Value piece) {
   Value plans = array("row_plans", integer, 8);
   slot = named("slot", load(plans, {row, index(0)}));
   Value of = named("token", load(plans, {row, index(1)}));
-  tiles = named("tiles", div(add(sub(end, begin), tileKeys - 1), tileKeys));
-
-  for (int64_t tile = 0; tile < stages; ++tile) {
-    Value place = lookUp(index(tile));
-    ifThen(less(thread, index(tileKeys)),
-           [&] { store(place, places, {index(tile), thread}); });
-  }
-  loadQueries(of, firstHead);
   for (int64_t i = 0; i < 2; ++i) {
     from[i] = begin;
     if (!plan.find)
@@ -164,6 +160,19 @@ void GpuAttention::attendPiece(Value piece) {
     start = select(less(index(0), field(3)), start, begin);
     from[i] = named("from", maximum(start, begin));
   }
+  attendKeys(piece, of, firstHead);
+}
+
+void GpuAttention::attendKeys(Value piece, Value of, Value firstHead) {
+  int64_t tileKeys = kTileKeys * warps;
+  tiles = named("tiles", div(add(sub(end, begin), tileKeys - 1), tileKeys));
+
+  for (int64_t tile = 0; tile < stages; ++tile) {
+    Value place = lookUp(index(tile));
+    ifThen(less(thread, index(tileKeys)),
+           [&] { store(place, places, {index(tile), thread}); });
+  }
+  loadQueries(of, firstHead);
   barrier();
   Value copies;
   for (int64_t tile = 0; tile + 1 < stages; ++tile)
@@ -198,13 +207,16 @@ GpuAttention::Values GpuAttention::addTile(Value tile, ValueRange before) {
   Value tileRow = add(mul(rem(tile, stages), tileKeys), mul(warp, kTileKeys));
   double scale = plan.attends.front().getScale().convertToDouble();
   Value all = product(scores(tileRow), splat(number(scale), 4));
-  Value score[4];
+  Value score[4], key[2];
+  for (int64_t i = 0; i < 2; ++i)
+    key[i] = add(add(begin, mul(tile, tileKeys)),
+                 add(rowInTile, i * (kTileKeys / 2)));
   for (int64_t i = 0; i < 4; ++i) {
-    Value key = add(add(begin, mul(tile, tileKeys)),
-                    add(rowInTile, i / 2 * (kTileKeys / 2)));
-    Value isValid = both(notLess(key, from[i % 2]), less(key, end));
+    Value isValid =
+        both(notLess(key[i / 2], from[i % 2]), less(key[i / 2], end));
     score[i] = select(isValid, extract(all, i), number(-INFINITY));
   }
+  maskScores(key, score);
   // The largest of all keys of the warp, for each head of the lane.
   Values after(4);
   Value kept[2], base[2];

@@ -34,7 +34,7 @@ void GpuAttention::append(const Row &row, Value kvHead) {
   step.walk([&](AppendOp each) { op = each; });
   if (!op)
     return;
-  Value place = named("place", pageRow(row.slot, row.position, kvHead));
+  Value place = named("place", rowOfKey(row.slot, row.position, kvHead));
   auto copy = [&](Value value, StringRef pages, Type type, int64_t size) {
     Value token = tensor(value), to = array(pages, type, size);
     int64_t width = elementsOfLoad(type);

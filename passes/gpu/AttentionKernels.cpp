@@ -199,9 +199,8 @@ GpuAttention::Row GpuAttention::openRow(Value number) {
   return row;
 }
 
-/// The row of a key or value among those of all pages. Behind the last page of
-/// a slot is one that nobody reads.
-Value GpuAttention::pageRow(Value slot, Value key, Value cacheHead) {
+/// Behind the last page of a slot is one that nobody reads.
+Value GpuAttention::rowOfKey(Value slot, Value key, Value cacheHead) {
   Value at = minimum(div(key, plan.pageSize), scalar("last_page"));
   Value page = load(table(), {slot, at});
   Value rows = mul(add(mul(page, cacheHeads), cacheHead), plan.pageSize);

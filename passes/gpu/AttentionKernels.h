@@ -44,11 +44,13 @@ public:
         name((step.getAttention() + "_" + stringifyAttentionForm(form)).str()) {
   }
 
+  virtual ~GpuAttention() = default;
+
   /// Builds the kernels where the builder stands. Diagnostics name what cannot
   /// be lowered.
   mlir::LogicalResult build();
 
-private:
+protected:
   using Values = llvm::SmallVector<mlir::Value>;
   static constexpr int64_t kWarp = 32;
   /// Values without a name do not take the step's.
@@ -83,7 +85,9 @@ private:
     mlir::Value position, entries, amended, stores;
   };
   Row openRow(mlir::Value row);
-  mlir::Value pageRow(mlir::Value slot, mlir::Value key, mlir::Value cacheHead);
+  /// The row of a key or value among those of all.
+  virtual mlir::Value rowOfKey(mlir::Value slot, mlir::Value key,
+                               mlir::Value cacheHead);
   mlir::Value ringRow(mlir::Value slot, mlir::Value head, mlir::Value entry);
   mlir::Value entryBefore(mlir::Value position, mlir::Value offset);
 
@@ -111,7 +115,15 @@ private:
   //===--- AttentionAttend.cpp, AttentionProducts.cpp ---------------------===//
   void chooseTiles();
   void buildAttend();
+  void declareTiles();
   void attendPiece(mlir::Value piece);
+  /// From `begin` to `end`, for heads of the query from one on; `of` is the
+  /// token that is answered.
+  void attendKeys(mlir::Value piece, mlir::Value of, mlir::Value firstHead);
+  /// Scores of two keys for the two heads of a lane, before they are weighed:
+  /// key i / 2, head i % 2.
+  virtual void maskScores(llvm::ArrayRef<mlir::Value> keysOfLane,
+                          llvm::MutableArrayRef<mlir::Value> score) {}
   /// What waits for the copies of a tile.
   mlir::Value startTile(mlir::Value tile);
   mlir::Value lookUp(mlir::Value tile);

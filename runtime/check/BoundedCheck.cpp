@@ -29,6 +29,8 @@ std::string BoundedCase::str() const {
   if (segments)
     text += fmt::format(",sinks={},window={},segment={}", segments->sinks,
                         segments->window, segments->segment);
+  if (lowered)
+    text += fmt::format(",lowered={}", lowered);
   for (const auto &[name, size] : sizes)
     text += fmt::format(",size.{}={}", name, size);
   return text + fmt::format(",threads={},seed={}", threads, seed);
@@ -67,6 +69,8 @@ private:
   Status prompt(AttentionDecoder &decoder, int32_t slot, int64_t count);
   Status step(AttentionDecoder &decoder, const std::vector<int32_t> &slots);
   Status truncate(AttentionPool &pool, int32_t slot);
+  void follow(int32_t slot);
+  void checkRegret(int32_t slot);
   void compare(int64_t row, const Arrays &expected);
   void compareLengths(const AttentionPool &pool);
   void fail(std::string why) {
@@ -81,6 +85,7 @@ private:
   BoundedResult result;
   Arrays params;
   std::vector<BoundedInterpreter::Row> rows;
+  AttentionPool *pool = nullptr;
   std::vector<std::vector<std::byte>> memory;
   std::vector<std::vector<float>> outputs;
 };
@@ -156,6 +161,23 @@ void BoundedRun::compare(int64_t row, const Arrays &expected) {
   }
 }
 
+/// The oracle evicts what the decoder did, which has to be as good to rounding:
+/// one may have chosen either of two that are as salient.
+void BoundedRun::follow(int32_t slot) {
+  BoundedInterpreter::Row &row = rows[slot];
+  row.follows.clear();
+  for (size_t head = 0; oracle.isEvicting && head < row.heads.size(); ++head)
+    row.follows.push_back(
+        pool->keptPositions(slot, static_cast<int64_t>(head)));
+}
+
+void BoundedRun::checkRegret(int32_t slot) {
+  constexpr double mostRegret = 1e-3;
+  if (!(rows[slot].regret <= mostRegret))
+    fail(fmt::format("slot {} evicted a token that is more salient by {:.1e}",
+                     slot, rows[slot].regret));
+}
+
 Status BoundedRun::prompt(AttentionDecoder &decoder, int32_t slot,
                           int64_t count) {
   std::vector<Arrays> tokens, expected;
@@ -170,7 +192,9 @@ Status BoundedRun::prompt(AttentionDecoder &decoder, int32_t slot,
   arguments.tensors = pack(tokens);
   if (Status status = decoder.prefill(arguments); !status)
     return status;
+  follow(slot);
   oracle.prefill(rows[slot], params, tokens, expected);
+  checkRegret(slot);
   for (int64_t i = 0; i < count; ++i)
     compare(i, expected[i]);
   if (!result.passed())
@@ -193,8 +217,11 @@ Status BoundedRun::step(AttentionDecoder &decoder,
     Arrays expected;
     for (const ValueInfo &info : oracle.getOutputs())
       expected.emplace_back(info.size(), 0.0);
-    if (slots[i] >= 0)
+    if (slots[i] >= 0) {
+      follow(slots[i]);
       oracle.step(rows[slots[i]], params, tokens[i], expected);
+      checkRegret(slots[i]);
+    }
     compare(static_cast<int64_t>(i), expected);
   }
   return Status();
@@ -231,6 +258,7 @@ Result<BoundedResult> BoundedRun::run() {
   Result<AttentionPool> pool = AttentionPool::create(program, memoryOptions);
   if (!pool)
     return pool.status();
+  this->pool = &*pool;
   AttentionDecoderOptions options;
   options.threads = config.threads;
   Result<AttentionDecoder> decoder =
@@ -257,6 +285,13 @@ Result<BoundedResult> BoundedRun::run() {
     if (config.later && i == config.tokens / 2)
       if (Status status = prompt(*decoder, 1, config.later); !status)
         return status;
+    if (config.lowered && i == config.tokens / 3) {
+      if (Status status = decoder->setBudget(0, config.lowered); !status)
+        return status;
+      follow(0);
+      oracle.setBudget(rows[0], config.lowered);
+      checkRegret(0);
+    }
     if (oracle.isSegmented && i % 5 == 4)
       if (Status status = truncate(*pool, 0); !status)
         return status;
@@ -266,8 +301,12 @@ Result<BoundedResult> BoundedRun::run() {
     if (!result.passed())
       result.failure += fmt::format(" in step {}", i);
   }
-  for (const BoundedInterpreter::Row &row : rows)
+  for (const BoundedInterpreter::Row &row : rows) {
     result.folds += row.segments;
+    if (oracle.isEvicting)
+      for (const BoundedInterpreter::Head &head : row.heads)
+        result.evicted += row.length - static_cast<int64_t>(head.kept.size());
+  }
   return std::move(result);
 }
 
@@ -295,6 +334,34 @@ std::vector<BoundedCase> check::planSegments(uint64_t seed) {
     one.segments = line.segments;
     one.prompt = line.prompt;
     one.later = line.later;
+    one.seed = seed++;
+    one.threads = 1 + static_cast<int>(cases.size() % 2);
+    cases.push_back(one);
+  }
+  return cases;
+}
+
+std::vector<BoundedCase>
+check::planEviction(const interpreter::EvictionNumbers &numbers,
+                    uint64_t seed) {
+  int64_t budget = numbers.budget, least = numbers.sinks + numbers.recent;
+  int64_t middle = (budget + least) / 2;
+  struct Line {
+    const char *type;
+    int64_t prompt, later, lowered;
+  };
+  const Line lines[] = {
+      {"f32", budget + 29, 0, 0},      {"bf16", budget - 20, 17, 0},
+      {"f16", budget + 5, 40, middle}, {"bf16", 2 * budget + 1, 1, least},
+      {"f32", budget, 2, middle},      {"bf16", 0, 3, 0},
+  };
+  std::vector<BoundedCase> cases;
+  for (const Line &line : lines) {
+    BoundedCase one;
+    one.type = line.type;
+    one.prompt = std::max<int64_t>(line.prompt, 0);
+    one.later = line.later;
+    one.lowered = line.lowered;
     one.seed = seed++;
     one.threads = 1 + static_cast<int>(cases.size() % 2);
     cases.push_back(one);
@@ -350,7 +417,9 @@ Result<BoundedReport> check::checkBounded(const AttentionRequest &request) {
     return Status(ErrorCode::InvalidArgument, messages);
   BoundedReport report;
   report.name = oracle->name;
-  std::vector<BoundedCase> cases = planSegments(request.seed);
+  std::vector<BoundedCase> cases =
+      oracle->isEvicting ? planEviction(oracle->eviction, request.seed)
+                         : planSegments(request.seed);
   for (const BoundedCase &one : cases) {
     Result<BoundedResult> result = checkBounded(request, one);
     if (!result)
@@ -371,7 +440,24 @@ bool BoundedReport::passed() const {
                      [](const BoundedResult &one) { return one.passed(); });
 }
 
+/// Of a cache that evicts.
+static std::string evictionTable(const BoundedReport &report) {
+  std::string text = fmt::format(
+      "{}: largest relative error against float64\n\n{:>6} {:>6} {:>6} {:>7} "
+      "{:>7} {:>9} {:>9}\n",
+      report.name, "tokens", "prompt", "later", "lowered", "evicted", "error",
+      "bound");
+  for (const BoundedResult &one : report.cases)
+    text += fmt::format("{:>6} {:>6} {:>6} {:>7} {:>7} {:>9.1e} {:>9.1e}  {}\n",
+                        one.config.type, one.config.prompt, one.config.later,
+                        one.config.lowered, one.evicted, one.error, one.bound,
+                        one.passed() ? "ok" : "FAILED " + one.failure);
+  return text;
+}
+
 std::string BoundedReport::table() const {
+  if (!cases.empty() && !cases.front().config.segments)
+    return evictionTable(*this);
   std::string text = fmt::format(
       "{}: largest relative error against float64\n\n{:>6} {:>6} {:>6} {:>7} "
       "{:>6} {:>6} {:>6} {:>9} {:>9}\n",
@@ -396,6 +482,7 @@ std::string BoundedReport::json() const {
   for (const BoundedResult &one : cases)
     all["cases"].push_back({{"case", one.config.str()},
                             {"folds", one.folds},
+                            {"evicted", one.evicted},
                             {"error", one.error},
                             {"bound", one.bound},
                             {"passed", one.passed()},

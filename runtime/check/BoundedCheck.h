@@ -35,7 +35,10 @@ struct BoundedCase {
   /// Tokens of a prompt that one of them is given among the steps.
   int64_t later = 0;
   std::optional<SegmentSettings> segments; ///< instead of the file's
-  std::map<std::string, int64_t> sizes;    ///< overrides
+  /// Of a cache that evicts: that of one slot falls to it among the steps; 0
+  /// leaves it.
+  int64_t lowered = 0;
+  std::map<std::string, int64_t> sizes; ///< overrides
   int threads = 1;
   uint64_t seed = 1;
 
@@ -44,8 +47,9 @@ struct BoundedCase {
 
 struct BoundedResult {
   BoundedCase config;
-  int64_t folds = 0; ///< segments, of all slots
-  double error = 0;  ///< the largest relative to the oracle's output
+  int64_t folds = 0;   ///< segments, of all slots
+  int64_t evicted = 0; ///< tokens that have left a head, of all slots
+  double error = 0;    ///< the largest relative to the oracle's output
   double bound = 0;
   std::string failure; ///< empty if it passed
 
@@ -65,6 +69,11 @@ struct BoundedReport {
 /// one token, no sinks, no window, and prompts that end at any place of a
 /// segment.
 std::vector<BoundedCase> planSegments(uint64_t seed);
+
+/// The cases of a file with a cache that evicts: every storage type, prompts
+/// that fit and that do not, and budgets that fall.
+std::vector<BoundedCase>
+planEviction(const interpreter::EvictionNumbers &numbers, uint64_t seed);
 
 /// Runs one case. Fails if the file does not compile.
 Result<BoundedResult> checkBounded(const AttentionRequest &request,

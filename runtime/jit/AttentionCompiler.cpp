@@ -117,11 +117,13 @@ static AttentionSettings settingsOf(AttentionOp attention) {
   return settings;
 }
 
-/// The token behind a value that is widened at most.
+/// The token behind a value that is widened at most; empty if it is computed.
 static std::string tokenName(AttentionOp attention, mlir::Value value) {
   if (auto extended = value.getDefiningOp<mlir::arith::ExtFOp>())
     value = extended.getIn();
-  auto argument = llvm::cast<mlir::BlockArgument>(value);
+  auto argument = llvm::dyn_cast<mlir::BlockArgument>(value);
+  if (!argument)
+    return "";
   return attention.getArgumentName(argument.getArgNumber()).str();
 }
 
@@ -151,12 +153,12 @@ void AttentionCompiler::describe(AttentionOp attention) {
   made.valueSize = cache.getFields()[1].getShape()[1];
   made.keyType = jit::dtypeOf(cache.getFields()[0].getElementType());
   made.valueType = jit::dtypeOf(cache.getFields()[1].getElementType());
-  if (attention.isBounded())
-    return describeBounds(attention);
   attention.walk([&](CacheTokenOp append) {
     made.keyName = tokenName(attention, append.getValues()[0]);
     made.valueName = tokenName(attention, append.getValues()[1]);
   });
+  if (attention.isBounded())
+    describeBounds(attention);
 }
 
 void AttentionCompiler::describeBounds(AttentionOp attention) {
@@ -175,8 +177,15 @@ void AttentionCompiler::describeBounds(AttentionOp attention) {
     bounded.budget = static_cast<int64_t>(evict.getBudget());
     bounded.recent = static_cast<int64_t>(evict.getRecent());
     bounded.queries = static_cast<int64_t>(evict.getQueries());
+    bounded.variance = evict.getVariance().convertToDouble();
+    bounded.pool = static_cast<int64_t>(evict.getPool());
   });
   attention.walk([&](ObserveOp) { bounded.observes = true; });
+  attention.walk([&](TaylorOp taylor) {
+    bounded.scale = taylor.getScale().convertToDouble();
+    bounded.limit = taylor.getLimit().convertToDouble();
+    bounded.queryName = tokenName(attention, taylor.getQuery());
+  });
   if (mlir::Value memory = attention.getMemory()) {
     auto type = llvm::cast<MemoryType>(memory.getType());
     bounded.memory = type.getKind() == MemoryKind::Linear
@@ -193,6 +202,10 @@ void AttentionCompiler::describe(AttentionStepOp step) {
     symbols.push_back((step.getSymName() + kPackedSuffix).str());
     places.push_back(decodes ? &made.bounded->decode
                              : &made.bounded->prefillSelect);
+    if (decodes || made.bounded->memory == BoundedMemory::None)
+      return;
+    symbols.push_back((step.getSymName() + "_fold" + kPackedSuffix).str());
+    places.push_back(&made.bounded->prefillFold);
     return;
   }
   bool decodes = step.getForm() == ladle::AttentionForm::Decode;

@@ -18,6 +18,7 @@
 #ifndef LADLE_ATTENTION_H
 #define LADLE_ATTENTION_H
 
+#include "ladle/budgets.h"
 #include "ladle/decode.h"
 
 namespace ladle {
@@ -145,6 +146,12 @@ public:
   int64_t length(int32_t slot) const;
   /// Of those, how many have not left the cache.
   int64_t keptTokens(int32_t slot) const;
+  /// Of a cache that evicts: how many tokens of a slot each head keeps.
+  int64_t budget(int32_t slot) const;
+  /// Of a cache that evicts, on the CPU: the positions of the tokens that a
+  /// head of the cache keeps, in order. Empty for others, and for what is out
+  /// of range.
+  std::vector<int64_t> keptPositions(int32_t slot, int64_t head) const;
   int64_t ringEntries(int32_t slot) const;
 
   /// Makes slots empty. InvalidArgument names a slot that is out of range.
@@ -180,6 +187,15 @@ struct AttentionArguments {
   std::map<std::string, TensorView, std::less<>> tensors;
 };
 
+/// What prompts say about a layer (LayerPreference), as SLAKE computes it.
+struct PreferenceOptions {
+  /// Tokens that a head would keep, the same for all layers.
+  int64_t budget = 128;
+  int64_t queries = 32;        ///< the last of the prompt
+  double valueExponent = 0.1;  ///< of the value-aware term
+  bool entropyOfExact = false; ///< instead of that after the cut
+};
+
 struct AttentionDecoderOptions {
   int threads = 0; ///< 0: one for each processor. Of the CPU only
   /// Of a GPU: the most of a step, for which there is memory; 0 is as many as
@@ -191,6 +207,8 @@ struct AttentionDecoderOptions {
   /// Whether to keep what `diagnostics` tells. It changes no answer.
   /// Unsupported on a GPU.
   bool diagnostics = false;
+  /// Of a cache that evicts, on the CPU: `preferences` is asked for.
+  std::optional<PreferenceOptions> preference;
 };
 
 /// What a head of the query did in the steps of a decoder.
@@ -252,6 +270,19 @@ public:
   /// matched, or −1. [rows, heads]. On a GPU it waits for the device, and is
   /// empty if that has failed.
   std::span<const int64_t> matches() const;
+
+  /// Of a cache that evicts: how many tokens each head of a slot keeps from now
+  /// on, until it is reset. If it holds more, the least salient leave, by what
+  /// the last queries gave them, and are folded into the memory. What is in
+  /// budgets.h gives the layers of a model budgets of their own.
+  /// InvalidArgument if it is less than the sinks and the recent tokens, or
+  /// more than the program's; Unsupported for other caches.
+  Status setBudget(int32_t slot, int64_t budget);
+
+  /// Of the rows of the last prefill, padding among them; empty if
+  /// AttentionDecoderOptions::preference asks for none. Of a slot that held
+  /// tokens before, the weights are those over what it kept and the prompt.
+  std::span<const LayerPreference> preferences() const;
 
   /// Of all steps so far, prompts left out, [heads]; empty if
   /// AttentionDecoderOptions::diagnostics is off.

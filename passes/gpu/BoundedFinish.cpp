@@ -1,0 +1,364 @@
+//===- BoundedFinish.cpp - the answer of a bounded attention --------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// A block takes a head of the cache of a row, and all heads of the query that
+// share it.
+
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/BoundedInfo.h"
+#include "passes/gpu/BoundedKernels.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static constexpr int64_t kThreads = 256, kWarps = 8;
+/// Pieces whose loads of a warp are on their way together.
+static constexpr int64_t kLoads = 8;
+
+LogicalResult GpuBounded::buildFinish() {
+  createEarlyKernel("_finish", kThreads);
+  materialized.clear();
+  Type f32 = b.getF32Type(), integer = b.getI32Type();
+  int64_t group = plan.group();
+  sharedMosts = sharedArray("mosts", f32, {group});
+  sharedSums = sharedArray("sums", f32, {group});
+  sharedValues = sharedArray("values", f32, {group, valueSize});
+  if (memory)
+    sharedMemory = sharedArray("memory_values", f32, {group, valueSize});
+  if (taylor || (memory && evict)) {
+    sharedNumbers = sharedArray("numbers", f32, {group, 3});
+    sharedKeySums = sharedArray("key_sums", f32, {memory.getKeySize()});
+    sharedValueSums = sharedArray("value_sums", f32, {valueSize});
+    spreadNow = sharedArray("spread", f32, {1});
+  }
+  if (evict) {
+    salience = sharedArray("salience", f32, {stride});
+    before = sharedArray("before", integer, {stride});
+    after = sharedArray("after", integer, {stride});
+    warpBest = sharedArray("warp_best", f32, {kWarps});
+    warpBestAt = sharedArray("warp_best_at", integer, {kWarps});
+  }
+  lane = named("lane", rem(thread, kWarp));
+  warp = named("warp", div(thread, kWarp));
+  Value ofHead =
+      named("cache_head", gpu::BlockIdOp::create(b, gpu::Dimension::x));
+  rowNumber = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
+  waitForPrevious();
+  Value ofRow = openToken();
+  LogicalResult isLowered = success();
+  cacheHead = ofHead;
+  // Padding is answered by zeros.
+  ifThen(both(isToken, less(ofRow, index(0))), [&] {
+    isLowered = storeOutput(
+        [&](Value, Value) -> FailureOr<Value> { return number(0); });
+  });
+  ifThen(notLess(ofRow, index(0)), [&] {
+    openCursor(ofRow, ofHead);
+    leaves = evict ? notLess(victim, index(0)) : isFolding;
+    held = fold ? nextFolds : add(evicted, select(leaves, index(1), index(0)));
+    mergePieces();
+    if (memory && evict)
+      isLowered = updateTaylor();
+    barrier();
+    if (recall)
+      mergeRecalled();
+    if (taylor)
+      mergeTaylor();
+    if (recall || taylor)
+      barrier();
+    if (succeeded(isLowered))
+      isLowered = answer();
+    if (evict)
+      chooseNext();
+    moveCursor();
+  });
+  letNextStart();
+  return isLowered;
+}
+
+/// The pieces of each head, in their order, by a warp.
+void GpuBounded::mergePieces() {
+  int64_t width = valueSize / kWarp, group = plan.group();
+  Type f32 = b.getF32Type();
+  Value memoryOfPieces = array("piece_values", f32, share * valueSize);
+  Value sums = array("piece_sums", f32, 2 * share);
+  Value last =
+      named("pieces", div(add(attended, kBoundedPiece - 1), kBoundedPiece));
+  loop(warp, index(group), index(kWarps), [&](Value ofGroup) {
+    Value task = add(mul(cacheHead, group / share), div(ofGroup, share));
+    Value inTask = rem(ofGroup, share);
+    Value first =
+        mul(add(mul(rowNumber, tasksOfRow), task), scalar("pieces_of_task"));
+    Value element = add(mul(inTask, valueSize), mul(lane, width));
+    Values all = loop(
+        index(0), last, index(kLoads),
+        {number(-INFINITY), number(0), splat(number(0), width)},
+        [&](Value base, ValueRange carried) -> Values {
+          Values mosts, totals, loaded;
+          for (int64_t i = 0; i < kLoads; ++i) {
+            Value isThere = less(add(base, i), last);
+            Value at = add(first, minimum(add(base, i), sub(last, index(1))));
+            Value pair = loadVector(sums, {at, mul(inTask, 2)}, 2);
+            loaded.push_back(loadVector(memoryOfPieces, {at, element}, width));
+            mosts.push_back(
+                select(isThere, extract(pair, 0), number(-INFINITY)));
+            totals.push_back(extract(pair, 1));
+          }
+          Value most = carried[0];
+          for (Value each : mosts)
+            most = larger(most, each);
+          Value least = finite(most);
+          Value keeps = exp(arith::SubFOp::create(b, carried[0], least));
+          Value total = product(carried[1], keeps);
+          Value value = product(carried[2], splat(keeps, width));
+          for (int64_t i = 0; i < kLoads; ++i) {
+            Value weight = exp(arith::SubFOp::create(b, mosts[i], least));
+            total = sum(total, product(totals[i], weight));
+            value = vector::FMAOp::create(b, loaded[i], splat(weight, width),
+                                          value);
+          }
+          return {most, total, value};
+        });
+    storeVector(all[2], sharedValues, {ofGroup, mul(lane, width)});
+    ifThen(equal(lane, index(0)), [&] {
+      store(all[0], sharedMosts, ofGroup);
+      store(all[1], sharedSums, ofGroup);
+    });
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Memories
+//===----------------------------------------------------------------------===//
+
+/// What the blocks of a memory left at a place.
+Value GpuBounded::partsOfMemory(Value at) {
+  Value left =
+      array("memory_parts", b.getF32Type(), plan.group() * (valueSize + 1));
+  Value first =
+      mul(add(mul(rowNumber, cacheHeads), cacheHead), kBoundedMemoryBlocks);
+  Value all = loadFloat(left, {first, at});
+  for (int64_t other = 1; other < kBoundedMemoryBlocks; ++other)
+    all = sum(all, loadFloat(left, {add(first, other), at}));
+  return all;
+}
+
+void GpuBounded::mergeRecalled() {
+  int64_t all = plan.group() * valueSize;
+  loop(thread, index(all), index(kThreads), [&](Value at) {
+    Value ofGroup = div(at, valueSize);
+    Values value = ifElse(
+        less(index(0), held),
+        [&]() -> Values {
+          Value divisor = partsOfMemory(add(ofGroup, all));
+          Value isEmpty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ,
+                                                divisor, number(0));
+          return {arith::DivFOp::create(b, partsOfMemory(at),
+                                        select(isEmpty, number(1), divisor))};
+        },
+        [&]() -> Values { return {number(0)}; });
+    store(value[0], sharedMemory, {ofGroup, rem(at, valueSize)});
+  });
+}
+
+/// The sums and the spread of the keys, with the token that leaves (Welford).
+LogicalResult GpuBounded::updateTaylor() {
+  Type f32 = b.getF32Type();
+  int64_t size = memory.getKeySize();
+  Value leaving = add(mul(cursorRow, capacity), maximum(victim, index(0)));
+  Value hasOld = less(index(0), evicted);
+  auto count = [&](Value integer) {
+    Value narrow = arith::IndexCastOp::create(b, b.getI32Type(), integer);
+    return arith::SIToFPOp::create(b, f32, narrow).getResult();
+  };
+  Value ofOld = count(maximum(evicted, index(1)));
+  Value ofAll = count(maximum(held, index(1)));
+  auto update = [&](StringRef name, StringRef cache, Type type, int64_t width,
+                    Value into) {
+    Value stored = array(name, f32);
+    Value from = array(cache, type, width);
+    loop(thread, index(width), index(kThreads), [&](Value at) {
+      Value place = add(mul(cursorRow, width), at);
+      Values old = ifElse(
+          hasOld, [&]() -> Values { return {loadFloat(stored, place)}; },
+          [&]() -> Values { return {number(0)}; });
+      Values next = ifElse(
+          leaves,
+          [&]() -> Values {
+            Value sums = sum(old[0], loadFloat(from, {leaving, at}));
+            store(sums, stored, place);
+            return {sums};
+          },
+          [&]() -> Values { return {old[0]}; });
+      store(next[0], into, at);
+    });
+  };
+  update("memory_keys", "key_pages", plan.keyType, size, sharedKeySums);
+  update("memory_values", "value_pages", plan.valueType, valueSize,
+         sharedValueSums);
+  barrier();
+  ifThen(equal(warp, index(0)), [&] {
+    Value spreads = array("memory_spread", f32);
+    Values old = ifElse(
+        hasOld, [&]() -> Values { return {loadFloat(spreads, cursorRow)}; },
+        [&]() -> Values { return {number(0)}; });
+    Values next = ifElse(
+        both(hasOld, leaves),
+        [&]() -> Values {
+          Value keysOfCache = array("key_pages", plan.keyType, keySize);
+          Value change =
+              loop(lane, index(size), index(kWarp), number(0.0),
+                   [&](Value at, ValueRange carried) -> Values {
+                     Value key = loadFloat(keysOfCache, {leaving, at});
+                     Value all = loadFloat(sharedKeySums, at);
+                     auto fromMean = [&](Value sums, Value n) -> Value {
+                       Value mean = arith::DivFOp::create(b, sums, n);
+                       return arith::SubFOp::create(b, key, mean);
+                     };
+                     Value earlier = arith::SubFOp::create(b, all, key);
+                     return {sum(carried[0], product(fromMean(earlier, ofOld),
+                                                     fromMean(all, ofAll)))};
+                   })
+                  .front();
+          for (int64_t mask = 1; mask < kWarp; mask *= 2)
+            change = sum(change, exchange(change, mask));
+          return {sum(old[0], change)};
+        },
+        [&]() -> Values { return {old[0]}; });
+    ifThen(equal(lane, index(0)), [&] {
+      store(next[0], spreadNow, index(0));
+      ifThen(leaves, [&] { store(next[0], spreads, cursorRow); });
+    });
+  });
+  if (!taylor)
+    return success();
+
+  // Of each head: the score of the mean key, the number of tokens, and whether
+  // the first order is within its range.
+  barrier();
+  double scale = taylor.getScale().convertToDouble();
+  double limit = taylor.getLimit().convertToDouble();
+  LogicalResult isLowered = success();
+  loop(warp, index(plan.group()), index(kWarps), [&](Value ofGroup) {
+    local = ofGroup;
+    head = add(mul(cacheHead, plan.group()), ofGroup);
+    Values all =
+        loop(lane, index(size), index(kWarp), {number(0), number(0)},
+             [&](Value at, ValueRange carried) -> Values {
+               FailureOr<Value> query = element(taylor.getQuery(), {at});
+               isLowered = query;
+               if (failed(query))
+                 return Values(carried);
+               return {sum(carried[0],
+                           product(*query, loadFloat(sharedKeySums, at))),
+                       sum(carried[1], product(*query, *query))};
+             });
+    for (int64_t mask = 1; mask < kWarp; mask *= 2)
+      for (Value &each : all)
+        each = sum(each, exchange(each, mask));
+    ifThen(equal(lane, index(0)), [&] {
+      Value holds = less(index(0), held);
+      Value mean = arith::DivFOp::create(b, all[0], ofAll);
+      Value score = product(mean, number(scale));
+      Value order = number(1);
+      if (limit > 0) {
+        Value spread =
+            arith::DivFOp::create(b, loadFloat(spreadNow, index(0)), ofAll);
+        Value reach = product(math::SqrtOp::create(b, product(all[1], spread)),
+                              number(std::abs(scale)));
+        Value isFar = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, reach,
+                                            number(limit));
+        order = select(isFar, number(0), order);
+      }
+      store(select(holds, score, number(-INFINITY)), sharedNumbers,
+            {ofGroup, index(0)});
+      store(select(holds, ofAll, number(0)), sharedNumbers,
+            {ofGroup, index(1)});
+      store(order, sharedNumbers, {ofGroup, index(2)});
+    });
+  });
+  return isLowered;
+}
+
+void GpuBounded::mergeTaylor() {
+  double scale = taylor.getScale().convertToDouble();
+  loop(thread, index(plan.group() * valueSize), index(kThreads), [&](Value at) {
+    Value ofGroup = div(at, valueSize), element = rem(at, valueSize);
+    Values value = ifElse(
+        less(index(0), held),
+        [&]() -> Values {
+          Value score = loadFloat(sharedNumbers, {ofGroup, index(0)});
+          Value order = loadFloat(sharedNumbers, {ofGroup, index(2)});
+          Value weight =
+              arith::SubFOp::create(b, number(1), product(order, score));
+          Value first =
+              product(product(order, number(scale)), partsOfMemory(at));
+          return {
+              sum(product(weight, loadFloat(sharedValueSums, element)), first)};
+        },
+        [&]() -> Values { return {number(0)}; });
+    store(value[0], sharedMemory, {ofGroup, element});
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// The end of a step
+//===----------------------------------------------------------------------===//
+
+LogicalResult GpuBounded::storeOutput(
+    llvm::function_ref<FailureOr<Value>(Value local, Value at)> element) {
+  Value output = outputMemory();
+  Type type = plan.output.getElementType();
+  int64_t size = plan.output.getDimSize(1);
+  LogicalResult isLowered = success();
+  loop(thread, index(plan.group() * size), index(kThreads), [&](Value at) {
+    Value ofGroup = div(at, size), place = rem(at, size);
+    FailureOr<Value> value = element(ofGroup, place);
+    isLowered = value;
+    if (failed(value))
+      return;
+    Value stored = *value;
+    if (stored.getType() != type)
+      stored = arith::TruncFOp::create(b, type, stored);
+    memref::StoreOp::create(
+        b, stored, output,
+        ValueRange{of, add(mul(cacheHead, plan.group()), ofGroup), place});
+  });
+  return isLowered;
+}
+
+LogicalResult GpuBounded::answer() {
+  Value given = step.getYield().getValues().front();
+  if (failed(materialize(given)))
+    return failure();
+  return storeOutput([&](Value ofGroup, Value at) {
+    local = ofGroup;
+    head = add(mul(cacheHead, plan.group()), ofGroup);
+    return element(given, {at});
+  });
+}
+
+void GpuBounded::moveCursor() {
+  ifThen(equal(thread, index(0)), [&] {
+    Value cursors = array("cursors", b.getI32Type(), kBoundedNumbers);
+    auto keep = [&](BoundedNumber which, Value value) {
+      store(value, cursors, {cursorRow, index(static_cast<int64_t>(which))});
+    };
+    keep(BoundedNumber::Length, add(position, 1));
+    if (fold)
+      return keep(BoundedNumber::Folds, nextFolds);
+    keep(BoundedNumber::Count, kept);
+    keep(BoundedNumber::Spare, select(leaves, victim, budget));
+    keep(BoundedNumber::Seen, add(seen, 1));
+    keep(BoundedNumber::Evicted, held);
+    keep(BoundedNumber::Victim, nextVictim);
+    store(position, array("token_positions", b.getI32Type(), stride),
+          {cursorRow, newEntry});
+  });
+}
