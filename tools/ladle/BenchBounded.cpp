@@ -100,8 +100,10 @@ Status BoundedBench::prepare() {
       return status;
     slots.push_back(static_cast<int32_t>(slot));
   }
-  Result<AttentionDecoder> decodes = AttentionDecoder::create(
-      program, *pool, {.threads = threads, .settings = {}});
+  AttentionDecoderOptions decoding;
+  decoding.threads = threads;
+  Result<AttentionDecoder> decodes =
+      AttentionDecoder::create(program, *pool, decoding);
   if (!decodes)
     return decodes.status();
   decoder.emplace(std::move(*decodes));
