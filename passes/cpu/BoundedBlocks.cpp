@@ -45,16 +45,16 @@ Value BoundedKernel::rowOfBlock(Value block, Value end, Value offset) {
                  arith::SubIOp::create(b, end, index(1)));
 }
 
-/// Asks for the row that a pass over the cache comes to two blocks later.
+/// Asks for the row that a pass over the cache comes to four blocks later.
 void BoundedKernel::prefetchRow(Value memory, Value row, int64_t width) {
   constexpr int64_t lineBits = 64 * 8;
   Type element = cast<MemRefType>(memory.getType()).getElementType();
   int64_t line = lineBits / element.getIntOrFloatBitWidth();
-  Value later = arith::AddIOp::create(b, row, index(2 * kBlock));
+  Value later = arith::AddIOp::create(b, row, index(4 * kBlock));
   for (int64_t at = 0; at < width; at += line)
     memref::PrefetchOp::create(b, memory,
                                ValueRange{slot, head, later, index(at)},
-                               /*isWrite=*/false, /*localityHint=*/3,
+                               /*isWrite=*/false, /*localityHint=*/2,
                                /*isDataCache=*/true);
 }
 
