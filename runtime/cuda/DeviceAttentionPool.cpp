@@ -218,6 +218,26 @@ Status DeviceAttentionPool::writeHeads(int32_t slot, const Cursor &cursor) {
   return code->device.synchronize();
 }
 
+std::vector<int64_t> DeviceAttentionPool::keptPositions(int32_t slot,
+                                                        int64_t head) const {
+  int64_t row = slot * headsOfSlot + head, stride = code->stride;
+  int32_t numbers[cursorNumbers];
+  std::vector<int32_t> order(static_cast<size_t>(stride)), places(order);
+  int64_t bytes = stride * number;
+  if (Status status = code->device.synchronize(); !status)
+    return {};
+  for (const Status &status :
+       {cursors.read(numbers, sizeof numbers, row * int64_t(sizeof numbers)),
+        rings.at("sequence").read(order.data(), bytes, row * bytes),
+        rings.at("token_positions").read(places.data(), bytes, row * bytes)})
+    if (!status)
+      return {};
+  std::vector<int64_t> positions;
+  for (int32_t i = 0; i < numbers[BoundedCursor::count]; ++i)
+    positions.push_back(places[static_cast<size_t>(order[i])]);
+  return positions;
+}
+
 Status DeviceAttentionPool::takeFault() {
   int32_t found = fault.take();
   if (found == 0)
