@@ -26,6 +26,24 @@ struct ConvertLadleAttentionToGPU
     : ladle::impl::ConvertLadleAttentionToGPUBase<ConvertLadleAttentionToGPU> {
   using ConvertLadleAttentionToGPUBase::ConvertLadleAttentionToGPUBase;
 
+  /// A segmented cache answers prompts as it decodes, but for the window.
+  LogicalResult lowerBounded(AttentionStepOp step, OpBuilder &builder,
+                             gpu::GPUModuleOp kernels) {
+    if (step.getForm() != AttentionForm::Decode)
+      return success();
+    bool folds = false;
+    step.walk([&](FoldFromOp) { folds = true; });
+    for (AttentionForm form :
+         {AttentionForm::Decode, AttentionForm::PrefillAmend}) {
+      builder.setInsertionPointToEnd(kernels.getBody());
+      if (form != AttentionForm::Decode && !folds)
+        continue;
+      if (failed(GpuBounded(step, form, shared, builder).build()))
+        return failure();
+    }
+    return success();
+  }
+
   void runOnOperation() override {
     ModuleOp module = getOperation();
     OpBuilder builder(&getContext());
@@ -34,11 +52,8 @@ struct ConvertLadleAttentionToGPU
         gpu::GPUModuleOp::create(builder, module.getLoc(), "kernels");
     for (AttentionStepOp step :
          llvm::make_early_inc_range(module.getOps<AttentionStepOp>())) {
-      if (cast<BufferType>(step.getCache().getType()).getOrder() ==
-          BufferOrder::Bounded) {
-        builder.setInsertionPointToEnd(kernels.getBody());
-        if (step.getForm() == AttentionForm::Decode &&
-            failed(GpuBounded(step, shared, builder).build()))
+      if (step.isBounded()) {
+        if (failed(lowerBounded(step, builder, kernels)))
           return signalPassFailure();
         step.erase();
         continue;

@@ -177,6 +177,14 @@ makeBounded(const AttentionProgramImpl &made,
   AttentionPoolImpl::Cursor empty;
   empty.budget = bounded.budget;
   impl->cursors.assign(static_cast<size_t>(options.slots), empty);
+  if (made.gpu) {
+    Result<std::unique_ptr<DeviceAttentionPool>> device =
+        DeviceAttentionPool::create(*impl);
+    if (!device)
+      return device.status();
+    impl->device = std::move(*device);
+    return impl;
+  }
   int64_t heads = made.cacheHeads, capacity = bounded.capacity;
   if (Status status =
           allocate(impl->keys, options.slots, {heads, capacity, made.keySize},

@@ -23,7 +23,7 @@ static int64_t elementsOfLoad(Type element) {
 }
 
 LogicalResult GpuBounded::buildAttend() {
-  createKernel("_attend", warps * kWarp, /*blocks=*/2);
+  createEarlyKernel("_attend", warps * kWarp);
   declareTiles();
   Value sharedParts, sharedFeatures;
   int64_t group = plan.group();
@@ -35,10 +35,9 @@ LogicalResult GpuBounded::buildAttend() {
   }
   Value block = named("block", gpu::BlockIdOp::create(b, gpu::Dimension::x));
   Value task = named("task", gpu::BlockIdOp::create(b, gpu::Dimension::y));
-  rowNumber = of = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::z));
+  rowNumber = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::z));
   waitForPrevious();
-  Value ofRow =
-      named("slot", load(array("slots", b.getI32Type()), {rowNumber}));
+  Value ofRow = openToken();
   int64_t tasks = group / share;
   LogicalResult isLowered = success();
   ifThen(notLess(ofRow, index(0)), [&] {
@@ -192,7 +191,7 @@ LogicalResult GpuBounded::readMemory(Value block, Value parts, Value features) {
       places.push_back(add(mul(cursorRow, size), rows.back()));
     }
     Value matrix = array("memory", memory.getElementType(), valueSize);
-    Value sumsOfKeys = array("memory_keys", f32);
+    Value sumsOfKeys = fold ? array("memory_keys", f32) : Value();
     Value element = mul(lane, width);
     // What is there, if anything is, comes together.
     Values old = ifElse(

@@ -22,7 +22,7 @@ static constexpr int64_t kThreads = 256, kWarps = 8;
 static constexpr int64_t kLoads = 8;
 
 LogicalResult GpuBounded::buildFinish() {
-  createKernel("_finish", kThreads, /*blocks=*/2);
+  createEarlyKernel("_finish", kThreads);
   materialized.clear();
   Type f32 = b.getF32Type(), integer = b.getI32Type();
   int64_t group = plan.group();
@@ -48,13 +48,13 @@ LogicalResult GpuBounded::buildFinish() {
   warp = named("warp", div(thread, kWarp));
   Value ofHead =
       named("cache_head", gpu::BlockIdOp::create(b, gpu::Dimension::x));
-  rowNumber = of = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
+  rowNumber = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
   waitForPrevious();
-  Value ofRow = named("slot", load(array("slots", integer), {rowNumber}));
+  Value ofRow = openToken();
   LogicalResult isLowered = success();
   cacheHead = ofHead;
   // Padding is answered by zeros.
-  ifThen(less(ofRow, index(0)), [&] {
+  ifThen(both(isToken, less(ofRow, index(0))), [&] {
     isLowered = storeOutput(
         [&](Value, Value) -> FailureOr<Value> { return number(0); });
   });

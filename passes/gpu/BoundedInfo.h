@@ -11,7 +11,7 @@
 // - slots [rows]; cu_seqlens [rows + 1] and prompt_step are of prompts
 // - cursors [slots, cache heads, 8]: BoundedNumber
 // - keys [slots, cache heads, C, dk], values [slots, cache heads, C, dv]
-// - window, most_folds: of a segmented cache, numbers by value
+// - window: of a segmented cache, by value
 // - sequence [slots, cache heads, C']: entries in the order of their tokens;
 //   token_positions [slots, cache heads, C'], by entry; weights f16 [slots,
 //   cache heads, Q, C'], or for Q = 0 weight_sums f32 [slots, cache heads, C']

@@ -8,6 +8,7 @@
 #include "passes/gpu/BoundedKernels.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "passes/gpu/BoundedInfo.h"
+#include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -92,9 +93,20 @@ LogicalResult GpuBounded::build() {
   share = attentionShare(plan.group());
   tasksOfRow = heads / share;
   chooseTiles();
-  // What a memory needs stands beside the tiles.
-  if (memory)
-    stages = 2;
+  // What a memory needs stands beside the tiles, twice in a multiprocessor.
+  if (memory) {
+    int64_t group = plan.group();
+    int64_t tile = warps * 16 *
+                   (keySize * plan.keyType.getIntOrFloatBitWidth() +
+                    valueSize * plan.valueType.getIntOrFloatBitWidth()) /
+                   8;
+    int64_t others =
+        4 * group *
+        (warps * (valueSize + 1) + memory.getKeySize() / kBoundedMemoryBlocks);
+    constexpr int64_t most = 106 << 10;
+    while (stages > 2 && stages * tile + others > most)
+      --stages;
+  }
   if (failed(buildAttend()))
     return failure();
   return buildFinish();
@@ -104,12 +116,32 @@ int64_t GpuBounded::memoryBlocks() const {
   return memory ? kBoundedMemoryBlocks : 0;
 }
 
+void GpuBounded::createEarlyKernel(StringRef suffix, int64_t count) {
+  createKernel(suffix, count, /*blocks=*/2);
+  function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
+}
+
 void GpuBounded::waitForPrevious() {
   NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::wait);
 }
 
 void GpuBounded::letNextStart() {
   NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::launch_dependents);
+}
+
+Value GpuBounded::openToken() {
+  Type integer = b.getI32Type();
+  Value ofRow = named("slot", load(array("slots", integer), {rowNumber}));
+  if (decodes) {
+    of = rowNumber;
+    isToken = arith::ConstantIntOp::create(b, 1, /*width=*/1);
+    return ofRow;
+  }
+  Value starts = array("cu_seqlens", integer);
+  of = named("token", add(load(starts, {rowNumber}), scalar("prompt_step")));
+  remaining = sub(load(starts, {add(rowNumber, 1)}), of);
+  isToken = less(index(0), remaining);
+  return select(isToken, ofRow, index(-1));
 }
 
 void GpuBounded::openCursor(Value ofSlot, Value ofHead) {
@@ -136,13 +168,19 @@ void GpuBounded::openCursor(Value ofSlot, Value ofHead) {
     kept = named("kept", minimum(add(count, 1), budget));
     return;
   }
-  // What stands between the sinks and the window is folded where it is full.
+  // What stands between the sinks and the window is folded where it is full. A
+  // prompt's token is answered by its own segment: the window is that token,
+  // until as many were folded as there will be when the prompt ends.
   folds = named("folds", field(BoundedNumber::Folds));
   Value length = add(position, 1);
-  Value residual = sub(sub(sub(length, index(sinks)), mul(folds, segment)),
-                       scalar("window"));
-  isFolding = both(notLess(residual, index(segment)),
-                   less(folds, scalar("most_folds")));
+  Value behind = sub(sub(length, index(sinks)), mul(folds, segment));
+  Value residual = sub(behind, decodes ? scalar("window") : index(1));
+  isFolding = notLess(residual, index(segment));
+  if (!decodes) {
+    Value last = sub(add(position, remaining), scalar("window"));
+    Value most = div(maximum(sub(last, index(sinks)), index(0)), segment);
+    isFolding = both(isFolding, less(folds, most));
+  }
   nextFolds =
       named("next_folds", add(folds, select(isFolding, index(1), index(0))));
   Value first = add(mul(nextFolds, segment), sinks);

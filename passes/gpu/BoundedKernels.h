@@ -30,8 +30,7 @@ namespace ladle {
 
 class GpuBounded : public GpuAttention {
 public:
-  GpuBounded(AttentionStepOp step, int64_t shared, mlir::OpBuilder &builder)
-      : GpuAttention(step, step.getForm(), shared, builder) {}
+  using GpuAttention::GpuAttention;
 
   mlir::LogicalResult build();
 
@@ -48,9 +47,14 @@ private:
   //---------------------===//
   mlir::LogicalResult checkStep();
   mlir::LogicalResult checkSizes();
+  /// The token that is answered, and the slot; −1 where there is none.
+  mlir::Value openToken();
   void openCursor(mlir::Value ofSlot, mlir::Value ofHead);
   /// Blocks that take a part of the memory.
   int64_t memoryBlocks() const;
+  /// Begins a kernel that starts early; `waitForPrevious` comes before it
+  /// reads what others write.
+  void createEarlyKernel(llvm::StringRef suffix, int64_t threads);
   void waitForPrevious();
   void letNextStart();
 
@@ -117,9 +121,9 @@ private:
   int64_t sinks = 0, segment = 0, queriesKept = 0;
 
   // Where a head of a slot stands; folded: whether a segment leaves now.
-  mlir::Value rowNumber, of, firstHead, cursorRow, position, count, newEntry,
-      victim, evicted, budget, seen, folds, isFolding, nextFolds, attended,
-      kept;
+  mlir::Value rowNumber, of, isToken, remaining, firstHead, cursorRow, position,
+      count, newEntry, victim, evicted, budget, seen, folds, isFolding,
+      nextFolds, attended, kept;
 
   // Of the head of the cache that is finished, and the head of the query among
   // those that share it.

@@ -15,7 +15,7 @@
 #include "runtime/cuda/DeviceMemory.h"
 #include "runtime/cuda/Range.h"
 
-#include <array>
+#include <algorithm>
 #include <bit>
 
 using namespace ladle;
@@ -30,6 +30,8 @@ namespace {
 struct Workspace {
   static Result<Workspace> create(const AttentionProgramImpl &made,
                                   int64_t window, int64_t rows);
+  Result<Workspace> allocate(const cuda::Device &device,
+                             const std::map<std::string, int64_t> &sizes);
   int64_t rows = 0, sections = 0, pieces = 0;
   std::map<std::string, cuda::Memory> arrays;
 };
@@ -54,9 +56,12 @@ private:
   Status checkAlignment(const TensorSpec &spec, uint64_t address,
                         std::span<const int64_t> strides) const;
   Status prepare();
-  std::array<const GpuAttentionKernel *, 4> kernels() const {
+  std::vector<const GpuAttentionKernel *> kernels() const {
+    if (made.bounded)
+      return {&form.attend, &form.finish};
     return {&form.first, &form.plan, &form.attend, &form.finish};
   }
+  std::vector<cuda::Kernel::Extent> grids(int64_t rows) const;
 
   const AttentionProgramImpl &made;
   const GpuAttentionForm &form;
@@ -157,27 +162,43 @@ Result<Workspace> Workspace::create(const AttentionProgramImpl &made,
   int64_t heads = made.signature.heads, tasks = rows * code.tasksOfRow;
   work.pieces = tasks * code.piecesOfTask;
   constexpr int64_t numbers = 8;
-  std::map<std::string, int64_t> sizes{
-      {"row_plans", rows * numbers},
-      {"piece_bounds", tasks * numbers},
-      {"pieces", work.pieces * 4},
-      {"piece_count", 1},
-      {"piece_values", work.pieces * code.share * made.valueSize},
-      {"piece_sums", work.pieces * code.share * 2}};
+  std::map<std::string, int64_t> sizes;
+  if (made.bounded) {
+    sizes = {{"piece_values", work.pieces * code.share * made.valueSize},
+             {"piece_sums", work.pieces * code.share * 2}};
+    if (made.bounded->observes)
+      sizes["scores"] = rows * heads * code.stride;
+    if (code.memoryBlocks)
+      sizes["memory_parts"] =
+          rows * code.memoryBlocks * heads * (made.valueSize + 1);
+    return work.allocate(code.device, sizes);
+  }
+  sizes = {{"row_plans", rows * numbers},
+           {"piece_bounds", tasks * numbers},
+           {"pieces", work.pieces * 4},
+           {"piece_count", 1},
+           {"piece_values", work.pieces * code.share * made.valueSize},
+           {"piece_sums", work.pieces * code.share * 2}};
   if (made.hasRing) {
     sizes["hits"] = sizes["starts"] = rows * heads;
     sizes["nearest"] = sizes["nearest_entry"] = rows * heads * work.sections;
   }
+  return work.allocate(code.device, sizes);
+}
+
+Result<Workspace>
+Workspace::allocate(const cuda::Device &device,
+                    const std::map<std::string, int64_t> &sizes) {
   for (const auto &[name, size] : sizes) {
     Result<cuda::Memory> memory = cuda::Memory::allocate(
-        code.device, size * static_cast<int64_t>(sizeof(float)));
+        device, size * static_cast<int64_t>(sizeof(float)));
     if (!memory)
       return memory.status();
     if (Status status = memory->fill(0); !status)
       return status;
-    work.arrays[name] = std::move(*memory);
+    arrays[name] = std::move(*memory);
   }
-  return work;
+  return std::move(*this);
 }
 
 //===----------------------------------------------------------------------===//
@@ -210,18 +231,20 @@ Launcher::Launcher(const AttentionProgramImpl &made,
   };
   set("limit", limit(settings.tau));
   set("drift_limit", limit(settings.drift));
-  for (auto [name, value] : {std::pair{"capacity", pool.window},
-                             {"sections", work.sections},
-                             {"spare_page", memory.sparePage},
-                             {"last_page", memory.pagesOfSlot},
-                             {"window", settings.window},
-                             {"band", settings.band},
-                             {"sinks", settings.sinks},
-                             {"wide", settings.wideBand},
-                             {"wide_gap", settings.wideGap},
-                             {"max_gap", settings.maxGap},
-                             {"max_chain", settings.maxChain},
-                             {"skip", settings.skip}})
+  for (auto [name, value] :
+       {std::pair{"pieces_of_task", made.gpu->piecesOfTask},
+        {"capacity", pool.window},
+        {"sections", work.sections},
+        {"spare_page", memory.sparePage},
+        {"last_page", memory.pagesOfSlot},
+        {"window", made.bounded ? made.bounded->window : settings.window},
+        {"band", settings.band},
+        {"sinks", settings.sinks},
+        {"wide", settings.wideBand},
+        {"wide_gap", settings.wideGap},
+        {"max_gap", settings.maxGap},
+        {"max_chain", settings.maxChain},
+        {"skip", settings.skip}})
     set(name, static_cast<uint64_t>(value));
 }
 
@@ -315,30 +338,47 @@ Status Launcher::launch(int64_t rows, void *stream) {
   if (lists.empty())
     if (Status status = prepare(); !status)
       return status;
-  auto narrow = [](int64_t value) { return static_cast<unsigned>(value); };
-  unsigned ofRows = narrow(rows), heads = narrow(made.signature.heads);
-  unsigned first =
-      form.finds ? heads * narrow(work.sections) : narrow(made.cacheHeads);
-  // Two blocks of a multiprocessor take turns in waiting.
-  int64_t blocks =
-      std::min<int64_t>(2 * code.device.multiprocessors(),
-                        rows * code.tasksOfRow * code.piecesOfTask);
-  const cuda::Kernel::Extent grids[] = {{first, ofRows, 1},
-                                        {1, 1, 1},
-                                        {narrow(blocks), 1, 1},
-                                        {heads, ofRows, 1}};
   cuda::CurrentContext current(*code.device.context());
   cuda::Range range(name.c_str());
   size_t next = 0;
+  std::vector<cuda::Kernel::Extent> all = grids(rows);
   for (const GpuAttentionKernel *kernel : kernels()) {
+    // Those of bounded caches wait for what is ahead before they read.
     if (Status status = kernel->kernel.launch(
-            grids[next], {kernel->kernel.info().threads, 1, 1},
-            lists[next].data(), stream);
+            all[next], {kernel->kernel.info().threads, 1, 1},
+            lists[next].data(), stream, /*early=*/made.bounded.has_value());
         !status)
       return status;
     ++next;
   }
   return Status();
+}
+
+std::vector<cuda::Kernel::Extent> Launcher::grids(int64_t rows) const {
+  const GpuAttentionCode &code = *made.gpu;
+  auto narrow = [](int64_t value) { return static_cast<unsigned>(value); };
+  unsigned ofRows = narrow(rows), heads = narrow(made.signature.heads);
+  unsigned cacheHeads = narrow(made.cacheHeads);
+  if (made.bounded) {
+    // As many blocks as keep all multiprocessors busy, and not more: each piece
+    // begins with an empty pipe.
+    int64_t wanted = 4 * code.device.multiprocessors();
+    int64_t tasks = rows * code.tasksOfRow;
+    int64_t blocks =
+        std::clamp<int64_t>((wanted + tasks - 1) / tasks, 1, code.piecesOfTask);
+    return {
+        {narrow(blocks + code.memoryBlocks), narrow(code.tasksOfRow), ofRows},
+        {cacheHeads, ofRows, 1}};
+  }
+  unsigned first = form.finds ? heads * narrow(work.sections) : cacheHeads;
+  // Two blocks of a multiprocessor take turns in waiting.
+  int64_t blocks =
+      std::min<int64_t>(2 * code.device.multiprocessors(),
+                        rows * code.tasksOfRow * code.piecesOfTask);
+  return {{first, ofRows, 1},
+          {1, 1, 1},
+          {narrow(blocks), 1, 1},
+          {heads, ofRows, 1}};
 }
 
 //===----------------------------------------------------------------------===//
@@ -391,6 +431,12 @@ Status DeviceAttention::prefill(const PrefillArguments &arguments,
     return status;
   if (arguments.rows == 0)
     return Status();
+  if (made.bounded && made.bounded->kind == BoundedKind::Evicting)
+    return Status(ErrorCode::Unsupported,
+                  fmt::format("prompts of '{}' choose the tokens that they "
+                              "keep, which runs on the CPU alone: decode them "
+                              "token by token",
+                              made.signature.name));
   if (arguments.tokens < 1)
     return invalid(fmt::format("tokens is {}, wanted the tokens that there is "
                                "room for: cuSeqlens is read on the device",
@@ -428,6 +474,8 @@ std::span<const int64_t> DeviceAttention::matches() {
     return work.arrays.at(name).read(
         to.data(), static_cast<int64_t>(to.size() * sizeof(int32_t)));
   };
+  if (made.bounded)
+    return matched;
   if (Status status = made.gpu->device.synchronize(); !status)
     return {};
   if (Status status = read("row_plans", plans); !status)

@@ -37,6 +37,16 @@ struct GpuAttentionCode {
   /// the pieces of each at the most.
   int64_t share = 1, tasksOfRow = 1, piecesOfTask = 1;
   int64_t section = 1; ///< entries of a ring that a block looks at
+  /// Of a bounded cache (passes/gpu/BoundedInfo.h), whose forms have the last
+  /// two kernels alone: blocks that take the memory, and numbers of a row with
+  /// one for each entry.
+  int64_t memoryBlocks = 0, stride = 0;
+};
+
+/// Places in the cursor of a head of a bounded cache (BoundedNumber of
+/// passes/gpu/BoundedInfo.h).
+struct BoundedCursor {
+  static constexpr size_t length = 0, victim = 3, folds = 6;
 };
 
 /// The memory of a pool. A slot has 8 numbers: length, entries, amended, band,
@@ -53,15 +63,19 @@ struct DeviceAttentionPool {
   Result<Cursor> read(int32_t slot, const Cursor &host) const;
   /// With the pages of the slot; waits for the device, too.
   Status write(int32_t slot, const Cursor &cursor, const int32_t *pages);
+  Status writeHeads(int32_t slot, const Cursor &cursor);
   /// What an earlier step could not do.
   Status takeFault();
 
   std::shared_ptr<const GpuAttentionCode> code;
   int64_t pagesOfSlot = 0, sparePage = 0;
+  /// Each head of a bounded cache has a cursor (passes/gpu/BoundedInfo.h).
+  bool isBounded = false;
+  int64_t headsOfSlot = 1;
   cuda::Memory cursors;
   cuda::Memory table; ///< [slots, pagesOfSlot + 1]; unused ones: the spare page
   cuda::Memory keys, values; ///< with the spare page behind the others
-  /// As AttentionPoolImpl::rings, ends of 32 bits.
+  /// As AttentionPoolImpl::rings, ends of 32 bits, or as ::bounded.
   std::map<std::string, cuda::Memory> rings;
   cuda::HostWord fault;
 };

@@ -8,11 +8,52 @@
 #include "runtime/Text.h"
 #include "runtime/cuda/DeviceAttention.h"
 
+#include <algorithm>
+#include <array>
 #include <numeric>
 
 using namespace ladle;
 
 static constexpr int64_t number = sizeof(int32_t);
+
+/// The cursor of a head of an empty bounded cache.
+static constexpr auto emptyHead = [] {
+  std::array<int32_t, DeviceAttentionPool::cursorNumbers> numbers{};
+  numbers[BoundedCursor::victim] = -1;
+  return numbers;
+}();
+
+/// What kernels of a bounded cache call its arrays, with the elements of a
+/// slot.
+static std::map<std::string, int64_t>
+boundedSizes(const AttentionProgramImpl &made) {
+  const BoundedProgram &bounded = *made.bounded;
+  int64_t heads = made.cacheHeads, stride = made.gpu->stride;
+  std::map<std::string, int64_t> sizes;
+  if (bounded.memory != BoundedMemory::None) {
+    sizes["memory"] = heads * bounded.memoryKeySize * made.valueSize;
+    sizes["memory_keys"] = heads * bounded.memoryKeySize;
+  }
+  if (bounded.memory == BoundedMemory::Taylor) {
+    sizes["memory_values"] = heads * made.valueSize;
+    sizes["memory_spread"] = heads;
+  }
+  if (bounded.kind == BoundedKind::Segmented)
+    return sizes;
+  sizes["sequence"] = sizes["token_positions"] = heads * stride;
+  if (bounded.observes && bounded.queries)
+    sizes["weights"] = heads * bounded.queries * stride;
+  else if (bounded.observes)
+    sizes["weight_sums"] = heads * stride;
+  return sizes;
+}
+
+static int64_t elementBytes(const AttentionProgramImpl &made,
+                            const std::string &name) {
+  if (name == "memory")
+    return sizeInBytes(made.bounded->memoryType);
+  return name == "weights" ? sizeInBytes(DType::F16) : number;
+}
 
 /// What kernels call the arrays of ringArrays.
 static std::vector<std::string> ringNames(const AttentionProgramImpl &program) {
@@ -36,6 +77,8 @@ DeviceAttentionPool::create(const AttentionPoolImpl &pool) {
   memory->code = made.gpu;
   memory->pagesOfSlot = pool.pagesOfSlot;
   memory->sparePage = pool.pages;
+  memory->isBounded = made.bounded.has_value();
+  memory->headsOfSlot = made.bounded ? made.cacheHeads : 1;
   const cuda::Device &device = made.gpu->device;
   Status status;
   auto allocate = [&](cuda::Memory &to, const std::vector<int64_t> &sizes) {
@@ -50,13 +93,26 @@ DeviceAttentionPool::create(const AttentionPoolImpl &pool) {
       to = std::move(*result);
     status = result.status();
   };
-  allocate(memory->cursors, {pool.slots, cursorNumbers, number});
-  allocate(memory->table, {pool.slots, pool.pagesOfSlot + 1, number});
-  allocate(memory->keys, {pool.pages + 1, made.cacheHeads, made.pageSize,
-                          made.keySize, sizeInBytes(made.keyType)});
-  allocate(memory->values, {pool.pages + 1, made.cacheHeads, made.pageSize,
-                            made.valueSize, sizeInBytes(made.valueType)});
-  std::vector<RingArray> arrays = ringArrays(made, pool.window);
+  if (made.bounded) {
+    int64_t rows = pool.slots * made.cacheHeads;
+    allocate(memory->cursors, {rows, cursorNumbers, number});
+    allocate(memory->keys, {rows, made.bounded->capacity, made.keySize,
+                            sizeInBytes(made.keyType)});
+    allocate(memory->values, {rows, made.bounded->capacity, made.valueSize,
+                              sizeInBytes(made.valueType)});
+    for (const auto &[name, size] : boundedSizes(made))
+      allocate(memory->rings[name],
+               {pool.slots, size, elementBytes(made, name)});
+  } else {
+    allocate(memory->cursors, {pool.slots, cursorNumbers, number});
+    allocate(memory->table, {pool.slots, pool.pagesOfSlot + 1, number});
+    allocate(memory->keys, {pool.pages + 1, made.cacheHeads, made.pageSize,
+                            made.keySize, sizeInBytes(made.keyType)});
+    allocate(memory->values, {pool.pages + 1, made.cacheHeads, made.pageSize,
+                              made.valueSize, sizeInBytes(made.valueType)});
+  }
+  std::vector<RingArray> arrays =
+      made.bounded ? std::vector<RingArray>() : ringArrays(made, pool.window);
   std::vector<std::string> names = ringNames(made);
   for (size_t i = 0; i < arrays.size(); ++i) {
     std::vector<int64_t> sizes = arrays[i].shape;
@@ -72,11 +128,22 @@ DeviceAttentionPool::create(const AttentionPoolImpl &pool) {
   for (auto &[name, ring] : memory->rings)
     if (Status filled = ring.fill(0); !filled)
       return filled;
-  if (Status filled = device.fillInt(
-          memory->table.address(), static_cast<int32_t>(memory->sparePage),
-          pool.slots * (pool.pagesOfSlot + 1), nullptr);
-      !filled)
+  if (made.bounded) {
+    // Nothing is about to leave an empty cache.
+    std::vector<int32_t> all;
+    for (int64_t row = 0; row < pool.slots * made.cacheHeads; ++row)
+      all.insert(all.end(), emptyHead.begin(), emptyHead.end());
+    if (Status filled = memory->cursors.write(
+            all.data(), static_cast<int64_t>(all.size()) * number);
+        !filled)
+      return filled;
+  } else if (Status filled =
+                 device.fillInt(memory->table.address(),
+                                static_cast<int32_t>(memory->sparePage),
+                                pool.slots * (pool.pagesOfSlot + 1), nullptr);
+             !filled) {
     return filled;
+  }
   Result<cuda::HostWord> word = cuda::HostWord::allocate(device);
   if (!word)
     return word.status();
@@ -92,11 +159,16 @@ DeviceAttentionPool::read(int32_t slot, const Cursor &host) const {
     return status;
   int32_t numbers[cursorNumbers];
   if (Status status =
-          cursors.read(numbers, sizeof numbers, slot * int64_t(sizeof numbers));
+          cursors.read(numbers, sizeof numbers,
+                       slot * headsOfSlot * int64_t(sizeof numbers));
       !status)
     return status;
   Cursor cursor = host;
   cursor.length = numbers[0];
+  if (isBounded) {
+    cursor.segments = numbers[BoundedCursor::folds];
+    return cursor;
+  }
   cursor.entries = numbers[1];
   cursor.amended = numbers[2];
   cursor.band = numbers[3];
@@ -110,6 +182,8 @@ Status DeviceAttentionPool::write(int32_t slot, const Cursor &cursor,
   if (Status status = code->device.synchronize(); !status)
     return status;
   auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
+  if (isBounded)
+    return writeHeads(slot, cursor);
   const int32_t numbers[cursorNumbers] = {
       narrow(cursor.length), narrow(cursor.entries), narrow(cursor.amended),
       narrow(cursor.band),   narrow(cursor.sinks),   narrow(cursor.wideBand)};
@@ -122,6 +196,24 @@ Status DeviceAttentionPool::write(int32_t slot, const Cursor &cursor,
   std::copy_n(pages, cursor.pages, row.begin());
   int64_t bytes = (pagesOfSlot + 1) * number;
   if (Status status = table.write(row.data(), bytes, slot * bytes); !status)
+    return status;
+  return code->device.synchronize();
+}
+
+/// Heads of a cache that evicts stand each for itself: all that is written is
+/// an empty slot, or one that is shorter by tokens that had not left.
+Status DeviceAttentionPool::writeHeads(int32_t slot, const Cursor &cursor) {
+  int64_t bytes = headsOfSlot * cursorNumbers * number, at = slot * bytes;
+  std::vector<int32_t> heads(static_cast<size_t>(headsOfSlot * cursorNumbers));
+  if (Status status = cursors.read(heads.data(), bytes, at); !status)
+    return status;
+  for (int64_t head = 0; head < headsOfSlot; ++head) {
+    int32_t *numbers = heads.data() + head * cursorNumbers;
+    if (cursor.length == 0)
+      std::copy(emptyHead.begin(), emptyHead.end(), numbers);
+    numbers[BoundedCursor::length] = static_cast<int32_t>(cursor.length);
+  }
+  if (Status status = cursors.write(heads.data(), bytes, at); !status)
     return status;
   return code->device.synchronize();
 }

@@ -12,18 +12,25 @@
 #include "mlir/Pass/PassManager.h"
 #include "passes/Pipelines.h"
 #include "passes/gpu/AttentionInfo.h"
+#include "passes/gpu/BoundedInfo.h"
+#include "passes/gpu/KernelInfo.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace mlir;
 using namespace ladle;
 using namespace ladle::jit;
 
+static_assert(BoundedCursor::length == size_t(BoundedNumber::Length) &&
+              BoundedCursor::victim == size_t(BoundedNumber::Victim) &&
+              BoundedCursor::folds == size_t(BoundedNumber::Folds) &&
+              DeviceAttentionPool::cursorNumbers == kBoundedNumbers);
+
 static GpuAttentionStep::Kernel describe(gpu::GPUFuncOp function) {
   GpuAttentionStep::Kernel kernel;
   kernel.info = {function.getName().str(), /*gridBlocks=*/1,
                  static_cast<unsigned>((*function.getKnownBlockSize())[0]),
                  static_cast<unsigned>(dynamicSharedBytes(function)),
-                 /*programmatic=*/false};
+                 function->hasAttr(kStartsEarlyAttr)};
   for (unsigned i = 0, e = function.getNumArguments(); i < e; ++i)
     kernel.arguments.push_back(
         function.getArgAttrOfType<StringAttr>(i, kArgumentAttr).str());
@@ -37,6 +44,13 @@ jit::buildGpuAttention(ModuleOp module, int64_t shared,
   for (AttentionStepOp step : module.getOps<AttentionStepOp>())
     for (AttentionForm form :
          {AttentionForm::Decode, AttentionForm::PrefillAmend}) {
+      // What evicts chooses among the tokens of a prompt, which no kernel does.
+      if (step.isBounded() && step.getForm() != AttentionForm::Decode)
+        continue;
+      bool isFolding = false;
+      step.walk([&](FoldFromOp) { isFolding = true; });
+      if (step.isBounded() && form != AttentionForm::Decode && !isFolding)
+        continue;
       // Without summaries a prompt's token is like any other.
       if (form != step.getForm() && step.getRing())
         continue;
@@ -88,6 +102,8 @@ jit::loadGpuAttention(const cuda::Device &device, const std::string &image,
                             std::pair(&step.plan, &form.plan),
                             std::pair(&step.attend, &form.attend),
                             std::pair(&step.finish, &form.finish)}) {
+      if (from->info.name.empty())
+        continue;
       Result<cuda::Kernel> kernel = module->kernel(from->info);
       if (!kernel)
         return kernel.status();
@@ -100,5 +116,12 @@ jit::loadGpuAttention(const cuda::Device &device, const std::string &image,
   code->piecesOfTask =
       attentionPieces(code->tasksOfRow) + static_cast<int64_t>(mostAttends);
   code->section = kAttentionSection;
+  if (made.bounded) {
+    const BoundedProgram &bounded = *made.bounded;
+    code->piecesOfTask = (bounded.capacity + kBoundedPiece - 1) / kBoundedPiece;
+    code->memoryBlocks =
+        bounded.memory == BoundedMemory::None ? 0 : kBoundedMemoryBlocks;
+    code->stride = boundedStride(bounded.capacity);
+  }
   return std::shared_ptr<const GpuAttentionCode>(std::move(code));
 }
