@@ -310,14 +310,14 @@ static std::vector<Job> jobsOf(const Options &options, int64_t streams) {
 }
 
 //===----------------------------------------------------------------------===//
-// Figures
+// Report
 //===----------------------------------------------------------------------===//
 
 namespace {
 /// All figures so far, on disk after each.
-class Figures {
+class Report {
 public:
-  explicit Figures(const std::string &path) : path(path) {
+  explicit Report(const std::string &path) : path(path) {
     std::ifstream stream(path);
     if (path.empty() || !stream)
       return;
@@ -354,7 +354,7 @@ private:
 };
 } // namespace
 
-void Figures::printTable(const char *kind, const char *name) const {
+void Report::printTable(const char *kind, const char *name) const {
   std::map<std::tuple<int64_t, int64_t, std::string>, std::vector<double>> of;
   for (const Json &each : all) {
     const Json &job = each["job"];
@@ -391,7 +391,7 @@ static int run(const Options &options) {
         "'{}' has {} bytes, wanted streams of {}, and contexts of no more",
         options.text, text.size(), options.streamBytes));
   setThreads(1);
-  Figures figures(options.json);
+  Report figures(options.json);
   std::vector<Job> jobs = jobsOf(options, count);
   std::erase_if(jobs, [&](const Job &job) { return figures.has(job); });
   auto firstTime = std::find_if(jobs.begin(), jobs.end(), [](const Job &job) {
