@@ -400,12 +400,12 @@ check::planEviction(const interpreter::EvictionNumbers &numbers,
 }
 
 /// f32 arithmetic, and what a memory of 16 bits costs: each fold rounds its
-/// matrix once.
-static double boundOf(DType memory) {
+/// matrix once, and of tokens that are evicted each is a fold.
+static double boundOf(DType memory, bool isEvicting) {
   double step = memory == DType::BF16  ? 0x1p-8
                 : memory == DType::F16 ? 0x1p-11
                                        : 0.0;
-  return Bound::exact + 2 * step;
+  return Bound::exact + (isEvicting ? 16 : 2) * step;
 }
 
 Result<BoundedResult> check::checkBounded(const AttentionRequest &request,
@@ -434,7 +434,7 @@ Result<BoundedResult> check::checkBounded(const AttentionRequest &request,
       compileAttention(request.source, request.path, options);
   if (!program)
     return program.status();
-  double bound = boundOf(program->memoryType());
+  double bound = boundOf(program->memoryType(), oracle->isEvicting);
   return BoundedRun(config, std::move(*oracle), std::move(*program), bound)
       .run();
 }
