@@ -17,7 +17,6 @@ which keeps, folds and drops as the declaration says.
 import argparse
 import dataclasses
 import datetime
-import json
 import math
 import pathlib
 import sys
@@ -29,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "examples/edge_infinite"))
 
 from train_gate import (EdgeInfinite, Memories, Sizes, TinyLM, card, feature,
-                        kept, load_gates, softmax_over)
+                        kept, load_gates, runs, softmax_over, write_json)
 
 STREAM = 65536
 
@@ -125,7 +124,6 @@ def rerun_logits(model, tokens, sizes, gates, first):
 
 def prefill_runs(sizes, length):
     """Runs of a prompt whose every segment settles."""
-    from train_gate import runs
     at = torch.arange(length)
     return runs(((at - sizes.sinks) // sizes.segment).clamp(min=0))
 
@@ -375,8 +373,7 @@ def main():
         document["contexts"].append(dict(
             context=length, positions=length // 2, runs=rows))
         if options.out:
-            options.out.parent.mkdir(parents=True, exist_ok=True)
-            options.out.write_text(json.dumps(document, indent=1) + "\n")
+            write_json(options.out, document)
 
 
 if __name__ == "__main__":

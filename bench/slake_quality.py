@@ -76,6 +76,8 @@ def needles_text(documents):
     parts = []
     for _, context, budgets, _, _ in tables(documents):
         needles = context["needles"]
+        if not needles["runs"]:
+            continue
         runs = {(r["name"], r["budget"]): r for r in needles["runs"]}
         exact = runs["full attention", context["context"]]
         lines = [f"**context {context['context']}**: full attention "

@@ -12,16 +12,15 @@ tokens. `reach` is scale |q| rho, the size of what the Taylor term expands in.
 
 import argparse
 import datetime
-import json
 import pathlib
 
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from slake_reference import (SCHEMES, Cache, Layer, Policy, card,
-                             prompt_weights, ranking)
-from train_gate import rotate
+from slake_reference import (SCHEMES, Cache, Scheme, Layer, Policy,
+                             card, prompt_weights, ranking)
+from train_gate import rotate, write_json
 
 
 def trace_of(path):
@@ -63,7 +62,8 @@ def errors_of(q, k, v, budgets, policy):
     layer = Layer(k[None, :, :prompt], v[None, :, :prompt], late[None],
                   scores.softmax(-1)[None], scores[None])
     weights, seen = prompt_weights(layer, heads)
-    schemes = [s for s in SCHEMES if not s.vabs]
+    schemes = [s for s in SCHEMES if not s.vabs] + [
+        Scheme("+ PTAA, limit 8", taylor=True, limit=8.0)]
     rows = [(s, b) for s in schemes for b in budgets]
     cache = Cache(layer, [0] * len(rows), [b for _, b in rows],
                   [s for s, _ in rows], policy,
@@ -115,15 +115,15 @@ def main():
     for path in sorted(options.traces.glob("traces-softmax-*-layer*.safetensors")):
         q, k, v = (x.to(device) for x in trace_of(path))
         for context in options.contexts:
-            runs = errors_of(q[:, :context], k[:, :context], v[:, :context],
-                             options.budgets, Policy())
+            cut = [x[:, :context] for x in (q, k, v)]
+            runs = [run for budget in options.budgets
+                    for run in errors_of(*cut, [budget], Policy())]
             document["traces"].append(dict(trace=path.name, context=context,
                                            prompt=context // 2, runs=runs))
             for run in runs:
                 print(path.stem, context, run["budget"], run["name"],
                       f"{run['mean']:.4f}", run.get("reach", ""), flush=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(document, indent=1) + "\n")
+    write_json(options.out, document)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -363,6 +364,13 @@ def card():
     return torch.cuda.get_device_name(), driver
 
 
+def write_json(path, document):
+    """Indented, with lists of numbers on a line each."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(re.sub(r"\[[^][{}]*\]", lambda m: " ".join(m[0].split()),
+                           json.dumps(document, indent=1)) + "\n")
+
+
 def text_of(folder, name, device):
     raw = (pathlib.Path(folder) / name).read_bytes()
     return torch.frombuffer(bytearray(raw), dtype=torch.uint8).to(device)
@@ -441,7 +449,7 @@ def main():
         tokens_a_step=options.tokens, **figures)
     if device == "cuda":
         report["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 1)
-    (options.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    write_json(options.out / "report.json", report)
 
 
 if __name__ == "__main__":
