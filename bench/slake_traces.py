@@ -102,6 +102,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--traces", type=pathlib.Path, required=True)
+    parser.add_argument("--names", default="traces-softmax-*-layer*.safetensors")
     parser.add_argument("--budgets", type=int, nargs="+",
                         default=[128, 256, 512, 1024])
     parser.add_argument("--contexts", type=int, nargs="+", default=[4096, 8192])
@@ -112,7 +113,7 @@ def main():
     document = dict(schema="ladle-slake-traces-1", device=name, driver=driver,
                     date=datetime.date.today().isoformat(),
                     torch=torch.__version__, traces=[])
-    for path in sorted(options.traces.glob("traces-softmax-*-layer*.safetensors")):
+    for path in sorted(options.traces.glob(options.names)):
         q, k, v = (x.to(device) for x in trace_of(path))
         for context in options.contexts:
             cut = [x[:, :context] for x in (q, k, v)]
@@ -123,7 +124,7 @@ def main():
             for run in runs:
                 print(path.stem, context, run["budget"], run["name"],
                       f"{run['mean']:.4f}", run.get("reach", ""), flush=True)
-    write_json(options.out, document)
+            write_json(options.out, document)
 
 
 if __name__ == "__main__":
