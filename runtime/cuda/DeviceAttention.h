@@ -73,6 +73,8 @@ struct DeviceAttentionPool {
   int64_t pagesOfSlot = 0, sparePage = 0;
   /// Each head of a bounded cache has a cursor (passes/gpu/BoundedInfo.h).
   bool isBounded = false;
+  /// Of a segmented cache: tokens that are folded, and those that never are.
+  int64_t segment = 0, behindSegments = 0;
   int64_t headsOfSlot = 1;
   cuda::Memory cursors;
   cuda::Memory table; ///< [slots, pagesOfSlot + 1]; unused ones: the spare page

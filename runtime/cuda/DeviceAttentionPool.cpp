@@ -79,6 +79,10 @@ DeviceAttentionPool::create(const AttentionPoolImpl &pool) {
   memory->sparePage = pool.pages;
   memory->isBounded = made.bounded.has_value();
   memory->headsOfSlot = made.bounded ? made.cacheHeads : 1;
+  if (made.bounded && made.bounded->kind == BoundedKind::Segmented) {
+    memory->segment = made.bounded->segment;
+    memory->behindSegments = made.bounded->sinks + made.bounded->window;
+  }
   const cuda::Device &device = made.gpu->device;
   Status status;
   auto allocate = [&](cuda::Memory &to, const std::vector<int64_t> &sizes) {
@@ -166,7 +170,9 @@ DeviceAttentionPool::read(int32_t slot, const Cursor &host) const {
   Cursor cursor = host;
   cursor.length = numbers[0];
   if (isBounded) {
-    cursor.segments = numbers[BoundedCursor::folds];
+    // What a prompt has filled is folded by the step after it.
+    int64_t full = segment ? (cursor.length - behindSegments) / segment : 0;
+    cursor.segments = std::max<int64_t>(numbers[BoundedCursor::folds], full);
     return cursor;
   }
   cursor.entries = numbers[1];
