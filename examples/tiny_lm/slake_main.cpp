@@ -36,9 +36,9 @@ namespace {
 
 struct Options {
   std::string model, text, json;
-  std::vector<std::string> schemes{"full", "evict=examples/cake.ladle",
-                                   "ptaa=examples/slake.ladle",
-                                   "vabs=examples/slake.ladle+vabs"};
+  std::vector<std::string> schemes{
+      "full=examples/cake.ladle+full", "evict=examples/cake.ladle",
+      "ptaa=examples/slake.ladle", "vabs=examples/slake.ladle+vabs"};
   std::vector<int64_t> contexts{4096, 16384}, budgets{128, 256, 512, 1024};
   std::vector<std::string> settings;
   int64_t streamBytes = 65536, streams = 0, positions = 0, needles = 0;
@@ -83,7 +83,8 @@ static void parse(CLI::App &app, Options &options) {
   app.add_option("--streams", options.streams, "of the file (default: all)")
       ->check(CLI::PositiveNumber);
   addList("--scheme", options.schemes,
-          "full, or NAME=FILE of a declaration, +vabs if layers share budgets");
+          "NAME=FILE of a declaration; +vabs: layers share budgets; +full: "
+          "the budget is the context");
   addList("--context", options.contexts,
           "bytes of a stream, of which the first half is a prompt")
       ->check(CLI::Range(64, 1 << 20));
@@ -123,22 +124,38 @@ static Bytes readBytes(const std::string &path) {
 // Schemes
 //===----------------------------------------------------------------------===//
 
+namespace {
+/// NAME=FILE and what follows.
+struct Scheme {
+  explicit Scheme(const std::string &text) {
+    size_t begin = text.find('='), end = text.find('+');
+    if (begin == std::string::npos)
+      throw std::runtime_error(
+          fmt::format("--scheme {}: wanted NAME=FILE", text));
+    name = text.substr(0, begin);
+    file = text.substr(begin + 1, end - begin - 1);
+    if (end != std::string::npos)
+      way = text.substr(end);
+    if (!way.empty() && way != "+vabs" && way != "+full")
+      throw std::runtime_error(fmt::format(
+          "--scheme {}: '{}' is not known, wanted +vabs or +full", text, way));
+  }
+  bool isFull() const { return way == "+full"; }
+  std::string name, file, way;
+};
+} // namespace
+
 static SlakeLmOptions optionsOf(const Options &options, const Job &job) {
   SlakeLmOptions result;
   result.budget = job.budget;
-  for (const std::string &scheme : options.schemes) {
-    size_t end = scheme.find('=');
-    if (scheme.substr(0, end) != job.scheme || end == std::string::npos)
+  for (const std::string &text : options.schemes) {
+    Scheme scheme(text);
+    if (scheme.name != job.scheme)
       continue;
-    result.attention = scheme.substr(end + 1);
-    size_t plus = result.attention.find("+vabs");
-    result.sharesBudget = plus != std::string::npos;
-    result.attention = result.attention.substr(0, plus);
-  }
-  if (job.scheme == "full") {
-    // Nothing is ever evicted.
-    result.attention = "examples/cake.ladle";
-    result.budget = job.context;
+    result.attention = scheme.file;
+    result.sharesBudget = scheme.way == "+vabs";
+    if (scheme.isFull())
+      result.budget = job.context;
   }
   result.room = std::min(
       static_cast<int64_t>(options.room * static_cast<double>(job.budget)),
@@ -181,8 +198,7 @@ static Json scoreBits(const Options &options, const Weights &weights,
               {"positions", count},
               {"prompt_seconds", prompt},
               {"seconds", secondsSince(start)}};
-  if (job.scheme != "full")
-    result["budgets"] = model.budgets();
+  result["budgets"] = model.budgets();
   return result;
 }
 
@@ -267,15 +283,15 @@ static Json measure(const Options &options, const Weights &weights,
 static std::vector<Job> jobsOf(const Options &options, int64_t streams) {
   std::vector<Job> jobs;
   for (int64_t context : options.contexts)
-    for (const std::string &scheme : options.schemes)
+    for (const std::string &text : options.schemes)
       for (int64_t budget : options.budgets) {
+        Scheme scheme(text);
         Job job;
-        job.scheme = scheme.substr(0, scheme.find('='));
+        job.scheme = scheme.name;
         job.context = context;
-        bool isFull = job.scheme == "full";
-        if (isFull && budget != options.budgets.front())
+        if (scheme.isFull() && budget != options.budgets.front())
           continue;
-        job.budget = isFull ? 0 : budget;
+        job.budget = scheme.isFull() ? 0 : budget;
         for (job.stream = 0; job.stream < streams; ++job.stream) {
           job.kind = "bits";
           jobs.push_back(job);
@@ -294,14 +310,14 @@ static std::vector<Job> jobsOf(const Options &options, int64_t streams) {
 }
 
 //===----------------------------------------------------------------------===//
-// Figures
+// Report
 //===----------------------------------------------------------------------===//
 
 namespace {
 /// All figures so far, on disk after each.
-class Figures {
+class Report {
 public:
-  explicit Figures(const std::string &path) : path(path) {
+  explicit Report(const std::string &path) : path(path) {
     std::ifstream stream(path);
     if (path.empty() || !stream)
       return;
@@ -338,7 +354,7 @@ private:
 };
 } // namespace
 
-void Figures::printTable(const char *kind, const char *name) const {
+void Report::printTable(const char *kind, const char *name) const {
   std::map<std::tuple<int64_t, int64_t, std::string>, std::vector<double>> of;
   for (const Json &each : all) {
     const Json &job = each["job"];
@@ -375,7 +391,7 @@ static int run(const Options &options) {
         "'{}' has {} bytes, wanted streams of {}, and contexts of no more",
         options.text, text.size(), options.streamBytes));
   setThreads(1);
-  Figures figures(options.json);
+  Report figures(options.json);
   std::vector<Job> jobs = jobsOf(options, count);
   std::erase_if(jobs, [&](const Job &job) { return figures.has(job); });
   auto firstTime = std::find_if(jobs.begin(), jobs.end(), [](const Job &job) {

@@ -106,11 +106,17 @@ ladle.attention_step @once of @a form(decode) (
   %o = ladle.normalize %s : !ladle.summary<2x4xf32> to tensor<2x4xf32>
   ladle.yield %o : tensor<2x4xf32>
 }
-// expected-error @+1 {{a prompt is appended, and attended to once; got 0 attends}}
-ladle.attention_step @never of @a form(prefill_select) (
+// expected-error @+1 {{a prompt is appended, and attended to once; got 2 attends}}
+ladle.attention_step @twice of @a form(prefill_select) (
     token %q: tensor<2x4xf32>, token %k: tensor<1x4xf32>,
     buffer %KV: !cache) -> (o: tensor<2x4xf32>)
     attributes {page_size = 0 : i64} {
   ladle.append %KV, %k, %k : !cache, tensor<1x4xf32>, tensor<1x4xf32>
-  ladle.yield %q : tensor<2x4xf32>
+  %s = ladle.attend %q, %KV from start to end scale 1.0
+      : tensor<2x4xf32>, !cache -> !ladle.summary<2x4xf32>
+  %t = ladle.attend %q, %KV from start to end scale 1.0
+      : tensor<2x4xf32>, !cache -> !ladle.summary<2x4xf32>
+  %u = ladle.merge %s, %t : !ladle.summary<2x4xf32>
+  %o = ladle.normalize %u : !ladle.summary<2x4xf32> to tensor<2x4xf32>
+  ladle.yield %o : tensor<2x4xf32>
 }
