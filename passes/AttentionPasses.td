@@ -64,6 +64,12 @@ def ConvertLadleAttentionToCPU
     can spread a long history over threads. `ladle.append` is the runtime's: the
     cache holds the token before the first function is called.
 
+    A step over a bounded cache becomes one function, `<step>`, which does all of
+    it for a row and a head of the cache (runtime/BoundedKernels.h): the token
+    enters the cache, what has to leave is folded or evicted, and then the token
+    is answered. A product of a matrix and a vector, a `ladle.sum` of a product of
+    broadcasts, is a loop over the rows of the matrix.
+
     ```mlir
     %newest = ladle.attend %q, %KV from band to end scale 1.25e-01 : ...
     ```
