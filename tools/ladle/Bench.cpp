@@ -47,8 +47,9 @@ int tool::bench(const BenchOptions &options) {
   bool isAttention = check::choosesAttention(
       options.source.file, readSource(options.source.file), elaboration);
   std::string text = readSource(options.source.file);
-  if (isAttention && options.device == "cpu" &&
-      check::choosesBounded(options.source.file, text, elaboration))
+  bool isBounded = isAttention && check::choosesBounded(options.source.file,
+                                                        text, elaboration);
+  if (isBounded && options.device == "cpu")
     return benchBounded(options, text);
   if (isAttention &&
       (options.device == "cpu" || hasDrafts || options.prompts)) {
@@ -61,7 +62,8 @@ int tool::bench(const BenchOptions &options) {
     return benchOnHost(options);
   Result<measure::Gpu> gpu = measure::Gpu::open();
   if (isAttention && gpu)
-    return benchAttention(options, *gpu);
+    return isBounded ? benchBoundedOnGpu(options, *gpu)
+                     : benchAttention(options, *gpu);
   if (isAttention) {
     fmt::print(stderr, "error: {}\n", gpu.message());
     return 1;

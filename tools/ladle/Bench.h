@@ -15,6 +15,8 @@ namespace ladle::tool {
 
 int benchOnGpu(const BenchOptions &options, const measure::Gpu &gpu);
 int benchAttention(const BenchOptions &options, const measure::Gpu &gpu);
+/// An attention with a bounded cache, on a GPU.
+int benchBoundedOnGpu(const BenchOptions &options, const measure::Gpu &gpu);
 int benchDrafts(const BenchOptions &options, const measure::Gpu &gpu);
 int benchPrompts(const BenchOptions &options, const measure::Gpu &gpu);
 int benchOnHost(const BenchOptions &options);

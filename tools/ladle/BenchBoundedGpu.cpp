@@ -1,0 +1,265 @@
+//===- BenchBoundedGpu.cpp - steps over bounded caches on a GPU -----------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Sequences are decoded until their caches are full, and a segmented one until
+// the middle of a segment after the first fold. What a step takes there is the
+// median of replays; what it takes with all that leaves the cache, the mean
+// over as many steps as a segment has. Layers take turns until they read twice
+// the second-level cache.
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/AttentionPool.h"
+#include "runtime/Convert.h"
+#include "runtime/tune/ReplaceFile.h"
+#include "tools/ladle/Bench.h"
+#include "tools/ladle/BenchStore.h"
+#include "tools/ladle/DeviceInputs.h"
+#include "tools/ladle/Source.h"
+#include "tools/ladle/Table.h"
+#include "tools/measure/Ceilings.h"
+#include "tools/measure/Statistics.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+
+using namespace ladle;
+using namespace ladle::tool;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+class BoundedGpuBench {
+public:
+  BoundedGpuBench(const BenchOptions &options, const measure::Gpu &gpu,
+                  const AttentionProgram &program, int64_t rows)
+      : options(options), device(gpu.device()), program(program),
+        bounded(*program.getImpl().bounded), rows(rows) {}
+
+  /// Decodes until caches are as full as they are to be.
+  Status prepare();
+  /// Seconds of a step of a layer: of each replay, and the mean over a cycle.
+  Status time();
+  /// Keys, values and memories that a step reads, and a memory that it writes.
+  double bytes() const;
+  int64_t steps() const { return warmup; }
+  size_t layers() const { return bound.size(); }
+  std::vector<double> samples;
+  double mean = 0;
+
+private:
+  bool evicts() const { return bounded.kind == BoundedKind::Evicting; }
+  Status makeTensors();
+  Status addLayer();
+  Status launchAll();
+
+  const BenchOptions &options;
+  const cuda::Device &device;
+  AttentionProgram program;
+  const BoundedProgram &bounded;
+  int64_t rows, warmup = 0;
+  std::mt19937_64 random{1};
+  std::map<std::string, DeviceTensor> memory;
+  AttentionArguments arguments;
+  std::vector<std::unique_ptr<AttentionPool>> pools;
+  std::vector<std::unique_ptr<AttentionDecoder>> decoders;
+  std::vector<BoundStep> bound;
+};
+
+} // namespace
+
+double BoundedGpuBench::bytes() const {
+  const AttentionProgramImpl &made = program.getImpl();
+  int64_t token = made.keySize * sizeInBytes(made.keyType) +
+                  made.valueSize * sizeInBytes(made.valueType);
+  int64_t kept = evicts()
+                     ? bounded.budget
+                     : bounded.sinks + bounded.window + bounded.segment / 2;
+  int64_t remembered = 0;
+  if (bounded.memory != BoundedMemory::None)
+    remembered = bounded.memoryKeySize * made.valueSize *
+                 sizeInBytes(bounded.memoryType);
+  // What leaves a cache that evicts changes the memory in each step.
+  if (evicts())
+    remembered *= 2;
+  return static_cast<double>(rows * made.cacheHeads *
+                             (kept * token + remembered));
+}
+
+Status BoundedGpuBench::makeTensors() {
+  const Signature &signature = program.signature();
+  std::normal_distribution<float> normal;
+  arguments.rows = rows;
+  for (const auto *specs :
+       {&signature.tokens, &signature.params, &signature.outputs})
+    for (const TensorSpec &spec : *specs) {
+      std::vector<int64_t> shape = spec.shape;
+      if (specs != &signature.params)
+        shape.insert(shape.begin(), rows);
+      auto count = static_cast<size_t>(std::accumulate(
+          shape.begin(), shape.end(), int64_t(1), std::multiplies<>()));
+      auto width = static_cast<size_t>(sizeInBytes(spec.dtype));
+      std::vector<std::byte> values(count * width);
+      for (size_t i = 0; i < count; ++i)
+        storeFloat(spec.dtype, 0.3F * normal(random),
+                   values.data() + i * width);
+      Result<DeviceTensor> made = DeviceTensor::copyOf(
+          program.device(),
+          TensorView::dense(values.data(), spec.dtype, shape));
+      if (!made)
+        return made.status();
+      arguments.tensors[spec.name] = made->view();
+      memory[spec.name] = std::move(*made);
+    }
+  std::vector<int32_t> list(static_cast<size_t>(rows));
+  std::iota(list.begin(), list.end(), 0);
+  Result<DeviceTensor> slots = DeviceTensor::copyOf(
+      program.device(), TensorView::dense(list, DType::I32, {rows}));
+  if (!slots)
+    return slots.status();
+  arguments.slots = {slots->as<int32_t>(), list.size()};
+  memory["slots of rows"] = std::move(*slots);
+  return Status();
+}
+
+Status BoundedGpuBench::addLayer() {
+  Result<AttentionPool> pool = AttentionPool::create(program, {.slots = rows});
+  if (!pool)
+    return pool.status();
+  pools.push_back(std::make_unique<AttentionPool>(std::move(*pool)));
+  AttentionDecoderOptions decoding;
+  decoding.rows = rows;
+  Result<AttentionDecoder> decoder =
+      AttentionDecoder::create(program, *pools.back(), decoding);
+  if (!decoder)
+    return decoder.status();
+  decoders.push_back(std::make_unique<AttentionDecoder>(std::move(*decoder)));
+  Result<BoundStep> step = decoders.back()->bind(arguments);
+  if (!step)
+    return step.status();
+  bound.push_back(std::move(*step));
+  return Status();
+}
+
+Status BoundedGpuBench::launchAll() {
+  for (BoundStep &step : bound)
+    if (Status status = step.launch(device.stream()); !status)
+      return status;
+  return Status();
+}
+
+Status BoundedGpuBench::prepare() {
+  if (Status status = makeTensors(); !status)
+    return status;
+  auto cache = static_cast<double>(device.cacheBytes());
+  constexpr int64_t leastLayers = 4, mostLayers = 64;
+  auto count = std::clamp<int64_t>(
+      static_cast<int64_t>(2 * cache / bytes()) + 2, leastLayers, mostLayers);
+  for (int64_t i = 0; i < count; ++i)
+    if (Status status = addLayer(); !status)
+      return status;
+  warmup = evicts() ? bounded.capacity + bounded.queries + 1
+                    : bounded.sinks + bounded.window + bounded.segment +
+                          bounded.segment / 2;
+  for (int64_t i = 0; i < warmup; ++i)
+    if (Status status = launchAll(); !status)
+      return status;
+  return device.synchronize();
+}
+
+Status BoundedGpuBench::time() {
+  Result<cuda::Graph> graph =
+      cuda::Graph::record(device, [&] { return launchAll(); });
+  if (!graph)
+    return graph.status();
+  auto ofLayer = [&](double seconds) {
+    return seconds / static_cast<double>(bound.size());
+  };
+  // The first replay uploads the graph.
+  for (int64_t i = 0; i <= options.samples; ++i) {
+    Result<double> seconds = graph->time(1);
+    if (!seconds)
+      return seconds.status();
+    if (i > 0)
+      samples.push_back(ofLayer(*seconds));
+  }
+  int64_t cycle = evicts() ? 256 : bounded.segment;
+  Result<double> all = graph->time(static_cast<int>(cycle));
+  if (!all)
+    return all.status();
+  mean = ofLayer(*all) / static_cast<double>(cycle);
+  return Status();
+}
+
+static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
+  AttentionCompileOptions compile;
+  compile.attention = options.source.recurrence;
+  compile.preset = options.source.preset;
+  compile.sizes.insert(options.source.sizes.begin(),
+                       options.source.sizes.end());
+  compile.options.insert(options.source.options.begin(),
+                         options.source.options.end());
+  compile.target = "cuda";
+  Result<AttentionProgram> program = compileAttention(
+      readSource(options.source.file), options.source.file, compile);
+  if (!program)
+    return program.status();
+  Result<measure::Ceilings> ceilings = measure::Ceilings::measure(gpu);
+  if (!ceilings)
+    return ceilings.status();
+  double rate = ceilings->read().bytesPerSecond();
+  fmt::print("{} {} on {}, driver {}\nreading gives {:.0f} GB/s\n\n{:>6} "
+             "{:>7} {:>11} {:>11} {:>11} {:>11} {:>6}\n",
+             options.source.file, options.source.preset, gpu.device().name(),
+             gpu.driver(), 1e-9 * rate, "batch", "layers", "a step",
+             "of a cycle", "its bytes", "limit", "ratio");
+  Json document{{"schema", "ladle-bench-bounded-gpu-1"},
+                {"device", gpu.device().name()},
+                {"driver", gpu.driver()},
+                {"date", today()},
+                {"command", options.commandLine},
+                {"file", options.source.file},
+                {"preset", options.source.preset},
+                {"capacity", program->capacity()},
+                {"read_bytes_per_s", rate},
+                {"figures", Json::array()}};
+  for (int64_t batch : options.batches) {
+    BoundedGpuBench bench(options, gpu, *program, batch);
+    if (Status status = bench.prepare(); !status)
+      return status;
+    if (Status status = bench.time(); !status)
+      return status;
+    double step = measure::median(bench.samples);
+    double limit = bench.bytes() / rate;
+    Json figure{{"batch", batch},
+                {"layers", bench.layers()},
+                {"steps_before", bench.steps()},
+                {"us", 1e6 * step},
+                {"mean_us", 1e6 * bench.mean},
+                {"bytes", bench.bytes()},
+                {"limit_us", 1e6 * limit}};
+    for (double each : bench.samples)
+      figure["samples_us"].push_back(1e6 * each);
+    document["figures"].push_back(std::move(figure));
+    fmt::print("{:>6} {:>7} {:>11} {:>11} {:>8.1f} MB {:>11} {:>6.2f}\n", batch,
+               bench.layers(), formatTime(step), formatTime(bench.mean),
+               1e-6 * bench.bytes(), formatTime(limit), bench.mean / limit);
+    std::fflush(stdout);
+  }
+  return options.json.empty()
+             ? Status()
+             : tune::replaceFile(options.json, document.dump(1) + "\n");
+}
+
+int tool::benchBoundedOnGpu(const BenchOptions &options,
+                            const measure::Gpu &gpu) {
+  if (Status status = benchAll(options, gpu); !status) {
+    fmt::print(stderr, "error: {}\n", status.message());
+    return 1;
+  }
+  return 0;
+}
