@@ -291,10 +291,8 @@ int64_t AttentionPool::keptTokens(int32_t slot) const {
   if (!cursor || !impl->program.bounded)
     return cursor ? cursor->length : 0;
   const BoundedProgram &bounded = *impl->program.bounded;
-  if (bounded.kind == BoundedKind::Evicting && !impl->device)
-    return static_cast<int64_t>(keptPositions(slot, 0).size());
   if (bounded.kind == BoundedKind::Evicting)
-    return std::min(cursor->length, cursor->budget);
+    return static_cast<int64_t>(keptPositions(slot, 0).size());
   return cursor->length - cursor->segments * bounded.segment;
 }
 int64_t AttentionPool::budget(int32_t slot) const {
@@ -304,10 +302,12 @@ int64_t AttentionPool::budget(int32_t slot) const {
 std::vector<int64_t> AttentionPool::keptPositions(int32_t slot,
                                                   int64_t head) const {
   const AttentionProgramImpl &made = impl->program;
-  if (!impl->checkSlot(slot) || impl->device || head < 0 ||
-      head >= made.cacheHeads || !made.bounded ||
-      made.bounded->kind != BoundedKind::Evicting ||
-      impl->cursors[slot].length == 0)
+  if (!impl->checkSlot(slot) || head < 0 || head >= made.cacheHeads ||
+      !made.bounded || made.bounded->kind != BoundedKind::Evicting)
+    return {};
+  if (impl->device)
+    return impl->device->keptPositions(slot, head);
+  if (impl->cursors[slot].length == 0)
     return {};
   return EvictingSlots(*impl)
       .candidates(slot, head, impl->cursors[slot].length)

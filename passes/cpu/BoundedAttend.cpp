@@ -58,8 +58,7 @@ LogicalResult BoundedKernel::emitAttend(AttendOp op) {
     result.scores = promptScores;
   else if (notesWeights)
     result.scores = scratch({size, int64_t(llvm::alignTo(capacity, kBlock))});
-  Value keyScratch = scratch({kBlock, keySize});
-  Value valueScratch = scratch({kBlock, valueSize});
+  BlockScratch space = makeBlockScratch();
 
   auto clear = scf::ForOp::create(b, index(0), index(size), index(1));
   b.setInsertionPointToStart(clear.getBody());
@@ -82,32 +81,11 @@ LogicalResult BoundedKernel::emitAttend(AttendOp op) {
   auto blocks = scf::ForOp::create(b, begin, end, index(kBlock));
   b.setInsertionPointToStart(blocks.getBody());
   Value block = blocks.getInductionVar();
-  widenBlock(block, end, keyScratch, valueScratch);
-  auto loop = scf::ForOp::create(b, index(0), index(size), index(1));
-  b.setInsertionPointToStart(loop.getBody());
-  group = loop.getInductionVar();
-  addBlock(block, end, *gathered, keyScratch, valueScratch, result);
-  group = {};
+  attendBlock(block, end, *gathered, space, result);
   b.setInsertionPointAfter(each);
   if (isPrompt)
     return emitPromptTokens(op, *gathered, result);
   return success();
-}
-
-/// Brings keys and values of a block into f32.
-void BoundedKernel::widenBlock(Value block, Value end, Value keyScratch,
-                               Value valueScratch) {
-  auto loop = scf::ForOp::create(b, index(0), index(kBlock), index(1));
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(loop.getBody());
-  Value j = loop.getInductionVar();
-  // Behind the last entry it is the last again, with a weight of 0.
-  Value last = arith::SubIOp::create(b, end, index(1));
-  Value at = minimum(arith::AddIOp::create(b, block, j), last);
-  store(load(keys, {slot, head, at, index(0)}, keySize), keyScratch,
-        {j, index(0)});
-  store(load(values, {slot, head, at, index(0)}, valueSize), valueScratch,
-        {j, index(0)});
 }
 
 /// Adds a block to the summary of a head of the group.

@@ -60,8 +60,6 @@ private:
   mlir::LogicalResult emitAttend(AttendOp op);
   /// Evaluates a query for each head of the group, times `scale`.
   mlir::FailureOr<mlir::Value> gatherQueries(mlir::Value query, double scale);
-  void widenBlock(mlir::Value block, mlir::Value end, mlir::Value keyScratch,
-                  mlir::Value valueScratch);
   void addBlock(mlir::Value block, mlir::Value end, mlir::Value queries,
                 mlir::Value keyScratch, mlir::Value valueScratch,
                 const Found &found);
@@ -69,6 +67,25 @@ private:
   mlir::Value keptRuns();
   Summary loadSummary(const Found &found);
   mlir::FailureOr<Summary> summaryOf(mlir::Value value);
+
+  //===--- BoundedBlocks.cpp: 16 entries for all heads of the group -------===//
+  struct BlockScratch {
+    mlir::Value products; ///< [group, 16, 16], or [group, 16, 1] once summed
+    mlir::Value weights;  ///< [group, 16]
+    mlir::Value stays;    ///< [group]: by what A so far is multiplied
+  };
+  BlockScratch makeBlockScratch();
+  void attendBlock(mlir::Value block, mlir::Value end, mlir::Value queries,
+                   const BlockScratch &space, const Found &found);
+  void multiplyKeys(mlir::Value block, mlir::Value end, mlir::Value queries,
+                    const BlockScratch &space);
+  void weighBlock(mlir::Value block, mlir::Value end, mlir::Value group,
+                  const BlockScratch &space, const Found &found);
+  void addValues(mlir::Value block, mlir::Value end, const BlockScratch &space,
+                 const Found &found);
+  mlir::Value rowOfBlock(mlir::Value block, mlir::Value end,
+                         mlir::Value offset);
+  void prefetchRow(mlir::Value memory, mlir::Value row, int64_t width);
 
   //===--- BoundedValues.cpp: arithmetic ----------------------------------===//
   /// A value of a head: of the query if its heads are not among those of the

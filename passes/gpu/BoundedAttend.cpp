@@ -133,35 +133,43 @@ LogicalResult GpuBounded::gatherFeatures(Value block, Value into) {
   return isLowered;
 }
 
-FailureOr<GpuBounded::Values> GpuBounded::foldSegment(ArrayRef<Value> rows) {
+FailureOr<GpuBounded::Values> GpuBounded::foldSegments(ArrayRef<Value> rows,
+                                                       ValueRange old) {
   int64_t width = valueSize / kWarp;
+  double decay = fold.getDecay().convertToDouble();
   Value feature = cast<YieldOp>(fold.getFeature().front().back()).getOperand(0);
-  Values inits(rows.size(), splat(number(0), width));
-  inits.append(rows.size(), number(0));
   LogicalResult isLowered = success();
   Value values = array("value_pages", plan.valueType, valueSize);
-  Values sums = loop(
-      index(0), index(segment), index(1), inits,
-      [&](Value token, ValueRange before) -> Values {
-        Value entry =
-            add(rem(add(mul(folds, segment), token), capacity - sinks), sinks);
-        keyRow = named(
-            "key_row",
-            add(mul(add(mul(slot, cacheHeads), cacheHead), capacity), entry));
-        Value value = widened(values, {keyRow, mul(lane, width)}, width);
-        Values after(before);
-        for (auto [which, row] : llvm::enumerate(rows)) {
-          FailureOr<Value> factor = element(feature, {row});
-          if (failed(factor)) {
-            isLowered = failure();
-            return after;
-          }
-          after[which] = vector::FMAOp::create(b, value, splat(*factor, width),
-                                               before[which]);
-          after[rows.size() + which] =
-              sum(before[rows.size() + which], *factor);
-        }
+  auto addToken = [&](Value token, ValueRange before) -> Values {
+    Value entry = add(rem(token, capacity - sinks), sinks);
+    keyRow = named("key_row", add(mul(cursorRow, capacity), entry));
+    Value value = widened(values, {keyRow, mul(lane, width)}, width);
+    Values after(before);
+    for (auto [which, row] : llvm::enumerate(rows)) {
+      FailureOr<Value> factor = element(feature, {row});
+      if (failed(factor)) {
+        isLowered = failure();
         return after;
+      }
+      after[which] =
+          vector::FMAOp::create(b, value, splat(*factor, width), before[which]);
+      after[rows.size() + which] = sum(before[rows.size() + which], *factor);
+    }
+    return after;
+  };
+  Values sums = loop(
+      index(0), foldCount, index(1), old,
+      [&](Value which, ValueRange before) -> Values {
+        Values decayed(before);
+        for (Value &each : decayed) {
+          if (decay == 1)
+            break;
+          bool isVector = isa<VectorType>(each.getType());
+          Value factor = number(decay);
+          each = product(each, isVector ? splat(factor, width) : factor);
+        }
+        Value first = mul(add(folds, which), segment);
+        return loop(first, add(first, segment), index(1), decayed, addToken);
       });
   if (failed(isLowered))
     return failure();
@@ -215,19 +223,12 @@ LogicalResult GpuBounded::readMemory(Value block, Value parts, Value features) {
         [&]() -> Values {
           Values sums(old);
           if (fold) {
-            FailureOr<Values> more = foldSegment(rows);
-            isLowered = failed(more) ? failure() : isLowered;
-            if (failed(more))
+            FailureOr<Values> folded = foldSegments(rows, old);
+            if (failed(folded)) {
+              isLowered = failure();
               return sums;
-            double decay = fold.getDecay().convertToDouble();
-            for (auto [before, added] : llvm::zip(sums, *more)) {
-              if (decay != 1) {
-                auto type = dyn_cast<VectorType>(before.getType());
-                before = product(before, type ? splat(number(decay), width)
-                                              : number(decay));
-              }
-              before = sum(before, added);
             }
+            sums = *folded;
           } else {
             Value leaving = add(
                 mul(add(mul(slot, cacheHeads), cacheHead), capacity), victim);

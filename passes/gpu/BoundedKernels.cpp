@@ -175,14 +175,16 @@ void GpuBounded::openCursor(Value ofSlot, Value ofHead) {
   Value length = add(position, 1);
   Value behind = sub(sub(length, index(sinks)), mul(folds, segment));
   Value residual = sub(behind, decodes ? scalar("window") : index(1));
-  isFolding = notLess(residual, index(segment));
+  // A prompt that comes later may find several segments in the window.
+  foldCount = div(maximum(residual, index(0)), segment);
   if (!decodes) {
     Value last = sub(add(position, remaining), scalar("window"));
     Value most = div(maximum(sub(last, index(sinks)), index(0)), segment);
-    isFolding = both(isFolding, less(folds, most));
+    foldCount = minimum(foldCount, maximum(sub(most, folds), index(0)));
   }
-  nextFolds =
-      named("next_folds", add(folds, select(isFolding, index(1), index(0))));
+  foldCount = named("fold_count", foldCount);
+  isFolding = less(index(0), foldCount);
+  nextFolds = named("next_folds", add(folds, foldCount));
   Value first = add(mul(nextFolds, segment), sinks);
   attended = named("attended", add(minimum(length, index(sinks)),
                                    maximum(sub(length, first), index(0))));

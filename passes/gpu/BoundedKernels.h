@@ -66,8 +66,9 @@ private:
   mlir::LogicalResult readMemory(mlir::Value block, mlir::Value parts,
                                  mlir::Value features);
   mlir::LogicalResult gatherFeatures(mlir::Value block, mlir::Value into);
-  /// What the fold of a segment adds to rows of the memory, and to z.
-  mlir::FailureOr<Values> foldSegment(llvm::ArrayRef<mlir::Value> rows);
+  /// Rows of the memory, and their elements of z, after the folds of segments.
+  mlir::FailureOr<Values> foldSegments(llvm::ArrayRef<mlir::Value> rows,
+                                       mlir::ValueRange old);
 
   //===--- BoundedFinish.cpp: the answer
   //-----------------------------------===//
@@ -122,8 +123,8 @@ private:
 
   // Where a head of a slot stands; folded: whether a segment leaves now.
   mlir::Value rowNumber, of, isToken, remaining, firstHead, cursorRow, position,
-      count, newEntry, victim, evicted, budget, seen, folds, isFolding,
-      nextFolds, attended, kept;
+      count, newEntry, victim, evicted, budget, seen, folds, foldCount,
+      isFolding, nextFolds, attended, kept;
 
   // Of the head of the cache that is finished, and the head of the query among
   // those that share it.

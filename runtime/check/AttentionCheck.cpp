@@ -7,9 +7,9 @@
 
 #include "runtime/check/AttentionCheck.h"
 
-#include "ladle/device.h"
 #include "runtime/Convert.h"
 #include "runtime/check/Comparison.h"
+#include "runtime/check/DeviceCopies.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -65,7 +65,7 @@ public:
   Run(const AttentionCase &config, AttentionInterpreter oracle,
       AttentionProgram program)
       : config(config), oracle(std::move(oracle)), program(std::move(program)),
-        random(config.seed) {
+        random(config.seed), copies(this->program.device()) {
     result.config = config;
     // A stored value that is nearly a tie may be rounded the other way, and so
     // may one that is made from it.
@@ -89,10 +89,6 @@ private:
   Status prompt(AttentionPool &pool, AttentionDecoder &decoder, int32_t slot);
   Status step(AttentionPool &pool, AttentionDecoder &decoder,
               const std::vector<int32_t> &slots);
-  bool isOnDevice() const { return program.device() != DeviceId(); }
-  Result<std::span<const int32_t>> upload(std::span<const int32_t> numbers);
-  Status upload(std::map<std::string, TensorView, std::less<>> &tensors);
-  Status download(const std::map<std::string, TensorView, std::less<>> &from);
   void compare(int64_t row, const std::vector<double> &expected);
   void judge(int64_t head, int64_t position, int64_t matched,
              const AttentionInterpreter::Found &found);
@@ -112,7 +108,7 @@ private:
   std::map<std::string, std::vector<std::vector<double>>> favourites;
   std::vector<std::vector<std::byte>> memory;
   std::vector<float> outputs;
-  std::vector<DeviceTensor> onDevice; ///< what a call was given there
+  DeviceCopies copies;
 };
 
 } // namespace
@@ -180,45 +176,6 @@ Run::pack(const std::vector<Arrays> &all) {
   return tensors;
 }
 
-Result<std::span<const int32_t>> Run::upload(std::span<const int32_t> numbers) {
-  if (!isOnDevice())
-    return numbers;
-  std::vector<int32_t> copied(numbers.begin(), numbers.end());
-  Result<DeviceTensor> tensor = DeviceTensor::copyOf(
-      program.device(),
-      TensorView::dense(copied.data(), DType::I32,
-                        {static_cast<int64_t>(copied.size())}));
-  if (!tensor)
-    return tensor.status();
-  onDevice.push_back(std::move(*tensor));
-  return std::span<const int32_t>(onDevice.back().as<int32_t>(),
-                                  numbers.size());
-}
-
-Status Run::upload(std::map<std::string, TensorView, std::less<>> &tensors) {
-  if (!isOnDevice())
-    return Status();
-  for (auto &[name, view] : tensors) {
-    Result<DeviceTensor> tensor = DeviceTensor::copyOf(program.device(), view);
-    if (!tensor)
-      return tensor.status();
-    onDevice.push_back(std::move(*tensor));
-    view = onDevice.back().view();
-  }
-  return Status();
-}
-
-/// The outputs, once they are there.
-Status
-Run::download(const std::map<std::string, TensorView, std::less<>> &from) {
-  if (!isOnDevice())
-    return Status();
-  if (Status status = synchronize(program.device()); !status)
-    return status;
-  const TensorView &view = from.at(oracle.getOutput().name);
-  return copy(view, TensorView::dense(outputs, DType::F32, view.shape));
-}
-
 void Run::compare(int64_t row, const std::vector<double> &expected) {
   auto first = outputs.begin() + row * static_cast<int64_t>(expected.size());
   std::vector<double> actual(first, first + expected.size());
@@ -270,21 +227,23 @@ Status Run::prompt(AttentionPool &pool, AttentionDecoder &decoder,
   const int32_t slots[] = {slot};
   const int32_t starts[] = {0, static_cast<int32_t>(config.prompt)};
   arguments.tensors = pack(tokens);
-  onDevice.clear();
-  Result<std::span<const int32_t>> slotNumbers = upload(slots);
-  Result<std::span<const int32_t>> startNumbers = upload(starts);
+  copies.clear();
+  Result<std::span<const int32_t>> slotNumbers = copies.upload(slots);
+  Result<std::span<const int32_t>> startNumbers = copies.upload(starts);
   if (!slotNumbers || !startNumbers)
     return slotNumbers ? startNumbers.status() : slotNumbers.status();
   arguments.slots = *slotNumbers;
   arguments.cuSeqlens = *startNumbers;
-  arguments.tokens = isOnDevice() ? config.prompt : 0;
-  if (Status status = upload(arguments.tensors); !status)
+  arguments.tokens = copies.isOnDevice() ? config.prompt : 0;
+  if (Status status = copies.upload(arguments.tensors); !status)
     return status;
   if (Status status = pool.reserve(slots, config.prompt); !status)
     return status;
   if (Status status = decoder.prefill(arguments); !status)
     return status;
-  if (Status status = download(arguments.tensors); !status)
+  if (Status status = copies.download(
+          arguments.tensors.at(oracle.getOutput().name), outputs);
+      !status)
     return status;
   AttentionInterpreter::Row &row = rows[slot];
   if (config.prompt >= config.settings.window)
@@ -307,22 +266,24 @@ Status Run::step(AttentionPool &pool, AttentionDecoder &decoder,
   AttentionArguments arguments;
   arguments.rows = static_cast<int64_t>(slots.size());
   arguments.tensors = pack(tokens);
-  onDevice.clear();
-  Result<std::span<const int32_t>> numbers = upload(slots);
+  copies.clear();
+  Result<std::span<const int32_t>> numbers = copies.upload(slots);
   if (!numbers)
     return numbers.status();
   arguments.slots = *numbers;
-  if (Status status = upload(arguments.tensors); !status)
+  if (Status status = copies.upload(arguments.tensors); !status)
     return status;
   std::vector<int32_t> growing;
   std::copy_if(slots.begin(), slots.end(), std::back_inserter(growing),
                [](int32_t slot) { return slot >= 0; });
-  if (isOnDevice())
+  if (copies.isOnDevice())
     if (Status status = pool.reserve(growing, 1); !status)
       return status;
   if (Status status = decoder.step(arguments); !status)
     return status;
-  if (Status status = download(arguments.tensors); !status)
+  if (Status status = copies.download(
+          arguments.tensors.at(oracle.getOutput().name), outputs);
+      !status)
     return status;
   int64_t heads = oracle.getHeads();
   for (size_t i = 0; i < slots.size(); ++i) {

@@ -9,6 +9,7 @@
 
 #include "runtime/Convert.h"
 #include "runtime/check/Comparison.h"
+#include "runtime/check/DeviceCopies.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -50,7 +51,7 @@ public:
   BoundedRun(const BoundedCase &config, BoundedInterpreter oracle,
              AttentionProgram program, double bound)
       : config(config), oracle(std::move(oracle)), program(std::move(program)),
-        random(config.seed) {
+        random(config.seed), copies(this->program.device()) {
     result.config = config;
     result.bound = bound;
   }
@@ -71,6 +72,7 @@ private:
   Status truncate(AttentionPool &pool, int32_t slot);
   void follow(int32_t slot);
   void checkRegret(int32_t slot);
+  Status download(const Tensors &from);
   void compare(int64_t row, const Arrays &expected);
   void compareLengths(const AttentionPool &pool);
   void fail(std::string why) {
@@ -82,6 +84,7 @@ private:
   BoundedInterpreter oracle;
   AttentionProgram program;
   std::mt19937_64 random;
+  DeviceCopies copies;
   BoundedResult result;
   Arrays params;
   std::vector<BoundedInterpreter::Row> rows;
@@ -142,6 +145,15 @@ BoundedRun::Tensors BoundedRun::pack(const std::vector<Arrays> &all) {
   return tensors;
 }
 
+Status BoundedRun::download(const Tensors &from) {
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (Status status =
+            copies.download(from.at(oracle.getOutputs()[i].name), outputs[i]);
+        !status)
+      return status;
+  return Status();
+}
+
 void BoundedRun::compare(int64_t row, const Arrays &expected) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const ValueInfo &info = oracle.getOutputs()[i];
@@ -186,11 +198,21 @@ Status BoundedRun::prompt(AttentionDecoder &decoder, int32_t slot,
   const int32_t slots[] = {slot};
   const int32_t starts[] = {0, static_cast<int32_t>(count)};
   PrefillArguments arguments;
+  copies.clear();
+  Result<std::span<const int32_t>> slotNumbers = copies.upload(slots);
+  Result<std::span<const int32_t>> startNumbers = copies.upload(starts);
+  if (!slotNumbers || !startNumbers)
+    return slotNumbers ? startNumbers.status() : slotNumbers.status();
   arguments.rows = 1;
-  arguments.slots = slots;
-  arguments.cuSeqlens = starts;
+  arguments.slots = *slotNumbers;
+  arguments.cuSeqlens = *startNumbers;
+  arguments.tokens = copies.isOnDevice() ? count : 0;
   arguments.tensors = pack(tokens);
+  if (Status status = copies.upload(arguments.tensors); !status)
+    return status;
   if (Status status = decoder.prefill(arguments); !status)
+    return status;
+  if (Status status = download(arguments.tensors); !status)
     return status;
   follow(slot);
   oracle.prefill(rows[slot], params, tokens, expected);
@@ -208,10 +230,18 @@ Status BoundedRun::step(AttentionDecoder &decoder,
   for (size_t i = 0; i < slots.size(); ++i)
     tokens.push_back(draw(oracle.getTokens()));
   AttentionArguments arguments;
+  copies.clear();
+  Result<std::span<const int32_t>> numbers = copies.upload(slots);
+  if (!numbers)
+    return numbers.status();
   arguments.rows = static_cast<int64_t>(slots.size());
-  arguments.slots = slots;
+  arguments.slots = *numbers;
   arguments.tensors = pack(tokens);
+  if (Status status = copies.upload(arguments.tensors); !status)
+    return status;
   if (Status status = decoder.step(arguments); !status)
+    return status;
+  if (Status status = download(arguments.tensors); !status)
     return status;
   for (size_t i = 0; i < slots.size(); ++i) {
     Arrays expected;
@@ -420,6 +450,11 @@ Result<BoundedReport> check::checkBounded(const AttentionRequest &request) {
   std::vector<BoundedCase> cases =
       oracle->isEvicting ? planEviction(oracle->eviction, request.seed)
                          : planSegments(request.seed);
+  // Prompts choose among their tokens on the CPU alone, and so do lower
+  // budgets.
+  if (oracle->isEvicting && request.target != "cpu")
+    for (BoundedCase &one : cases)
+      one.prompt = one.later = one.lowered = 0;
   for (const BoundedCase &one : cases) {
     Result<BoundedResult> result = checkBounded(request, one);
     if (!result)

@@ -46,7 +46,7 @@ struct GpuAttentionCode {
 /// Places in the cursor of a head of a bounded cache (BoundedNumber of
 /// passes/gpu/BoundedInfo.h).
 struct BoundedCursor {
-  static constexpr size_t length = 0, victim = 3, folds = 6;
+  static constexpr size_t length = 0, count = 1, victim = 3, folds = 6;
 };
 
 /// The memory of a pool. A slot has 8 numbers: length, entries, amended, band,
@@ -64,6 +64,8 @@ struct DeviceAttentionPool {
   /// With the pages of the slot; waits for the device, too.
   Status write(int32_t slot, const Cursor &cursor, const int32_t *pages);
   Status writeHeads(int32_t slot, const Cursor &cursor);
+  /// Of a cache that evicts, in their order; empty if the device has failed.
+  std::vector<int64_t> keptPositions(int32_t slot, int64_t head) const;
   /// What an earlier step could not do.
   Status takeFault();
 
@@ -71,6 +73,8 @@ struct DeviceAttentionPool {
   int64_t pagesOfSlot = 0, sparePage = 0;
   /// Each head of a bounded cache has a cursor (passes/gpu/BoundedInfo.h).
   bool isBounded = false;
+  /// Of a segmented cache: tokens that are folded, and those that never are.
+  int64_t segment = 0, behindSegments = 0;
   int64_t headsOfSlot = 1;
   cuda::Memory cursors;
   cuda::Memory table; ///< [slots, pagesOfSlot + 1]; unused ones: the spare page

@@ -79,6 +79,10 @@ DeviceAttentionPool::create(const AttentionPoolImpl &pool) {
   memory->sparePage = pool.pages;
   memory->isBounded = made.bounded.has_value();
   memory->headsOfSlot = made.bounded ? made.cacheHeads : 1;
+  if (made.bounded && made.bounded->kind == BoundedKind::Segmented) {
+    memory->segment = made.bounded->segment;
+    memory->behindSegments = made.bounded->sinks + made.bounded->window;
+  }
   const cuda::Device &device = made.gpu->device;
   Status status;
   auto allocate = [&](cuda::Memory &to, const std::vector<int64_t> &sizes) {
@@ -166,7 +170,9 @@ DeviceAttentionPool::read(int32_t slot, const Cursor &host) const {
   Cursor cursor = host;
   cursor.length = numbers[0];
   if (isBounded) {
-    cursor.segments = numbers[BoundedCursor::folds];
+    // What a prompt has filled is folded by the step after it.
+    int64_t full = segment ? (cursor.length - behindSegments) / segment : 0;
+    cursor.segments = std::max<int64_t>(numbers[BoundedCursor::folds], full);
     return cursor;
   }
   cursor.entries = numbers[1];
@@ -216,6 +222,26 @@ Status DeviceAttentionPool::writeHeads(int32_t slot, const Cursor &cursor) {
   if (Status status = cursors.write(heads.data(), bytes, at); !status)
     return status;
   return code->device.synchronize();
+}
+
+std::vector<int64_t> DeviceAttentionPool::keptPositions(int32_t slot,
+                                                        int64_t head) const {
+  int64_t row = slot * headsOfSlot + head, stride = code->stride;
+  int32_t numbers[cursorNumbers];
+  std::vector<int32_t> order(static_cast<size_t>(stride)), places(order);
+  int64_t bytes = stride * number;
+  if (Status status = code->device.synchronize(); !status)
+    return {};
+  for (const Status &status :
+       {cursors.read(numbers, sizeof numbers, row * int64_t(sizeof numbers)),
+        rings.at("sequence").read(order.data(), bytes, row * bytes),
+        rings.at("token_positions").read(places.data(), bytes, row * bytes)})
+    if (!status)
+      return {};
+  std::vector<int64_t> positions;
+  for (int32_t i = 0; i < numbers[BoundedCursor::count]; ++i)
+    positions.push_back(places[static_cast<size_t>(order[i])]);
+  return positions;
 }
 
 Status DeviceAttentionPool::takeFault() {

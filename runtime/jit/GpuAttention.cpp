@@ -21,6 +21,7 @@ using namespace ladle;
 using namespace ladle::jit;
 
 static_assert(BoundedCursor::length == size_t(BoundedNumber::Length) &&
+              BoundedCursor::count == size_t(BoundedNumber::Count) &&
               BoundedCursor::victim == size_t(BoundedNumber::Victim) &&
               BoundedCursor::folds == size_t(BoundedNumber::Folds) &&
               DeviceAttentionPool::cursorNumbers == kBoundedNumbers);

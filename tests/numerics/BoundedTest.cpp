@@ -36,6 +36,12 @@ static int64_t passes(const AttentionRequest &request,
   return result->folds;
 }
 
+static AttentionDecoderOptions withThreads(int threads) {
+  AttentionDecoderOptions options;
+  options.threads = threads;
+  return options;
+}
+
 TEST_CASE("segments, sinks and windows of every kind, against the oracle") {
   AttentionRequest request = requestOf(test::readExample(edgeInfinite));
   request.elaboration.preset = "small";
@@ -143,9 +149,8 @@ struct Sequence {
     program = std::make_unique<AttentionProgram>(*compiled);
     pool = std::make_unique<AttentionPool>(
         std::move(*AttentionPool::create(*program, {.slots = 2})));
-    decoder =
-        std::make_unique<AttentionDecoder>(std::move(*AttentionDecoder::create(
-            *program, *pool, {.threads = 2, .settings = {}})));
+    decoder = std::make_unique<AttentionDecoder>(
+        std::move(*AttentionDecoder::create(*program, *pool, withThreads(2))));
     reference.clear();
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;
@@ -264,8 +269,8 @@ TEST_CASE("before the first fold it is plain attention, bit for bit") {
       *compileAttention(test::readExample("exact_attention"), "exact", options);
   AttentionPool pool =
       std::move(*AttentionPool::create(exact, {.slots = 1, .pages = 64}));
-  AttentionDecoder decoder = std::move(
-      *AttentionDecoder::create(exact, pool, {.threads = 1, .settings = {}}));
+  AttentionDecoder decoder =
+      std::move(*AttentionDecoder::create(exact, pool, withThreads(1)));
   const int32_t slots[] = {0};
   int differ = 0;
   for (int64_t t = 0; t < 98; ++t) {
@@ -368,8 +373,9 @@ TEST_CASE("a call that is wrong says why, and changes nothing") {
   says(sequence.decoder->step(
            {.rows = 1, .slots = std::span(twice).first(1), .tensors = missing}),
        "argument 'w1' is missing");
-  says(AttentionDecoder::create(*sequence.program, *sequence.pool,
-                                {.settings = {}, .diagnostics = true})
+  AttentionDecoderOptions watching;
+  watching.diagnostics = true;
+  says(AttentionDecoder::create(*sequence.program, *sequence.pool, watching)
            .status(),
        "that of 'edge_infinite' is bounded");
   Sequence longer({4, 8, 17}, 16, 1);

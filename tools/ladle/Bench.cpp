@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "tools/ladle/Bench.h"
-#include "runtime/check/AttentionCheck.h"
+#include "runtime/check/BoundedCheck.h"
 #include "tools/ladle/DeviceInputs.h"
 
 #include <fmt/format.h>
@@ -41,8 +41,15 @@ int tool::bench(const BenchOptions &options) {
   }
   frontend::ElaborationOptions elaboration;
   elaboration.recurrence = options.source.recurrence;
+  elaboration.preset = options.source.preset;
+  elaboration.sizes = options.source.sizes;
+  elaboration.options = options.source.options;
   bool isAttention = check::choosesAttention(
       options.source.file, readSource(options.source.file), elaboration);
+  std::string text = readSource(options.source.file);
+  if (isAttention && options.device == "cpu" &&
+      check::choosesBounded(options.source.file, text, elaboration))
+    return benchBounded(options, text);
   if (isAttention &&
       (options.device == "cpu" || hasDrafts || options.prompts)) {
     fmt::print(stderr,

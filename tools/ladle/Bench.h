@@ -18,6 +18,8 @@ int benchAttention(const BenchOptions &options, const measure::Gpu &gpu);
 int benchDrafts(const BenchOptions &options, const measure::Gpu &gpu);
 int benchPrompts(const BenchOptions &options, const measure::Gpu &gpu);
 int benchOnHost(const BenchOptions &options);
+/// An attention with a bounded cache, on the CPU.
+int benchBounded(const BenchOptions &options, const std::string &source);
 
 } // namespace ladle::tool
 

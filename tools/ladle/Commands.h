@@ -48,10 +48,12 @@ int explain(const ExplainOptions &options);
 
 struct EmitOptions {
   SourceOptions source;
-  /// spec, history, step, kernel, cuda, ptx, cubin
+  /// spec, history, step, kernel, cuda, ptx, cubin, object
   std::string stage = "step";
   std::string target = "cpu";  ///< of the kernel stage: cpu or cuda
   std::string arch = "sm_90a"; ///< of ptx and cubin
+  std::string cpu = "native";  ///< of object, as LLVM names it
+  std::string output;          ///< the folder for object files
   /// How kernels of a GPU are laid out; 0 as they are by default.
   std::map<std::string, int64_t> layout;
   std::vector<std::string> routes;

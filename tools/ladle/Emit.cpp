@@ -10,6 +10,7 @@
 #include "passes/Pipelines.h"
 #include "runtime/jit/BuildGpuProgram.h"
 #include "tools/ladle/Commands.h"
+#include "tools/ladle/EmitObject.h"
 #include "tools/ladle/Source.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
@@ -102,6 +103,8 @@ static int emitAttention(Source &source, const EmitOptions &options) {
   pipeline.summaryType = options.source.entryType;
   bool isCuda = options.stage == "cuda" || options.stage == "ptx" ||
                 options.stage == "cubin";
+  if (options.stage == "object")
+    return emitObjectFile(source, options);
   bool isKernel = isCuda || options.stage == "kernel";
   if (options.stage == "step" || isKernel) {
     buildAttentionPipeline(manager, pipeline);
@@ -113,8 +116,8 @@ static int emitAttention(Source &source, const EmitOptions &options) {
       buildAttentionKernelPipeline(manager);
   } else if (options.stage != "spec") {
     llvm::errs() << "error: an attention has no stage '" << options.stage
-                 << "'\nnote: its stages are spec, step, kernel, cuda, ptx and "
-                    "cubin\n";
+                 << "'\nnote: its stages are spec, step, kernel, cuda, ptx, "
+                    "cubin and object\n";
     return 2;
   }
   if (failed(manager.run(*source.module)))

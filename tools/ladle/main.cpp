@@ -391,7 +391,14 @@ int main(int argc, char **argv) {
       app.add_subcommand("emit", "print the IR of a stage of the compiler");
   addSourceOptions(*emitCommand, emitOptions.source, settings);
   emitCommand->add_option("--stage", emitOptions.stage,
-                          "spec, history, step, kernel, cuda, ptx or cubin");
+                          "spec, history, step, kernel, cuda, ptx, cubin or "
+                          "object");
+  emitCommand->add_option("--cpu", emitOptions.cpu,
+                          "the processor of an object file, as LLVM names it: "
+                          "x86-64-v3 say (default: this one)");
+  emitCommand->add_option("-o,--output", emitOptions.output,
+                          "the folder that object files and their headers go "
+                          "to");
   emitCommand
       ->add_option("--target", emitOptions.target,
                    "what the kernel stage is for: cpu or cuda")

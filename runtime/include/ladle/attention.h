@@ -148,7 +148,7 @@ public:
   int64_t keptTokens(int32_t slot) const;
   /// Of a cache that evicts: how many tokens of a slot each head keeps.
   int64_t budget(int32_t slot) const;
-  /// Of a cache that evicts, on the CPU: the positions of the tokens that a
+  /// Of a cache that evicts: the positions of the tokens that a
   /// head of the cache keeps, in order. Empty for others, and for what is out
   /// of range.
   std::vector<int64_t> keptPositions(int32_t slot, int64_t head) const;

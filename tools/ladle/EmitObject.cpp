@@ -1,0 +1,85 @@
+//===- EmitObject.cpp - kernels as object files ---------------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "tools/ladle/EmitObject.h"
+#include "codegen/cpu/LowerToLLVM.h"
+#include "codegen/cpu/ObjectEmitter.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "passes/Pipelines.h"
+#include "tools/ladle/CHeader.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace ladle;
+using namespace ladle::tool;
+
+/// Writes a file of the folder that was asked for, or says why not.
+static bool write(const tool::EmitOptions &options, const std::string &name,
+                  llvm::StringRef contents) {
+  llvm::SmallString<128> path(options.output);
+  llvm::sys::path::append(path, name);
+  std::error_code error = llvm::sys::fs::create_directories(options.output);
+  if (!error) {
+    llvm::raw_fd_ostream file(path, error);
+    if (!error) {
+      file << contents;
+      file.close();
+      error = file.error();
+      file.clear_error();
+    }
+  }
+  if (error)
+    llvm::errs() << "error: cannot write '" << path << "': " << error.message()
+                 << '\n';
+  return !error;
+}
+
+int tool::emitObjectFile(Source &source, const tool::EmitOptions &options) {
+  if (options.output.empty()) {
+    llvm::errs() << "error: --stage object writes files, and --output is not "
+                    "given\nnote: -o . writes them here\n";
+    return 2;
+  }
+  AttentionOp attention = *source.module->getOps<AttentionOp>().begin();
+  std::string name = attention.getSymName().str();
+  std::string origin = llvm::formatv(
+      "Attention '{0}' of {1}, for the processor '{2}'.", name,
+      llvm::sys::path::filename(options.source.file), options.cpu);
+  std::optional<std::string> header = cHeader(attention, origin);
+  if (!header)
+    return 1;
+
+  CpuTarget target = CpuTarget::host();
+  if (options.cpu != "native") {
+    target.cpu = options.cpu;
+    target.features.clear();
+  }
+  mlir::DialectRegistry registry;
+  registerCpuCodegenDialects(registry);
+  source.context.appendDialectRegistry(registry);
+  mlir::PassManager manager(&source.context);
+  buildAttentionPipeline(manager, {});
+  buildAttentionKernelPipeline(manager);
+  LowerToLLVMOptions lowering;
+  lowering.expandBF16 = !target.has("avx512bf16");
+  buildLowerToLLVMPipeline(manager, lowering);
+  if (failed(manager.run(*source.module)))
+    return 1;
+  // Others see the entry alone.
+  for (auto function : source.module->getOps<mlir::LLVM::LLVMFuncOp>())
+    if (!function.isExternal() && !function.getName().ends_with(kPackedSuffix))
+      function.setLinkage(mlir::LLVM::Linkage::Internal);
+  auto object = emitObject(*source.module, ladle::EmitOptions{target});
+  if (failed(object))
+    return 1;
+  return write(options, name + ".o", {object->data(), object->size()}) &&
+                 write(options, name + ".h", *header)
+             ? 0
+             : 2;
+}
