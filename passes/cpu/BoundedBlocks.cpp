@@ -85,6 +85,36 @@ void BoundedKernel::multiplyKeys(Value block, Value end, Value queries,
   }
 }
 
+/// The largest of 16 numbers. What a NaN among them gives is left open: its
+/// weight is NaN, whatever the largest is.
+static Value largest(ImplicitLocOpBuilder &b, Value lanes) {
+  int64_t size = cast<VectorType>(lanes.getType()).getDimSize(0);
+  for (int64_t half = size / 2; half; half /= 2) {
+    SmallVector<int64_t> others;
+    for (int64_t lane = 0; lane < size; ++lane)
+      others.push_back((lane + half) % size);
+    Value other = vector::ShuffleOp::create(b, lanes, lanes, others);
+    Value isLarger =
+        arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, lanes, other);
+    lanes = arith::SelectOp::create(b, isLarger, lanes, other);
+  }
+  return vector::ExtractOp::create(b, lanes, 0);
+}
+
+/// exp(before − base), which is mostly 1.
+Value BoundedKernel::weightOfBefore(Value before, Value base) {
+  Value isSame =
+      arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, before, base);
+  auto choice = scf::IfOp::create(b, TypeRange{b.getF32Type()}, isSame,
+                                  /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(choice.thenBlock());
+  scf::YieldOp::create(b, number(1));
+  b.setInsertionPointToStart(choice.elseBlock());
+  scf::YieldOp::create(b, exp(arith::SubFOp::create(b, before, base)));
+  return choice.getResult(0);
+}
+
 /// The weights of a block for a head, which moves (m, Z) of its summary.
 void BoundedKernel::weighBlock(Value block, Value end, Value g,
                                const BlockScratch &space, const Found &result) {
@@ -116,14 +146,12 @@ void BoundedKernel::weighBlock(Value block, Value end, Value g,
     return memref::LoadOp::create(b, result.sums, ValueRange{g, index(which)});
   };
   Value before = loadSum(0);
-  Value most =
-      vector::ReductionOp::create(b, vector::CombiningKind::MAXIMUMF, scores);
-  most = arith::MaximumFOp::create(b, before, most);
+  Value most = arith::MaximumFOp::create(b, before, largest(b, scores));
   Value base = finite(most);
   Value weights = exp(arith::SubFOp::create(b, scores, splat(base, kBlock)));
   weights =
       arith::SelectOp::create(b, isValid, weights, splat(number(0), kBlock));
-  Value stays = exp(arith::SubFOp::create(b, before, base));
+  Value stays = weightOfBefore(before, base);
   Value sum = arith::AddFOp::create(
       b, arith::MulFOp::create(b, loadSum(1), stays),
       vector::ReductionOp::create(b, vector::CombiningKind::ADD, weights,

@@ -83,6 +83,7 @@ private:
                   const BlockScratch &space, const Found &found);
   void addValues(mlir::Value block, mlir::Value end, const BlockScratch &space,
                  const Found &found);
+  mlir::Value weightOfBefore(mlir::Value before, mlir::Value base);
   mlir::Value rowOfBlock(mlir::Value block, mlir::Value end,
                          mlir::Value offset);
   void prefetchRow(mlir::Value memory, mlir::Value row, int64_t width);
