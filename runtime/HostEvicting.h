@@ -1,4 +1,4 @@
-//===- HostEvicting.h - steps over caches that evict, on the CPU -*- C++
+//===- HostEvicting.h - steps over caches that evict ------------*- C++ -*-===//
 //-*-===//
 //
 //

@@ -76,8 +76,7 @@ void SlakeLm::shareBudget(size_t layer) {
     LayerBudgetOptions all;
     all.layers = layers;
     all.total = layers * options.budget;
-    // Room for the recent tokens, and for some that are chosen.
-    all.least = options.budget / 4;
+    all.least = options.least;
     all.most = options.room;
     shares = orThrow(LayerBudgets::create(all));
   }

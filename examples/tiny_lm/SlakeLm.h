@@ -18,9 +18,9 @@ struct SlakeLmOptions {
   std::map<std::string, double> options; ///< of the declaration
   int64_t budget = 1024;                 ///< tokens that a head keeps
   /// Gives layers budgets of their own, `budget` on average, after each prompt,
-  /// up to `room` tokens a head.
+  /// from `least` to `room` tokens a head.
   bool sharesBudget = false;
-  int64_t room = 0;
+  int64_t least = 0, room = 0;
   ladle::PreferenceExponents exponents;
   int threads = 1;
 };

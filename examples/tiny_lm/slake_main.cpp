@@ -42,7 +42,7 @@ struct Options {
   std::vector<int64_t> contexts{4096, 16384}, budgets{128, 256, 512, 1024};
   std::vector<std::string> settings;
   int64_t streamBytes = 65536, streams = 0, positions = 0, needles = 0;
-  double room = 3, alpha = 0.4, beta = 0.2;
+  double least = 0.5, room = 3, alpha = 0.4, beta = 0.2;
   bool times = false;
   int threads = 1;
 };
@@ -98,6 +98,11 @@ static void parse(CLI::App &app, Options &options) {
                  "plant so many in the prompt of each stream, one at a time")
       ->check(CLI::PositiveNumber);
   app.add_flag("--times", options.times, "measure time and memory, too");
+  app.add_option("--least", options.least,
+                 "with +vabs: the least of a layer, in budgets; the recent "
+                 "tokens have to fit")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   app.add_option("--room", options.room,
                  "with +vabs: the most of a layer, in budgets")
       ->check(CLI::Range(1.0, 64.0))
@@ -157,6 +162,8 @@ static SlakeLmOptions optionsOf(const Options &options, const Job &job) {
     if (scheme.isFull())
       result.budget = job.context;
   }
+  result.least =
+      static_cast<int64_t>(options.least * static_cast<double>(job.budget));
   result.room = std::min(
       static_cast<int64_t>(options.room * static_cast<double>(job.budget)),
       job.context);

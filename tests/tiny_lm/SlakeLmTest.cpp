@@ -57,6 +57,7 @@ TEST_CASE("layers share what all of them keep") {
   std::vector<uint8_t> text = makeText(80, 3);
   SlakeLmOptions options = optionsOf(20);
   options.sharesBudget = true;
+  options.least = 8;
   options.room = 32;
   options.exponents = {20, 20}; // random layers are much alike
   SlakeLm model(weights, options);
