@@ -189,6 +189,10 @@ int ladle::tool::explainAttention(Source &source,
   for (AttentionStepOp step : source.module->getOps<AttentionStepOp>()) {
     if (step.getForm() != AttentionForm::Decode)
       continue;
+    if (step.isBounded()) {
+      explainBounded(step, options.json);
+      continue;
+    }
     Bytes bytes(step);
     if (options.json)
       llvm::outs() << toJSON(step, bytes) << "\n";
