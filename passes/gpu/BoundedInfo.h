@@ -1,4 +1,4 @@
-//===- BoundedInfo.h - what a launcher knows of bounded attentions -*- C++ -*-//
+//===- BoundedInfo.h - kernels of bounded attentions, launched --*- C++ -*-===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

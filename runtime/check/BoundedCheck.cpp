@@ -426,6 +426,7 @@ Result<BoundedResult> check::checkBounded(const AttentionRequest &request,
   options.options = elaboration.options;
   // Outputs of f32 hide nothing by their rounding.
   options.tokenTypes = {{"*", config.type}};
+  options.stateTypes = elaboration.stateTypes;
   for (const ValueInfo &info : oracle->getOutputs())
     options.tokenTypes[info.name] = "f32";
   options.segments = config.segments;

@@ -273,6 +273,7 @@ Result<AttentionProgram> AttentionCompiler::run() {
   elaboration.sizes = options.sizes;
   elaboration.options = options.options;
   elaboration.tokenTypes = options.tokenTypes;
+  elaboration.stateTypes = options.stateTypes;
   elaboration.takesAttention = true;
   module = frontend::compileToSpec(context, sourceManager, elaboration);
   if (!module)

@@ -217,6 +217,8 @@ int tool::benchBounded(const BenchOptions &options, const std::string &source) {
   compile.preset = options.source.preset;
   compile.sizes = options.source.sizes;
   compile.options = options.source.options;
+  if (!options.source.stateType.empty())
+    compile.stateTypes["*"] = options.source.stateType;
   Result<AttentionProgram> program =
       compileAttention(source, options.source.file, compile);
   Status status = program ? Status() : program.status();

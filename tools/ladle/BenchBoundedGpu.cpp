@@ -204,6 +204,8 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
   compile.options.insert(options.source.options.begin(),
                          options.source.options.end());
   compile.target = "cuda";
+  if (!options.source.stateType.empty())
+    compile.stateTypes["*"] = options.source.stateType;
   Result<AttentionProgram> program = compileAttention(
       readSource(options.source.file), options.source.file, compile);
   if (!program)

@@ -109,6 +109,8 @@ static int checkAttention(const check::CheckRequest &from,
   request.path = from.path;
   request.source = from.source;
   request.elaboration = from.elaboration;
+  if (!options.source.stateType.empty())
+    request.elaboration.stateTypes["*"] = options.source.stateType;
   request.seed = from.seed;
   request.target = from.target;
   Progress progress;

@@ -100,6 +100,8 @@ struct AttentionCompileOptions {
   std::map<std::string, double> options;
   /// Storage types by the name of a token or output, or "*".
   std::map<std::string, std::string> tokenTypes;
+  /// The same of a memory: of its matrix.
+  std::map<std::string, std::string> stateTypes;
   /// How A / Z of a summary is stored: "f32", "bf16" or "f16".
   std::string summaryType = "f32";
   int64_t pageSize = 0; ///< 0: as the file says
