@@ -33,8 +33,9 @@ public:
   double breakEven() const;
 
   int64_t heads = 0, cacheHeads = 0, capacity = 0;
-  EvictFromOp evict;
-  FoldFromOp fold;
+  /// Of a cache that evicts, and of a segmented one.
+  bool evicts = false;
+  int64_t budget = 0, sinks = 0, window = 0, segment = 0;
   double token = 0; ///< of the cache, all its heads
   double cache = 0, memory = 0, notes = 0;
 
@@ -71,19 +72,23 @@ BoundedBytes::BoundedBytes(AttentionStepOp step) {
       memory += ofHeads * (4 * values + 8);
   }
   bool notesWeights = false;
-  step.walk([&](mlir::Operation *op) {
-    if (auto each = llvm::dyn_cast<EvictFromOp>(op))
-      evict = each;
-    else if (auto each = llvm::dyn_cast<FoldFromOp>(op))
-      fold = each;
-    notesWeights |= llvm::isa<NoteWeightsOp>(op);
+  double queries = 0;
+  step.walk([&](EvictFromOp evict) {
+    evicts = true;
+    budget = static_cast<int64_t>(evict.getBudget());
+    queries = static_cast<double>(evict.getQueries());
   });
-  if (!evict)
+  step.walk([&](FoldFromOp fold) {
+    sinks = static_cast<int64_t>(fold.getSinks());
+    window = static_cast<int64_t>(fold.getWindow());
+    segment = static_cast<int64_t>(fold.getSegment());
+  });
+  step.walk([&](NoteWeightsOp) { notesWeights = true; });
+  if (!evicts)
     return;
   // The order of the tokens and their positions, and their weights: as they
   // are on the host.
   constexpr double ofPlace = 4 + 8, ofWeight = 4;
-  auto queries = static_cast<double>(evict.getQueries());
   if (notesWeights)
     noted = ofHeads * ofWeight * (queries > 0 ? queries + 1 : 2);
   notes = ofHeads * static_cast<double>(capacity) *
@@ -91,28 +96,26 @@ BoundedBytes::BoundedBytes(AttentionStepOp step) {
 }
 
 double BoundedBytes::kept(double context) const {
-  if (evict)
-    return std::min(context, static_cast<double>(evict.getBudget()));
-  auto segment = static_cast<double>(fold.getSegment());
-  auto others = static_cast<double>(fold.getSinks() + fold.getWindow());
-  return context < others + segment ? context : others + segment / 2;
+  if (evicts)
+    return std::min(context, static_cast<double>(budget));
+  auto others = static_cast<double>(sinks + window);
+  auto full = static_cast<double>(segment);
+  return context < others + full ? context : others + full / 2;
 }
 
 double BoundedBytes::step(double context) const {
   double attended = kept(context);
   if (attended == context)
     return attended * token;
-  if (evict)
+  if (evicts)
     return attended * (token + noted) + 2 * memory;
-  auto segment = static_cast<double>(fold.getSegment());
-  return attended * token + memory + token + 2 * memory / segment;
+  // A fold reads each token once more, and changes the memory.
+  return attended * token + memory + token +
+         2 * memory / static_cast<double>(segment);
 }
 
 double BoundedBytes::breakEven() const {
-  double least = evict
-                     ? static_cast<double>(evict.getBudget())
-                     : static_cast<double>(fold.getSinks() + fold.getWindow() +
-                                           fold.getSegment());
+  auto least = static_cast<double>(evicts ? budget : sinks + window + segment);
   return std::max(std::ceil(step(least + 1) / token), least + 1);
 }
 
@@ -127,12 +130,11 @@ static void print(AttentionStepOp step, const BoundedBytes &bytes,
   os << "attention " << step.getAttention() << ": " << bytes.heads
      << " heads, of which " << bytes.heads / bytes.cacheHeads
      << " share one of the cache; ";
-  if (bytes.evict)
-    os << "a budget of " << bytes.evict.getBudget() << " tokens\n\n";
+  if (bytes.evicts)
+    os << "a budget of " << bytes.budget << " tokens\n\n";
   else
-    os << bytes.fold.getSinks() << " sinks, a window of "
-       << bytes.fold.getWindow() << ", segments of " << bytes.fold.getSegment()
-       << "\n\n";
+    os << bytes.sinks << " sinks, a window of " << bytes.window
+       << ", segments of " << bytes.segment << "\n\n";
   os << formatv("  a cached token is {0}\n", showBytes(bytes.token))
      << formatv("  a sequence takes {0}, whatever its length: a cache of {1}",
                 showBytes(bytes.slot()), showBytes(bytes.cache));
