@@ -177,6 +177,7 @@ void GpuAttention::attendKeys(Value piece, Value of, Value firstHead) {
   Value copies;
   for (int64_t tile = 0; tile + 1 < stages; ++tile)
     copies = startTile(index(tile));
+  beforeScores();
 
   Values inits{number(-INFINITY), number(-INFINITY), number(0), number(0)};
   auto fragment = VectorType::get({4}, b.getF32Type());
@@ -216,7 +217,7 @@ GpuAttention::Values GpuAttention::addTile(Value tile, ValueRange before) {
         both(notLess(key[i / 2], from[i % 2]), less(key[i / 2], end));
     score[i] = select(isValid, extract(all, i), number(-INFINITY));
   }
-  maskScores(key, score);
+  keepScores(key, score);
   // The largest of all keys of the warp, for each head of the lane.
   Values after(4);
   Value kept[2], base[2];

@@ -120,10 +120,12 @@ protected:
   /// From `begin` to `end`, for heads of the query from one on; `of` is the
   /// token that is answered.
   void attendKeys(mlir::Value piece, mlir::Value of, mlir::Value firstHead);
-  /// Scores of two keys for the two heads of a lane, before they are weighed:
-  /// key i / 2, head i % 2.
-  virtual void maskScores(llvm::ArrayRef<mlir::Value> keysOfLane,
-                          llvm::MutableArrayRef<mlir::Value> score) {}
+  /// What comes before the first thing that a piece writes, when its first
+  /// copies are on their way.
+  virtual void beforeScores() {}
+  /// Scores of two keys for the two heads of a lane: key i / 2, head i % 2.
+  virtual void keepScores(llvm::ArrayRef<mlir::Value> keysOfLane,
+                          llvm::ArrayRef<mlir::Value> score) {}
   /// What waits for the copies of a tile.
   mlir::Value startTile(mlir::Value tile);
   mlir::Value lookUp(mlir::Value tile);

@@ -5,95 +5,205 @@
 //
 //===----------------------------------------------------------------------===//
 
-// Who leaves before the next token is known when this one has been answered:
-// a thread has the weights of some entries, the salience of all stands in
-// shared memory, and so does the order of the entries in the sequence.
+// Who leaves before the next token is known when this one has been answered.
+// The weights of this query are written to their row; then groups of threads
+// add up the rows before it, a thread those of a few entries side by side.
+// Salience stands in shared memory, and so does the order of entries in the
+// sequence.
 
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/BoundedInfo.h"
 #include "passes/gpu/BoundedKernels.h"
 
+#include <algorithm>
+
 using namespace mlir;
 using namespace ladle;
 
-static constexpr int64_t kThreads = 256, kWarps = 8;
-/// Weights of an entry whose loads are on their way together.
-static constexpr int64_t kLoads = 8;
+static constexpr int64_t kThreads = kBoundedThreads, kWarps = kThreads / 32;
+/// Entries of a thread, and rows whose loads are on their way together.
+static constexpr int64_t kEntries = 8, kLoads = 3;
 
-/// Of all queries since the token came.
-Value GpuBounded::addedWeight(Value entry, Value weight) {
-  Value sums = array("weight_sums", b.getF32Type(), stride);
-  Value before = loadFloat(sums, {cursorRow, entry});
-  Value all = select(equal(entry, newEntry), weight, sum(before, weight));
-  store(all, sums, {cursorRow, entry});
-  return all;
+/// Threads that take a row of weights, and how many of these there are.
+static int64_t threadsOfRow(int64_t stride) {
+  constexpr int64_t warp = 32;
+  int64_t wanted = (stride / kEntries + warp - 1) / warp * warp;
+  return std::min(wanted, kThreads);
+}
+static int64_t rowsAtOnce(int64_t stride) {
+  return kThreads / threadsOfRow(stride);
 }
 
-/// Mean and variance over the last queries that the token has seen, this one
-/// among them.
-Value GpuBounded::salienceOf(Value entry, Value weight) {
-  Type f16 = b.getF16Type(), f32 = b.getF32Type();
-  Value memoryOfWeights = array("weights", f16, stride);
-  Value first = mul(cursorRow, queriesKept);
-  Value newest = rem(seen, queriesKept);
-  Value stored = arith::TruncFOp::create(b, f16, weight);
-  store(stored, memoryOfWeights, {add(first, newest), entry});
-  Value rounded = arith::ExtFOp::create(b, f32, stored);
-  Value came = load(array("token_positions", b.getI32Type(), stride),
-                    {cursorRow, entry});
-  Value age =
-      select(equal(entry, newEntry), index(1), add(sub(position, came), 1));
-  Value those = minimum(minimum(age, add(seen, 1)), index(queriesKept));
-  Values sums = loop(
-      index(0), index(queriesKept), index(kLoads),
-      {rounded, product(rounded, rounded)},
-      [&](Value base, ValueRange carried) -> Values {
-        Values loaded, counts;
-        for (int64_t i = 0; i < kLoads; ++i) {
-          Value row = minimum(add(base, i), index(queriesKept - 1));
-          loaded.push_back(
-              loadFloat(memoryOfWeights, {add(first, row), entry}));
-          Value ago = rem(sub(add(newest, queriesKept), row), queriesKept);
-          counts.push_back(both(less(add(base, i), index(queriesKept)),
-                                both(less(index(0), ago), less(ago, those))));
-        }
-        Value all = carried[0], squares = carried[1];
-        for (int64_t i = 0; i < kLoads; ++i) {
-          Value one = select(counts[i], loaded[i], number(0));
-          all = sum(all, one);
-          squares = sum(squares, product(one, one));
-        }
-        return {all, squares};
-      });
-  Value narrow = arith::IndexCastOp::create(b, b.getI32Type(), those);
-  Value n = arith::SIToFPOp::create(b, f32, narrow);
-  Value mean = arith::DivFOp::create(b, sums[0], n);
-  Value square = arith::DivFOp::create(b, sums[1], n);
-  Value variance = arith::SubFOp::create(b, square, product(mean, mean));
-  variance = larger(variance, number(0));
-  return sum(mean,
-             product(number(evict.getVariance().convertToDouble()), variance));
+void GpuBounded::declareEviction() {
+  Type f32 = b.getF32Type(), integer = b.getI32Type();
+  before = sharedArray("before", integer, {stride});
+  after = sharedArray("after", integer, {stride});
+  warpBest = sharedArray("warp_best", f32, {kWarps});
+  warpBestAt = sharedArray("warp_best_at", integer, {kWarps});
+  if (!note)
+    return;
+  salience = sharedArray("salience", f32, {stride});
+  if (!queriesKept)
+    return;
+  ages = sharedArray("ages", integer, {stride});
+  earlier = sharedArray("earlier", f32, {2 * rowsAtOnce(stride), stride});
+}
+
+LogicalResult GpuBounded::checkEviction() {
+  int64_t most = shared ? shared : 227 << 10;
+  int64_t arrays = 4 + (queriesKept ? 2 * rowsAtOnce(stride) : 0);
+  // Beside them, summaries and the memory.
+  int64_t group = plan.group();
+  int64_t others = 4 * 6 * group * (valueSize + keySize);
+  int64_t entries = (most - others) / 4 / arrays;
+  if (capacity <= entries)
+    return success();
+  auto diagnostic = step.emitError("cannot be lowered for GPUs: a budget of ")
+                    << capacity - 1 << " tokens";
+  diagnostic.attachNote() << "wanted " << entries / kEntries * kEntries - 1
+                          << " at the most: a block has all of a head in "
+                             "shared memory";
+  return diagnostic;
+}
+
+/// Of this query, summed over the heads that share keys; 0 for the token that
+/// is not there any more.
+void GpuBounded::weigh() {
+  constexpr int64_t width = 4;
+  int64_t group = plan.group();
+  Type f16 = b.getF16Type(), integer = b.getI32Type();
+  Value scores = array("scores", b.getF32Type(), stride);
+  Value first = add(mul(rowNumber, heads), mul(cacheHead, group));
+  Value places = array("token_positions", integer, stride);
+  // Full, all entries but one are in use.
+  Value last = select(notLess(victim, index(0)), index(capacity), attended);
+  loop(mul(thread, width), index(capacity), index(width * kThreads),
+       [&](Value entry) {
+         Values weights(width, number(0));
+         for (int64_t h = 0; h < group; ++h) {
+           Value loaded = loadVector(scores, {add(first, h), entry}, width);
+           Value most = finite(loadFloat(sharedMosts, index(h)));
+           Value inverse = arith::DivFOp::create(
+               b, number(1), loadFloat(sharedSums, index(h)));
+           for (int64_t i = 0; i < width; ++i) {
+             Value part =
+                 exp(arith::SubFOp::create(b, extract(loaded, i), most));
+             weights[i] = sum(weights[i], product(part, inverse));
+           }
+         }
+         for (int64_t i = 0; i < width; ++i) {
+           Value at = add(entry, i);
+           Value isThere = both(less(at, last), negate(equal(at, victim)));
+           weights[i] = select(isThere, weights[i], number(0));
+         }
+         Value all = fromElements(weights);
+         if (!queriesKept) {
+           Value sums = array("weight_sums", b.getF32Type(), stride);
+           Value old = loadVector(sums, {cursorRow, entry}, width);
+           Values next;
+           for (int64_t i = 0; i < width; ++i)
+             next.push_back(select(equal(add(entry, i), newEntry), weights[i],
+                                   sum(extract(old, i), weights[i])));
+           Value added = fromElements(next);
+           storeVector(added, sums, {cursorRow, entry});
+           storeVector(added, salience, {entry});
+           return;
+         }
+         Value stored =
+             arith::TruncFOp::create(b, VectorType::get({width}, f16), all);
+         Value row = add(mul(cursorRow, queriesKept), rem(seen, queriesKept));
+         storeVector(stored, array("weights", f16, stride), {row, entry});
+         storeVector(widen(stored), salience, {entry});
+         // Queries that the token has seen, this one among them.
+         Value came = loadVector(places, {cursorRow, entry}, width);
+         for (int64_t i = 0; i < width; ++i) {
+           Value place = arith::IndexCastOp::create(b, b.getIndexType(),
+                                                    extract(came, i));
+           Value age = select(equal(add(entry, i), newEntry), index(1),
+                              add(sub(position, place), 1));
+           store(minimum(minimum(age, add(seen, 1)), index(queriesKept)), ages,
+                 {add(entry, i)});
+         }
+       });
+  barrier();
+}
+
+/// Sums of the weights of earlier queries and of their squares.
+void GpuBounded::addEarlierWeights() {
+  int64_t ofRow = threadsOfRow(stride), rows = rowsAtOnce(stride);
+  Value group = named("group", div(thread, ofRow));
+  Value memoryOfWeights = array("weights", b.getF16Type(), stride);
+  Value first = mul(cursorRow, queriesKept), newest = rem(seen, queriesKept);
+  Value isActive = less(group, index(rows));
+  auto fours = VectorType::get({kEntries}, b.getF32Type());
+  Value zero = arith::ConstantOp::create(b, b.getZeroAttr(fours));
+  Value begin =
+      select(isActive, mul(rem(thread, ofRow), kEntries), index(stride));
+  loop(begin, index(stride), index(ofRow * kEntries), [&](Value entry) {
+    Values those;
+    for (int64_t i = 0; i < kEntries; ++i)
+      those.push_back(load(ages, {add(entry, i)}));
+    // So many queries ago, of which each group takes every so manieth.
+    Values sums = loop(
+        add(group, 1), index(queriesKept), index(rows * kLoads), {zero, zero},
+        [&](Value base, ValueRange carried) -> Values {
+          Values loaded, agos;
+          for (int64_t i = 0; i < kLoads; ++i) {
+            Value ago = add(base, i * rows);
+            Value inside = minimum(ago, index(queriesKept - 1));
+            Value row = rem(sub(add(newest, queriesKept), inside), queriesKept);
+            agos.push_back(ago);
+            loaded.push_back(loadVector(memoryOfWeights,
+                                        {add(first, row), entry}, kEntries));
+          }
+          Value all = carried[0], squares = carried[1];
+          for (int64_t i = 0; i < kLoads; ++i) {
+            Value wide = widen(loaded[i]);
+            Values ones;
+            for (int64_t e = 0; e < kEntries; ++e)
+              ones.push_back(
+                  select(less(agos[i], those[e]), extract(wide, e), number(0)));
+            Value one = fromElements(ones);
+            all = sum(all, one);
+            squares = vector::FMAOp::create(b, one, one, squares);
+          }
+          return {all, squares};
+        });
+    storeVector(sums[0], earlier, {mul(group, 2), entry});
+    storeVector(sums[1], earlier, {add(mul(group, 2), 1), entry});
+  });
+  barrier();
+}
+
+/// Mean and variance over the last queries that a token has seen.
+void GpuBounded::combineWeights() {
+  Type f32 = b.getF32Type();
+  double share = evict.getVariance().convertToDouble();
+  loop(thread, index(capacity), index(kThreads), [&](Value entry) {
+    Value weight = loadFloat(salience, {entry});
+    Value all = weight, squares = product(weight, weight);
+    for (int64_t i = 0; i < rowsAtOnce(stride); ++i) {
+      all = sum(all, loadFloat(earlier, {index(2 * i), entry}));
+      squares = sum(squares, loadFloat(earlier, {index(2 * i + 1), entry}));
+    }
+    Value count = arith::IndexCastOp::create(
+        b, b.getI32Type(), maximum(load(ages, {entry}), index(1)));
+    Value n = arith::SIToFPOp::create(b, f32, count);
+    Value mean = arith::DivFOp::create(b, all, n);
+    Value square = arith::DivFOp::create(b, squares, n);
+    Value variance = arith::SubFOp::create(b, square, product(mean, mean));
+    store(sum(mean, product(number(share), larger(variance, number(0)))),
+          salience, {entry});
+  });
 }
 
 void GpuBounded::noteWeights() {
-  int64_t group = plan.group();
-  Value scores = array("scores", b.getF32Type(), stride);
-  Value first = add(mul(rowNumber, heads), mul(cacheHead, group));
-  loop(thread, attended, index(kThreads), [&](Value entry) {
-    Value weight = number(0);
-    for (int64_t h = 0; h < group; ++h) {
-      Value score = loadFloat(scores, {add(first, h), entry});
-      Value most = finite(loadFloat(sharedMosts, index(h)));
-      Value share = exp(arith::SubFOp::create(b, score, most));
-      weight =
-          sum(weight,
-              arith::DivFOp::create(b, share, loadFloat(sharedSums, index(h))));
-    }
-    Value value =
-        queriesKept ? salienceOf(entry, weight) : addedWeight(entry, weight);
-    store(value, salience, entry);
-  });
+  weigh();
+  if (!queriesKept)
+    return;
+  addEarlierWeights();
+  combineWeights();
 }
 
 /// Takes the token that leaves out of the sequence, and puts the new one

@@ -17,33 +17,26 @@
 using namespace mlir;
 using namespace ladle;
 
-static constexpr int64_t kThreads = 256, kWarps = 8;
+static constexpr int64_t kThreads = kBoundedThreads,
+                         kWarps = kBoundedThreads / 32;
 /// Pieces whose loads of a warp are on their way together.
 static constexpr int64_t kLoads = 8;
 
 LogicalResult GpuBounded::buildFinish() {
-  createEarlyKernel("_finish", kThreads);
-  materialized.clear();
-  Type f32 = b.getF32Type(), integer = b.getI32Type();
   int64_t group = plan.group();
+  // Two blocks of a multiprocessor wait in turns, where registers suffice: a
+  // fold has tokens and rows in them.
+  bool isSmall = group * valueSize <= 512 && !fold;
+  createEarlyKernel("_finish", kThreads, isSmall ? 2 : 1);
+  materialized.clear();
+  Type f32 = b.getF32Type();
   sharedMosts = sharedArray("mosts", f32, {group});
   sharedSums = sharedArray("sums", f32, {group});
   sharedValues = sharedArray("values", f32, {group, valueSize});
   if (memory)
-    sharedMemory = sharedArray("memory_values", f32, {group, valueSize});
-  if (taylor || (memory && evict)) {
-    sharedNumbers = sharedArray("numbers", f32, {group, 3});
-    sharedKeySums = sharedArray("key_sums", f32, {memory.getKeySize()});
-    sharedValueSums = sharedArray("value_sums", f32, {valueSize});
-    spreadNow = sharedArray("spread", f32, {1});
-  }
-  if (evict) {
-    salience = sharedArray("salience", f32, {stride});
-    before = sharedArray("before", integer, {stride});
-    after = sharedArray("after", integer, {stride});
-    warpBest = sharedArray("warp_best", f32, {kWarps});
-    warpBestAt = sharedArray("warp_best_at", integer, {kWarps});
-  }
+    declareMemory();
+  if (evict)
+    declareEviction();
   lane = named("lane", rem(thread, kWarp));
   warp = named("warp", div(thread, kWarp));
   Value ofHead =
@@ -63,8 +56,12 @@ LogicalResult GpuBounded::buildFinish() {
     leaves = evict ? notLess(victim, index(0)) : isFolding;
     held = fold ? nextFolds : add(evicted, select(leaves, index(1), index(0)));
     mergePieces();
-    if (memory && evict)
-      isLowered = updateTaylor();
+    if (memory)
+      ifThen(less(index(0), held), [&] {
+        isLowered = readMemory();
+        if (evict && succeeded(isLowered))
+          isLowered = updateTaylor();
+      });
     barrier();
     if (recall)
       mergeRecalled();
@@ -136,18 +133,6 @@ void GpuBounded::mergePieces() {
 //===----------------------------------------------------------------------===//
 // Memories
 //===----------------------------------------------------------------------===//
-
-/// What the blocks of a memory left at a place.
-Value GpuBounded::partsOfMemory(Value at) {
-  Value left =
-      array("memory_parts", b.getF32Type(), plan.group() * (valueSize + 1));
-  Value first =
-      mul(add(mul(rowNumber, cacheHeads), cacheHead), kBoundedMemoryBlocks);
-  Value all = loadFloat(left, {first, at});
-  for (int64_t other = 1; other < kBoundedMemoryBlocks; ++other)
-    all = sum(all, loadFloat(left, {add(first, other), at}));
-  return all;
-}
 
 void GpuBounded::mergeRecalled() {
   int64_t all = plan.group() * valueSize;
@@ -263,7 +248,6 @@ LogicalResult GpuBounded::updateTaylor() {
       for (Value &each : all)
         each = sum(each, exchange(each, mask));
     ifThen(equal(lane, index(0)), [&] {
-      Value holds = less(index(0), held);
       Value mean = arith::DivFOp::create(b, all[0], ofAll);
       Value score = product(mean, number(scale));
       Value order = number(1);
@@ -276,10 +260,8 @@ LogicalResult GpuBounded::updateTaylor() {
                                             number(limit));
         order = select(isFar, number(0), order);
       }
-      store(select(holds, score, number(-INFINITY)), sharedNumbers,
-            {ofGroup, index(0)});
-      store(select(holds, ofAll, number(0)), sharedNumbers,
-            {ofGroup, index(1)});
+      store(score, sharedNumbers, {ofGroup, index(0)});
+      store(ofAll, sharedNumbers, {ofGroup, index(1)});
       store(order, sharedNumbers, {ofGroup, index(2)});
     });
   });
@@ -302,7 +284,14 @@ void GpuBounded::mergeTaylor() {
           return {
               sum(product(weight, loadFloat(sharedValueSums, element)), first)};
         },
-        [&]() -> Values { return {number(0)}; });
+        [&]() -> Values {
+          // An empty summary.
+          ifThen(equal(element, index(0)), [&] {
+            store(number(-INFINITY), sharedNumbers, {ofGroup, index(0)});
+            store(number(0), sharedNumbers, {ofGroup, index(1)});
+          });
+          return {number(0)};
+        });
     store(value[0], sharedMemory, {ofGroup, element});
   });
 }

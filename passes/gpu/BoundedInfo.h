@@ -11,6 +11,7 @@
 // - slots [rows]; cu_seqlens [rows + 1] and prompt_step are of prompts
 // - cursors [slots, cache heads, 8]: BoundedNumber
 // - keys [slots, cache heads, C, dk], values [slots, cache heads, C, dv]
+// - starts_early: not 0 if what is ahead writes nothing that `_attend` reads
 // - window: of a segmented cache, by value
 // - sequence [slots, cache heads, C']: entries in the order of their tokens;
 //   token_positions [slots, cache heads, C'], by entry; weights f16 [slots,
@@ -25,9 +26,8 @@
 // - pieces_of_task, by value
 // - tensors as of other attentions
 //
-// `_attend` has pieces, and kBoundedMemoryBlocks more if there is a memory,
-// along x, tasks of a row along y, rows along z; `_finish` has heads of the
-// cache along x and rows along y.
+// `_attend` has pieces along x, tasks of a row along y, rows along z; `_finish`
+// has heads of the cache along x and rows along y.
 //
 //===----------------------------------------------------------------------===//
 
@@ -50,9 +50,9 @@ enum class BoundedNumber : uint8_t {
 };
 inline constexpr int64_t kBoundedNumbers = 8;
 /// Keys of a piece.
-inline constexpr int64_t kBoundedPiece = 128;
-/// Blocks that share the rows of a memory.
-inline constexpr int64_t kBoundedMemoryBlocks = 4;
+inline constexpr int64_t kBoundedPiece = 256;
+/// Threads of a block that finishes a head.
+inline constexpr int64_t kBoundedThreads = 512;
 /// Numbers of a row with one for each entry.
 constexpr int64_t boundedStride(int64_t capacity) {
   constexpr int64_t width = 8;

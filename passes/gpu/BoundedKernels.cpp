@@ -92,32 +92,16 @@ LogicalResult GpuBounded::build() {
     return failure();
   share = attentionShare(plan.group());
   tasksOfRow = heads / share;
-  chooseTiles();
-  // What a memory needs stands beside the tiles, twice in a multiprocessor.
-  if (memory) {
-    int64_t group = plan.group();
-    int64_t tile = warps * 16 *
-                   (keySize * plan.keyType.getIntOrFloatBitWidth() +
-                    valueSize * plan.valueType.getIntOrFloatBitWidth()) /
-                   8;
-    int64_t others =
-        4 * group *
-        (warps * (valueSize + 1) + memory.getKeySize() / kBoundedMemoryBlocks);
-    constexpr int64_t most = 106 << 10;
-    while (stages > 2 && stages * tile + others > most)
-      --stages;
-  }
-  if (failed(buildAttend()))
+  if (note && failed(checkEviction()))
     return failure();
+  chooseTiles();
+  buildAttend();
   return buildFinish();
 }
 
-int64_t GpuBounded::memoryBlocks() const {
-  return memory ? kBoundedMemoryBlocks : 0;
-}
-
-void GpuBounded::createEarlyKernel(StringRef suffix, int64_t count) {
-  createKernel(suffix, count, /*blocks=*/2);
+void GpuBounded::createEarlyKernel(StringRef suffix, int64_t count,
+                                   int64_t blocks) {
+  createKernel(suffix, count, blocks);
   function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
 }
 
@@ -163,9 +147,7 @@ void GpuBounded::openCursor(Value ofSlot, Value ofHead) {
     Value isFull = notLess(count, budget);
     newEntry =
         named("entry", select(isFull, field(BoundedNumber::Spare), count));
-    attended =
-        named("attended", select(isFull, index(capacity), add(count, 1)));
-    kept = named("kept", minimum(add(count, 1), budget));
+    attended = kept = named("kept", minimum(add(count, 1), budget));
     return;
   }
   // What stands between the sinks and the window is folded where it is full. A
@@ -195,14 +177,19 @@ void GpuBounded::openCursor(Value ofSlot, Value ofHead) {
                           sinks)));
 }
 
-/// Of a cache that evicts, key j is entry j. In a segmented one the first are
-/// the sinks, and those after them follow the last fold around the ring.
-Value GpuBounded::rowOfKey(Value ofSlot, Value key, Value ofHead) {
+/// Of a cache that evicts, key j is entry j, but for the one that leaves, in
+/// whose place the last entry stands. In a segmented one the first are the
+/// sinks, and those after them follow the last fold around the ring.
+Value GpuBounded::entryOfKey(Value key) {
   Value entry = maximum(key, index(0));
-  if (fold) {
-    Value ring = rem(add(sub(entry, index(sinks)), mul(nextFolds, segment)),
-                     capacity - sinks);
-    entry = select(less(entry, index(sinks)), entry, add(ring, sinks));
-  }
-  return add(mul(add(mul(ofSlot, cacheHeads), ofHead), capacity), entry);
+  if (evict)
+    return select(equal(entry, victim), index(capacity - 1), entry);
+  Value ring = rem(add(sub(entry, index(sinks)), mul(nextFolds, segment)),
+                   capacity - sinks);
+  return select(less(entry, index(sinks)), entry, add(ring, sinks));
+}
+
+Value GpuBounded::rowOfKey(Value ofSlot, Value key, Value ofHead) {
+  return add(mul(add(mul(ofSlot, cacheHeads), ofHead), capacity),
+             entryOfKey(key));
 }

@@ -8,16 +8,17 @@
 // A step over a cache that gives up tokens becomes two kernels:
 //
 // - `_attend`: blocks along x take pieces of what a head of the cache holds, as
-//   those of GpuAttention do; the first few of them a part of the memory's
-//   rows, which they update and read in one go;
-// - `_finish`, a row and a head of the cache: merges the pieces, evaluates the
-//   outputs, notes weights, and chooses the token that leaves before the next
-//   one is answered. A cache that evicts has one entry more than its budget:
-//   what the next token takes is what this one left free, so that nobody reads
-//   what another block overwrites.
+//   those of GpuAttention do;
+// - `_finish`, a row and a head of the cache: merges the pieces, updates and
+//   reads the memory in one go, evaluates the outputs, notes weights, and
+//   chooses the token that leaves before the next one is answered. A cache that
+//   evicts has one entry more than its budget: what the next token takes is
+//   what this one left free, so that nobody reads what another block
+//   overwrites.
 //
 // Each waits for the kernel ahead of it and lets the next one start, so that
-// launches overlap (programmatic dependent launch).
+// launches overlap (programmatic dependent launch). An `_attend` that is told
+// to start early waits when its first keys are on their way, before it writes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -37,8 +38,9 @@ public:
 protected:
   mlir::Value rowOfKey(mlir::Value slot, mlir::Value key,
                        mlir::Value cacheHead) override;
-  void maskScores(llvm::ArrayRef<mlir::Value> keysOfLane,
-                  llvm::MutableArrayRef<mlir::Value> score) override;
+  void keepScores(llvm::ArrayRef<mlir::Value> keysOfLane,
+                  llvm::ArrayRef<mlir::Value> score) override;
+  void beforeScores() override { waitForPrevious(); }
 
 private:
   using Indices = llvm::ArrayRef<mlir::Value>;
@@ -50,31 +52,36 @@ private:
   /// The token that is answered, and the slot; −1 where there is none.
   mlir::Value openToken();
   void openCursor(mlir::Value ofSlot, mlir::Value ofHead);
-  /// Blocks that take a part of the memory.
-  int64_t memoryBlocks() const;
   /// Begins a kernel that starts early; `waitForPrevious` comes before it
   /// reads what others write.
-  void createEarlyKernel(llvm::StringRef suffix, int64_t threads);
+  void createEarlyKernel(llvm::StringRef suffix, int64_t threads,
+                         int64_t blocks);
   void waitForPrevious();
   void letNextStart();
 
-  //===--- BoundedAttend.cpp: pieces and the memory
-  //------------------------===//
-  mlir::LogicalResult buildAttend();
+  mlir::Value entryOfKey(mlir::Value key);
+
+  //===--- BoundedAttend.cpp: pieces
+  //---------------------------------------===//
+  void buildAttend();
   void attendPieces(mlir::Value block, mlir::Value task);
   void appendToken();
-  mlir::LogicalResult readMemory(mlir::Value block, mlir::Value parts,
-                                 mlir::Value features);
-  mlir::LogicalResult gatherFeatures(mlir::Value block, mlir::Value into);
-  /// Rows of the memory, and their elements of z, after the folds of segments.
+
+  //===--- BoundedMemory.cpp: its matrix
+  //-----------------------------------===//
+  void declareMemory();
+  mlir::LogicalResult readMemory();
+  mlir::LogicalResult gatherFeatures();
+  mlir::FailureOr<Values> nextRows(llvm::ArrayRef<mlir::Value> rows);
   mlir::FailureOr<Values> foldSegments(llvm::ArrayRef<mlir::Value> rows,
                                        mlir::ValueRange old);
+  /// What was read of it at a place of [group, dv], and divisors behind them.
+  mlir::Value partsOfMemory(mlir::Value at);
 
   //===--- BoundedFinish.cpp: the answer
   //-----------------------------------===//
   mlir::LogicalResult buildFinish();
   void mergePieces();
-  mlir::Value partsOfMemory(mlir::Value at);
   void mergeRecalled();
   mlir::LogicalResult updateTaylor();
   void mergeTaylor();
@@ -87,9 +94,12 @@ private:
 
   //===--- BoundedEviction.cpp: weights, and who leaves
   //--------------------===//
-  mlir::Value addedWeight(mlir::Value entry, mlir::Value weight);
-  mlir::Value salienceOf(mlir::Value entry, mlir::Value weight);
+  void declareEviction();
+  mlir::LogicalResult checkEviction();
   void noteWeights();
+  void weigh();
+  void addEarlierWeights();
+  void combineWeights();
   void reorder();
   void chooseNext();
 
@@ -130,7 +140,8 @@ private:
   // those that share it.
   mlir::Value local, leaves, held, nextVictim, sharedMosts, sharedSums,
       sharedValues, sharedMemory, sharedNumbers, sharedKeySums, sharedValueSums,
-      spreadNow, salience, before, after, warpBest, warpBestAt;
+      sharedFeatures, sharedParts, spreadNow, salience, ages, earlier, before,
+      after, warpBest, warpBestAt;
   mlir::Value keyRow; ///< of the key whose features are asked for
   llvm::DenseMap<mlir::Value, mlir::Value> materialized;
 };

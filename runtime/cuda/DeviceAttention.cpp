@@ -50,7 +50,7 @@ public:
   void set(const std::string &argument, uint64_t value) {
     values[argument].assign(1, value);
   }
-  Status launch(int64_t rows, void *stream);
+  Status launch(int64_t rows, void *stream, Start start = Start::InOrder);
 
 private:
   Status checkAlignment(const TensorSpec &spec, uint64_t address,
@@ -88,10 +88,10 @@ public:
       return status;
     return setSlots(arguments.slots.data(), nullptr);
   }
-  Status launch(int64_t count, void *stream, Start) override {
+  Status launch(int64_t count, void *stream, Start start) override {
     if (Status status = memory.takeFault(); !status || count == 0)
       return status;
-    return launcher.launch(count, stream);
+    return launcher.launch(count, stream, start);
   }
   Status setMemory(std::string_view name, void *data) override {
     return launcher.setMemory(name, data);
@@ -168,9 +168,6 @@ Result<Workspace> Workspace::create(const AttentionProgramImpl &made,
              {"piece_sums", work.pieces * code.share * 2}};
     if (made.bounded->observes)
       sizes["scores"] = rows * heads * code.stride;
-    if (code.memoryBlocks)
-      sizes["memory_parts"] =
-          rows * code.memoryBlocks * heads * (made.valueSize + 1);
     return work.allocate(code.device, sizes);
   }
   sizes = {{"row_plans", rows * numbers},
@@ -332,9 +329,10 @@ Status Launcher::prepare() {
   return Status();
 }
 
-Status Launcher::launch(int64_t rows, void *stream) {
+Status Launcher::launch(int64_t rows, void *stream, Start start) {
   const GpuAttentionCode &code = *made.gpu;
   set("rows", static_cast<uint64_t>(rows));
+  set("starts_early", start == Start::Early);
   if (lists.empty())
     if (Status status = prepare(); !status)
       return status;
@@ -366,9 +364,8 @@ std::vector<cuda::Kernel::Extent> Launcher::grids(int64_t rows) const {
     int64_t tasks = rows * code.tasksOfRow;
     int64_t blocks =
         std::clamp<int64_t>((wanted + tasks - 1) / tasks, 1, code.piecesOfTask);
-    return {
-        {narrow(blocks + code.memoryBlocks), narrow(code.tasksOfRow), ofRows},
-        {cacheHeads, ofRows, 1}};
+    return {{narrow(blocks), narrow(code.tasksOfRow), ofRows},
+            {cacheHeads, ofRows, 1}};
   }
   unsigned first = form.finds ? heads * narrow(work.sections) : cacheHeads;
   // Two blocks of a multiprocessor take turns in waiting.

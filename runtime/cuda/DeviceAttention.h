@@ -38,9 +38,8 @@ struct GpuAttentionCode {
   int64_t share = 1, tasksOfRow = 1, piecesOfTask = 1;
   int64_t section = 1; ///< entries of a ring that a block looks at
   /// Of a bounded cache (passes/gpu/BoundedInfo.h), whose forms have the last
-  /// two kernels alone: blocks that take the memory, and numbers of a row with
-  /// one for each entry.
-  int64_t memoryBlocks = 0, stride = 0;
+  /// two kernels alone: numbers of a row with one for each entry.
+  int64_t stride = 0;
 };
 
 /// Places in the cursor of a head of a bounded cache (BoundedNumber of

@@ -120,8 +120,6 @@ jit::loadGpuAttention(const cuda::Device &device, const std::string &image,
   if (made.bounded) {
     const BoundedProgram &bounded = *made.bounded;
     code->piecesOfTask = (bounded.capacity + kBoundedPiece - 1) / kBoundedPiece;
-    code->memoryBlocks =
-        bounded.memory == BoundedMemory::None ? 0 : kBoundedMemoryBlocks;
     code->stride = boundedStride(bounded.capacity);
   }
   return std::shared_ptr<const GpuAttentionCode>(std::move(code));

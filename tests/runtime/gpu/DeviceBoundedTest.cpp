@@ -135,7 +135,7 @@ struct Bounded {
          {&program->signature().tokens, &program->signature().params})
       for (const TensorSpec &spec : *specs) {
         TensorView view = arguments.tensors[spec.name];
-        int64_t count = view.elements();
+        int64_t count = view.count();
         int64_t rows = view.rank() > int64_t(spec.shape.size()) ? 2 : 1;
         std::vector<float> values;
         for (int64_t row = 0; row < rows; ++row) {
@@ -152,7 +152,7 @@ struct Bounded {
   std::vector<float> answer() {
     need(synchronize(program->device()));
     TensorView view = arguments.tensors["o"];
-    std::vector<float> values(static_cast<size_t>(view.elements()));
+    std::vector<float> values(static_cast<size_t>(view.count()));
     need(copy(view, TensorView::dense(values, DType::F32, view.shape)));
     return values;
   }
