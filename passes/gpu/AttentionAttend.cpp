@@ -197,9 +197,27 @@ void GpuAttention::attendKeys(Value piece, Value of, Value firstHead) {
              ifThen(less(thread, index(tileKeys)), [&] {
                store(place, places, {rem(later, stages), thread});
              });
-             return after;
+             return tilesOfPiece ? endTile(piece, tile, after, inits) : after;
            });
-  leavePiece(piece, carried);
+  if (!tilesOfPiece)
+    leavePiece(piece, carried);
+}
+
+/// Where a piece ends with this tile, its summary is left and the next begins,
+/// whose copies are on their way already.
+GpuAttention::Values GpuAttention::endTile(Value firstPiece, Value tile,
+                                           ArrayRef<Value> after,
+                                           ArrayRef<Value> empty) {
+  Value next = add(tile, 1);
+  Value isEnd =
+      either(equal(rem(next, tilesOfPiece), index(0)), equal(next, tiles));
+  return ifElse(
+      isEnd,
+      [&]() -> Values {
+        leavePiece(add(firstPiece, div(tile, tilesOfPiece)), after);
+        return Values(empty);
+      },
+      [&]() -> Values { return Values(after); });
 }
 
 GpuAttention::Values GpuAttention::addTile(Value tile, ValueRange before) {

@@ -130,6 +130,9 @@ protected:
   mlir::Value startTile(mlir::Value tile);
   mlir::Value lookUp(mlir::Value tile);
   Values addTile(mlir::Value tile, mlir::ValueRange carried);
+  Values endTile(mlir::Value firstPiece, mlir::Value tile,
+                 llvm::ArrayRef<mlir::Value> after,
+                 llvm::ArrayRef<mlir::Value> empty);
   void leavePiece(mlir::Value piece, mlir::ValueRange carried);
   void loadQueries(mlir::Value token, mlir::Value firstHead);
   mlir::Value scores(mlir::Value tileRow);
@@ -239,6 +242,8 @@ protected:
 
   // Tiles of keys and values (AttentionAttend.cpp).
   int64_t warps = 4, stages = 3;
+  /// If not 0, what is attended to at once is several pieces of so many tiles.
+  int64_t tilesOfPiece = 0;
   bool multiplies = false; ///< by tensor cores
   mlir::Value keys, values, places, warpMosts, warpSums, totals, queries;
   Values queryParts;

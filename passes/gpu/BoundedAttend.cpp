@@ -24,13 +24,13 @@ void GpuBounded::buildAttend() {
   Value block = named("block", gpu::BlockIdOp::create(b, gpu::Dimension::x));
   Value task = named("task", gpu::BlockIdOp::create(b, gpu::Dimension::y));
   rowNumber = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::z));
+  letNextStart();
   ifThen(equal(scalar("starts_early"), index(0)), [&] { waitForPrevious(); });
   Value ofRow = openToken();
   ifThen(notLess(ofRow, index(0)), [&] {
     openCursor(ofRow, named("cache_head", div(task, plan.group() / share)));
     attendPieces(block, task);
   });
-  letNextStart();
 }
 
 /// The key and value of the token, into the entry that it takes.
@@ -59,20 +59,22 @@ void GpuBounded::attendPieces(Value block, Value task) {
   Value newKey = sub(attended, index(1));
   if (evict)
     newKey = select(less(newEntry, attended), newEntry, victim);
-  Value newPiece =
-      named("new_piece", div(maximum(newKey, index(0)), kBoundedPiece));
   firstHead = named("first_head", mul(task, share));
   Value firstPiece =
       mul(add(mul(rowNumber, tasksOfRow), task), scalar("pieces_of_task"));
   // Without a window the token itself is folded, and nobody attends to it.
   if (fold)
     ifThen(both(isFolding, equal(block, index(0))), [&] { appendToken(); });
-  loop(block, count, blocks, [&](Value piece) {
-    named("piece", piece);
-    ifThen(equal(piece, newPiece), [&] { appendToken(); });
-    begin = named("begin", mul(piece, kBoundedPiece));
-    end = named("end", minimum(add(begin, kBoundedPiece), attended));
+  // Pieces that follow one another, whose keys come in one stream.
+  Value each = named("each", div(sub(add(count, blocks), index(1)), blocks));
+  Value piece = named("piece", mul(block, each));
+  begin = named("begin", mul(piece, kBoundedPiece));
+  end = named("end", minimum(add(begin, mul(each, kBoundedPiece)), attended));
+  ifThen(less(begin, end), [&] {
+    ifThen(both(notLess(newKey, begin), less(newKey, end)),
+           [&] { appendToken(); });
     from[0] = from[1] = begin;
+    tilesOfPiece = kBoundedPiece / (16 * warps);
     attendKeys(add(firstPiece, piece), of, firstHead);
   });
 }

@@ -42,6 +42,7 @@ LogicalResult GpuBounded::buildFinish() {
   Value ofHead =
       named("cache_head", gpu::BlockIdOp::create(b, gpu::Dimension::x));
   rowNumber = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
+  letNextStart();
   waitForPrevious();
   Value ofRow = openToken();
   LogicalResult isLowered = success();
@@ -75,7 +76,6 @@ LogicalResult GpuBounded::buildFinish() {
       chooseNext();
     moveCursor();
   });
-  letNextStart();
   return isLowered;
 }
 

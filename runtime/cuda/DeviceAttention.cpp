@@ -360,7 +360,7 @@ std::vector<cuda::Kernel::Extent> Launcher::grids(int64_t rows) const {
   if (made.bounded) {
     // As many blocks as keep all multiprocessors busy, and not more: each piece
     // begins with an empty pipe.
-    int64_t wanted = 4 * code.device.multiprocessors();
+    int64_t wanted = 2 * code.device.multiprocessors();
     int64_t tasks = rows * code.tasksOfRow;
     int64_t blocks =
         std::clamp<int64_t>((wanted + tasks - 1) / tasks, 1, code.piecesOfTask);

@@ -27,23 +27,23 @@ ladle.attention @a(token %q: tensor<2x64xbf16>, token %k: tensor<1x64xbf16>,
 }
 
 // What is ahead has ended before anything is read; scores are left for who notes
-// weights, and rows of the memory are loaded, updated, stored and multiplied.
+// weights.
 // CHECK-LABEL: gpu.func @a_decode_attend
 // CHECK-SAME: ladle.starts_early
+// CHECK: nvvm.griddepcontrol launch_dependents
 // CHECK: nvvm.griddepcontrol wait
 // CHECK: memref.load %{{.*}} : memref<?xi32>
 // CHECK: nvgpu.mma.sync
 // CHECK: memref.store %{{.*}} : memref<?x40xf32>
-// CHECK: vector.load %{{.*}} : memref<?x64xf32>
-// CHECK: vector.store %{{.*}} : memref<?x64xf32>
-// CHECK: nvvm.griddepcontrol launch_dependents
 
-// Weights of a query go into their row; the token that leaves next is chosen.
+// Rows of the memory are loaded, updated, stored and multiplied; weights of a
+// query go into their row; the token that leaves next is chosen.
 // CHECK-LABEL: gpu.func @a_decode_finish
 // CHECK: nvvm.griddepcontrol wait
+// CHECK: vector.load %{{.*}} : memref<?x64xf32>
+// CHECK: vector.store %{{.*}} : memref<?x64xf32>
 // CHECK: math.sqrt
-// CHECK: memref.store %{{.*}} : memref<?x40xf16>
+// CHECK: vector.store %{{.*}} : memref<?x40xf16>, vector<4xf16>
 // CHECK: gpu.shuffle xor
-// CHECK: nvvm.griddepcontrol launch_dependents
 // A prompt chooses what it keeps elsewhere.
 // CHECK-NOT: gpu.func

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ladle/device.h"
 #include "runtime/check/BoundedCheck.h"
 #include "runtime/cuda/Driver.h"
 #include "tests/numerics/Examples.h"
@@ -74,6 +75,27 @@ TEST_CASE("policies on a GPU: sums of weights, sinks, no choice, a guard") {
                 {"queries", 11},
                 {"variance", 3}})
             .evicted > 60);
+}
+
+TEST_CASE("caches of several pieces on a GPU") {
+  if (!hasGpu())
+    return;
+  // A card gives each piece a block of its own, unless there are many heads.
+  bool isFast = describeDevice()->multiprocessors > 8;
+  auto heads = GENERATE(as<int64_t>(), 1, 160);
+  if (heads > 1 && !isFast)
+    return;
+  BoundedCase config;
+  config.tokens = isFast ? 700 : 330;
+  config.sizes = {{"Hq", 2 * heads}, {"Hkv", heads}, {"D", 32}};
+  double budget = isFast ? 590 : 300;
+  BoundedResult result = passes(
+      "slake", config, {{"budget", budget}, {"recent", 32}, {"queries", 5}});
+  CHECK(result.evicted > 20);
+  config.segments = SegmentSettings{10, 300, 40};
+  config.sizes["R"] = 4;
+  result = passes("edge_infinite/edge_infinite", config);
+  CHECK(result.folds > 0);
 }
 
 TEST_CASE("segments on a GPU: prompts that end anywhere, every kind of bound") {
