@@ -106,7 +106,7 @@ TEST_CASE("segments on a GPU: prompts that end anywhere, every kind of bound") {
   BoundedCase config;
   config.type = "bf16";
   config.segments = SegmentSettings{3, 4, 8};
-  config.sizes = {{"Hq", 8}, {"Hkv", 1}, {"D", 32}, {"R", 7}};
+  config.sizes = {{"Hq", 8}, {"Hkv", 1}, {"D", 32}, {"R", 8}};
   passes("edge_infinite/edge_infinite", config, {{"decay", 0.75}});
 }
 
