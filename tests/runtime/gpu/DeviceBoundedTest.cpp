@@ -92,7 +92,7 @@ TEST_CASE("caches of several pieces on a GPU") {
   BoundedResult result = passes(
       "slake", config, {{"budget", budget}, {"recent", 32}, {"queries", 5}});
   CHECK(result.evicted > 20);
-  config.segments = SegmentSettings{10, 300, 40};
+  config.segments = SegmentSettings{10, 250, 40};
   config.sizes["R"] = 4;
   result = passes("edge_infinite/edge_infinite", config);
   CHECK(result.folds > 0);
@@ -101,8 +101,10 @@ TEST_CASE("caches of several pieces on a GPU") {
 TEST_CASE("segments on a GPU: prompts that end anywhere, every kind of bound") {
   if (!hasGpu())
     return;
+  // An emulated card takes a second for each: those with the smallest segments.
   for (const BoundedCase &config : planSegments(3))
-    passes("edge_infinite/edge_infinite", config);
+    if (!emulatedGpu() || config.segments->segment <= 7)
+      passes("edge_infinite/edge_infinite", config);
   BoundedCase config;
   config.type = "bf16";
   config.segments = SegmentSettings{3, 4, 8};
