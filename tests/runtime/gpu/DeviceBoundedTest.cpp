@@ -93,6 +93,7 @@ TEST_CASE("caches of several pieces on a GPU") {
       "slake", config, {{"budget", budget}, {"recent", 32}, {"queries", 5}});
   CHECK(result.evicted > 20);
   config.segments = SegmentSettings{10, 250, 40};
+  config.tokens = 420; // of which some are dropped again
   config.sizes["R"] = 4;
   result = passes("edge_infinite/edge_infinite", config);
   CHECK(result.folds > 0);
