@@ -48,7 +48,7 @@ public:
 
   /// Builds the kernels where the builder stands. Diagnostics name what cannot
   /// be lowered.
-  mlir::LogicalResult build();
+  virtual mlir::LogicalResult build();
 
 protected:
   using Values = llvm::SmallVector<mlir::Value>;

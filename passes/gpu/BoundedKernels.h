@@ -33,7 +33,7 @@ class GpuBounded : public GpuAttention {
 public:
   using GpuAttention::GpuAttention;
 
-  mlir::LogicalResult build();
+  mlir::LogicalResult build() override;
 
 protected:
   mlir::Value rowOfKey(mlir::Value slot, mlir::Value key,

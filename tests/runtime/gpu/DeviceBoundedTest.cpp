@@ -18,7 +18,7 @@ using namespace ladle::check;
 using namespace ladle::test;
 using Catch::Contains;
 
-static BoundedResult passes(const std::string &name, BoundedCase config,
+static BoundedResult passes(const std::string &name, const BoundedCase &config,
                             std::map<std::string, double> options = {}) {
   CAPTURE(name, config.str());
   AttentionRequest request;
