@@ -223,8 +223,8 @@ static Json scoreNeedles(const Options &options, const Weights &weights,
   Json depths = Json::array();
   for (int64_t i = 0; i < options.needles; ++i) {
     std::string name = word(8), value = word(12);
-    std::string needle = "\n" + name + " = \"" + value + "\"\n";
-    std::string question = "\n" + name + " = \"";
+    std::string question = fmt::format("\n{} = \"", name);
+    std::string needle = fmt::format("{}{}\"\n", question, value);
     double depth =
         (static_cast<double>(i) + 0.5) / static_cast<double>(options.needles);
     size_t size = stream.size() / 2 - needle.size() - question.size();

@@ -51,10 +51,10 @@ struct EdgeInfinite {
   }
 
   /// What a head of the query answers, from the tokens of `lists`.
-  Vector
-  answer(const Vector &q,
-         std::vector<const std::deque<std::pair<Vector, Vector>> *> lists,
-         const Head &head) const {
+  Vector answer(
+      const Vector &q,
+      const std::vector<const std::deque<std::pair<Vector, Vector>> *> &lists,
+      const Head &head) const {
     Vector dot(size, 0);
     double total = 0;
     for (const auto *list : lists)
