@@ -54,8 +54,11 @@ LogicalResult GpuBounded::checkEviction() {
   int64_t most = shared ? shared : 227 << 10;
   int64_t arrays = 4 + (queriesKept ? 2 * rowsAtOnce(stride) : 0);
   // Beside them, summaries and the memory.
+  constexpr int64_t small = 4096;
   int64_t group = plan.group();
-  int64_t others = 4 * 6 * group * (valueSize + keySize);
+  int64_t others = 4 * group * valueSize + small;
+  if (memory)
+    others += 4 * group * (5 * valueSize + keySize);
   int64_t entries = (most - others) / 4 / arrays;
   if (capacity <= entries)
     return success();
