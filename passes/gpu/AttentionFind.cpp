@@ -29,23 +29,28 @@ static int64_t elementsOfLoad(Type element) {
 // The token into its page
 //===----------------------------------------------------------------------===//
 
+void GpuAttention::storeToken(AppendOp op, Value token, Value kvHead,
+                              Value place) {
+  auto copy = [&](Value value, StringRef pages, Type type, int64_t size) {
+    Value from = tensor(value), to = array(pages, type, size);
+    int64_t width = elementsOfLoad(type);
+    ifThen(less(thread, index(size / width)), [&] {
+      Value at = mul(thread, width);
+      storeVector(loadVector(from, {token, kvHead, at}, width), to,
+                  {place, at});
+    });
+  };
+  copy(op.getValues()[0], "key_pages", plan.keyType, keySize);
+  copy(op.getValues()[1], "value_pages", plan.valueType, valueSize);
+}
+
 void GpuAttention::append(const Row &row, Value kvHead) {
   AppendOp op;
   step.walk([&](AppendOp each) { op = each; });
   if (!op)
     return;
   Value place = named("place", rowOfKey(row.slot, row.position, kvHead));
-  auto copy = [&](Value value, StringRef pages, Type type, int64_t size) {
-    Value token = tensor(value), to = array(pages, type, size);
-    int64_t width = elementsOfLoad(type);
-    ifThen(less(thread, index(size / width)), [&] {
-      Value at = mul(thread, width);
-      storeVector(loadVector(token, {row.token, kvHead, at}, width), to,
-                  {place, at});
-    });
-  };
-  copy(op.getValues()[0], "key_pages", plan.keyType, keySize);
-  copy(op.getValues()[1], "value_pages", plan.valueType, valueSize);
+  storeToken(op, row.token, kvHead, place);
   Value spare = mul(scalar("spare_page"), cacheHeads * plan.pageSize);
   Value isLost = both(equal(thread, index(0)), notLess(place, spare));
   Value fault = array("fault", b.getI32Type());

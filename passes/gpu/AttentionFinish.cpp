@@ -19,8 +19,6 @@ using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kThreads = 256, kWarps = 8;
-/// Pieces whose loads of a warp are on their way together.
-static constexpr int64_t kLoads = 8;
 
 //===----------------------------------------------------------------------===//
 // Summaries
@@ -44,23 +42,20 @@ GpuAttention::Summary GpuAttention::merge(const Summary &lhs,
   return {most, all, merged};
 }
 
-/// A warp's part of the pieces of an attend, into shared memory.
-void GpuAttention::gatherPieces(Value bounds, int64_t which, Value local,
-                                Value task) {
+/// Of pieces from one on, so many at once and so far apart, by a warp.
+GpuAttention::Summary GpuAttention::mergeRange(Value begin, Value last,
+                                               Value stride, Value local) {
   int64_t width = valueSize / kWarp;
   Type f32 = b.getF32Type();
-  Value first = load(bounds, {task, index(which)});
-  Value last = load(bounds, {task, index(which + 1)});
   Value memory = array("piece_values", f32, share * valueSize);
   Value sums = array("piece_sums", f32, 2 * share);
   Value element = add(mul(local, valueSize), mul(lane, width));
   Summary empty = emptySummary();
   Values all = loop(
-      add(first, mul(warp, kLoads)), last, index(kWarps * kLoads),
-      {empty.most, empty.sum, empty.values},
+      begin, last, stride, {empty.most, empty.sum, empty.values},
       [&](Value base, ValueRange carried) -> Values {
         Values mosts, totals, loaded;
-        for (int64_t i = 0; i < kLoads; ++i) {
+        for (int64_t i = 0; i < kPiecesAtOnce; ++i) {
           Value isThere = less(add(base, i), last);
           Value at = minimum(add(base, i), sub(last, index(1)));
           Value pair = loadVector(sums, {at, mul(local, 2)}, 2);
@@ -75,7 +70,7 @@ void GpuAttention::gatherPieces(Value bounds, int64_t which, Value local,
         Value kept = exp(arith::SubFOp::create(b, carried[0], least));
         Value total = product(carried[1], kept);
         Value sumOfValues = product(carried[2], splat(kept, width));
-        for (int64_t i = 0; i < kLoads; ++i) {
+        for (int64_t i = 0; i < kPiecesAtOnce; ++i) {
           Value weight = exp(arith::SubFOp::create(b, mosts[i], least));
           total = sum(total, product(totals[i], weight));
           sumOfValues = vector::FMAOp::create(
@@ -83,12 +78,23 @@ void GpuAttention::gatherPieces(Value bounds, int64_t which, Value local,
         }
         return {most, total, sumOfValues};
       });
+  return {all[0], all[1], all[2]};
+}
+
+/// A warp's part of the pieces of an attend, into shared memory.
+void GpuAttention::gatherPieces(Value bounds, int64_t which, Value local,
+                                Value task) {
+  int64_t width = valueSize / kWarp;
+  Value first = load(bounds, {task, index(which)});
+  Value last = load(bounds, {task, index(which + 1)});
+  Summary all = mergeRange(add(first, mul(warp, kPiecesAtOnce)), last,
+                           index(kWarps * kPiecesAtOnce), local);
   Value place = add(warp, which * kWarps);
   ifThen(equal(lane, index(0)), [&] {
-    store(all[0], pieceMosts, place);
-    store(all[1], pieceTotals, place);
+    store(all.most, pieceMosts, place);
+    store(all.sum, pieceTotals, place);
   });
-  storeVector(all[2], pieceValues, {place, mul(lane, width)});
+  storeVector(all.values, pieceValues, {place, mul(lane, width)});
 }
 
 GpuAttention::Summary GpuAttention::mergedPieces(int64_t which) {

@@ -53,6 +53,8 @@ public:
 protected:
   using Values = llvm::SmallVector<mlir::Value>;
   static constexpr int64_t kWarp = 32;
+  /// Pieces whose loads of a warp are on their way together.
+  static constexpr int64_t kPiecesAtOnce = 8;
   /// Values without a name do not take the step's.
   static mlir::Location unnamed(mlir::Location location) {
     auto named = llvm::dyn_cast<mlir::NameLoc>(location);
@@ -95,6 +97,9 @@ protected:
   void buildFind();
   void buildAppend();
   void append(const Row &row, mlir::Value cacheHead);
+  /// Copies the key and the value of a token into a row of the cache.
+  void storeToken(AppendOp op, mlir::Value token, mlir::Value cacheHead,
+                  mlir::Value place);
   void scan(mlir::Value rowNumber, const Row &row, mlir::Value head,
             mlir::Value section);
   mlir::Value countEntries(const Row &row);
@@ -148,6 +153,8 @@ protected:
     mlir::Value most, sum, values;
   };
   void buildFinish();
+  Summary mergeRange(mlir::Value begin, mlir::Value last, mlir::Value stride,
+                     mlir::Value local);
   void gatherPieces(mlir::Value bounds, int64_t which, mlir::Value local,
                     mlir::Value task);
   Summary mergedPieces(int64_t which);

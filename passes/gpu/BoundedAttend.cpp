@@ -13,11 +13,6 @@
 using namespace mlir;
 using namespace ladle;
 
-static int64_t elementsOfLoad(Type element) {
-  constexpr int64_t bits = 128;
-  return bits / element.getIntOrFloatBitWidth();
-}
-
 void GpuBounded::buildAttend() {
   createEarlyKernel("_attend", warps * kWarp, /*blocks=*/2);
   declareTiles();
@@ -35,20 +30,8 @@ void GpuBounded::buildAttend() {
 
 /// The key and value of the token, into the entry that it takes.
 void GpuBounded::appendToken() {
-  Value place =
-      add(mul(add(mul(slot, cacheHeads), cacheHead), capacity), newEntry);
   waitForPrevious();
-  auto copy = [&](Value value, StringRef name, Type type, int64_t size) {
-    Value token = tensor(value), to = array(name, type, size);
-    int64_t width = elementsOfLoad(type);
-    ifThen(less(thread, index(size / width)), [&] {
-      Value at = mul(thread, width);
-      storeVector(loadVector(token, {of, cacheHead, at}, width), to,
-                  {place, at});
-    });
-  };
-  copy(append.getValues()[0], "key_pages", plan.keyType, keySize);
-  copy(append.getValues()[1], "value_pages", plan.valueType, valueSize);
+  storeToken(append, of, cacheHead, add(mul(cursorRow, capacity), newEntry));
 }
 
 void GpuBounded::attendPieces(Value block, Value task) {

@@ -19,8 +19,6 @@ using namespace ladle;
 
 static constexpr int64_t kThreads = kBoundedThreads,
                          kWarps = kBoundedThreads / 32;
-/// Pieces whose loads of a warp are on their way together.
-static constexpr int64_t kLoads = 8;
 
 LogicalResult GpuBounded::buildFinish() {
   int64_t group = plan.group();
@@ -82,50 +80,18 @@ LogicalResult GpuBounded::buildFinish() {
 /// The pieces of each head, in their order, by a warp.
 void GpuBounded::mergePieces() {
   int64_t width = valueSize / kWarp, group = plan.group();
-  Type f32 = b.getF32Type();
-  Value memoryOfPieces = array("piece_values", f32, share * valueSize);
-  Value sums = array("piece_sums", f32, 2 * share);
-  Value last =
+  Value count =
       named("pieces", div(add(attended, kBoundedPiece - 1), kBoundedPiece));
   loop(warp, index(group), index(kWarps), [&](Value ofGroup) {
     Value task = add(mul(cacheHead, group / share), div(ofGroup, share));
-    Value inTask = rem(ofGroup, share);
     Value first =
         mul(add(mul(rowNumber, tasksOfRow), task), scalar("pieces_of_task"));
-    Value element = add(mul(inTask, valueSize), mul(lane, width));
-    Values all = loop(
-        index(0), last, index(kLoads),
-        {number(-INFINITY), number(0), splat(number(0), width)},
-        [&](Value base, ValueRange carried) -> Values {
-          Values mosts, totals, loaded;
-          for (int64_t i = 0; i < kLoads; ++i) {
-            Value isThere = less(add(base, i), last);
-            Value at = add(first, minimum(add(base, i), sub(last, index(1))));
-            Value pair = loadVector(sums, {at, mul(inTask, 2)}, 2);
-            loaded.push_back(loadVector(memoryOfPieces, {at, element}, width));
-            mosts.push_back(
-                select(isThere, extract(pair, 0), number(-INFINITY)));
-            totals.push_back(extract(pair, 1));
-          }
-          Value most = carried[0];
-          for (Value each : mosts)
-            most = larger(most, each);
-          Value least = finite(most);
-          Value keeps = exp(arith::SubFOp::create(b, carried[0], least));
-          Value total = product(carried[1], keeps);
-          Value value = product(carried[2], splat(keeps, width));
-          for (int64_t i = 0; i < kLoads; ++i) {
-            Value weight = exp(arith::SubFOp::create(b, mosts[i], least));
-            total = sum(total, product(totals[i], weight));
-            value = vector::FMAOp::create(b, loaded[i], splat(weight, width),
-                                          value);
-          }
-          return {most, total, value};
-        });
-    storeVector(all[2], sharedValues, {ofGroup, mul(lane, width)});
+    Summary all = mergeRange(first, add(first, count), index(kPiecesAtOnce),
+                             rem(ofGroup, share));
+    storeVector(all.values, sharedValues, {ofGroup, mul(lane, width)});
     ifThen(equal(lane, index(0)), [&] {
-      store(all[0], sharedMosts, ofGroup);
-      store(all[1], sharedSums, ofGroup);
+      store(all.most, sharedMosts, ofGroup);
+      store(all.sum, sharedSums, ofGroup);
     });
   });
 }
