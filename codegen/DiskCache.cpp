@@ -17,6 +17,8 @@
 #include "llvm/Support/Process.h"
 #include "llvm/Support/SHA256.h"
 #include "llvm/Support/raw_ostream.h"
+#include <atomic>
+#include <limits>
 
 #include <unistd.h>
 
@@ -155,6 +157,18 @@ std::optional<DiskCache::Entry> DiskCache::lookup(llvm::StringRef key) const {
   return Entry{std::move(*parts), std::move(*memory)};
 }
 
+/// Whether the files that this process has written since it last said so may
+/// have filled a cache. To list a large one takes longer than to compile a
+/// small kernel.
+static bool mayBeFull(uint64_t bytes, uint64_t limit) {
+  constexpr uint64_t kShare = 64;
+  static std::atomic<uint64_t> written = std::numeric_limits<uint32_t>::max();
+  if (written.fetch_add(bytes) + bytes < limit / kShare)
+    return false;
+  written = 0;
+  return true;
+}
+
 llvm::Error DiskCache::store(llvm::StringRef key,
                              llvm::ArrayRef<llvm::StringRef> parts) const {
   if (directory.empty())
@@ -185,7 +199,8 @@ llvm::Error DiskCache::store(llvm::StringRef key,
     (void)fs::remove(temporary);
     return llvm::createFileError(temporary, code);
   }
-  trim(limit);
+  if (mayBeFull(bytes.size(), limit))
+    trim(limit);
   return llvm::Error::success();
 }
 

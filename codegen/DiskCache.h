@@ -37,7 +37,8 @@ public:
   /// directory every lookup misses.
   static DiskCache openDefault();
 
-  /// `limit` bounds the bytes of all entries; the least recently used go.
+  /// `limit` bounds the bytes of all entries, but for what each process has
+  /// written since it last looked; the least recently used go.
   explicit DiskCache(std::string directory, uint64_t limit = defaultLimit);
 
   /// SHA-256, in hexadecimal, over the parts with their lengths, so that
@@ -53,7 +54,8 @@ public:
   /// removed. Entries of other users are not trusted, for they are run.
   std::optional<Entry> lookup(llvm::StringRef key) const;
 
-  /// Replaces an entry, then removes old ones down to the limit.
+  /// Replaces an entry, and removes old ones down to the limit once what a
+  /// process has written may matter: a 64th of it.
   llvm::Error store(llvm::StringRef key,
                     llvm::ArrayRef<llvm::StringRef> parts) const;
 

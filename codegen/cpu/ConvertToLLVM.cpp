@@ -19,6 +19,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/X86Vector/Transforms.h"
 #include "mlir/Transforms/DialectConversion.h"
 #include "llvm/ADT/MapVector.h"
 
@@ -45,6 +46,7 @@ void populatePatterns(const LLVMTypeConverter &converter,
                                        /*approximateLog1p=*/false);
   populateVectorToLLVMConversionPatterns(converter, patterns,
                                          /*reassociateFPReductions=*/true);
+  populateX86VectorLegalizeForLLVMExportPatterns(converter, patterns);
   ub::populateUBToLLVMConversionPatterns(converter, patterns);
 }
 
@@ -75,6 +77,37 @@ LogicalResult verifyOnlyLLVM(ModuleOp module) {
   return success(left.empty());
 }
 
+/// Of numbers and vectors of bf16: LLVM 22 takes some that are only moved to
+/// f32 and back, which without bf16 instructions are calls of a function that
+/// is not there.
+Type asIntegers(Type type) {
+  if (!getElementTypeOrSelf(type).isBF16())
+    return {};
+  Type integer = IntegerType::get(type.getContext(), 16);
+  auto vector = dyn_cast<VectorType>(type);
+  return vector ? vector.clone(integer) : integer;
+}
+
+/// They are moved as what their bits are.
+void moveBF16AsIntegers(ModuleOp module) {
+  module.walk([](Operation *op) {
+    OpBuilder b(op);
+    if (auto load = dyn_cast<LLVM::LoadOp>(op)) {
+      Type type = load.getType(), integers = asIntegers(type);
+      if (!integers)
+        return;
+      load.getResult().setType(integers);
+      b.setInsertionPointAfter(load);
+      auto cast = LLVM::BitcastOp::create(b, load.getLoc(), type, load);
+      load.getResult().replaceAllUsesExcept(cast, cast);
+    } else if (auto store = dyn_cast<LLVM::StoreOp>(op)) {
+      if (Type integers = asIntegers(store.getValue().getType()))
+        store.getValueMutable().assign(LLVM::BitcastOp::create(
+            b, store.getLoc(), integers, store.getValue()));
+    }
+  });
+}
+
 struct ConvertToLLVM : public ladle::impl::ConvertToLLVMBase<ConvertToLLVM> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
@@ -90,9 +123,11 @@ struct ConvertToLLVM : public ladle::impl::ConvertToLLVMBase<ConvertToLLVM> {
     populatePatterns(converter, patterns);
     LLVMConversionTarget target(context);
     target.addLegalOp<ModuleOp>();
+    configureX86VectorLegalizeForExportTarget(target);
     if (failed(applyPartialConversion(module, target, std::move(patterns))) ||
         failed(verifyOnlyLLVM(module)))
       return signalPassFailure();
+    moveBF16AsIntegers(module);
 
     SmallVector<UnrealizedConversionCastOp> casts;
     module.walk(

@@ -10,6 +10,8 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/TargetParser/Host.h"
+#include "llvm/TargetParser/Triple.h"
+#include "llvm/TargetParser/X86TargetParser.h"
 
 using namespace ladle;
 
@@ -29,6 +31,21 @@ static CpuTarget detectHost() {
 
 const CpuTarget &CpuTarget::host() {
   static const CpuTarget target = detectHost();
+  return target;
+}
+
+CpuTarget CpuTarget::named(llvm::StringRef cpu) {
+  CpuTarget target{host().triple, cpu.str(), ""};
+  if (!llvm::Triple(target.triple).isX86())
+    return target;
+  llvm::SmallVector<llvm::StringRef> names;
+  llvm::X86::getFeaturesForCPU(cpu, names, /*NeedPlus=*/false);
+  std::vector<std::string> features;
+  for (llvm::StringRef name : names)
+    features.push_back(("+" + name).str());
+  if (llvm::is_contained(names, "avx512f"))
+    features.push_back("-prefer-256-bit");
+  target.features = llvm::join(features, ",");
   return target;
 }
 

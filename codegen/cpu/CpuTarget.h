@@ -21,8 +21,13 @@ struct CpuTarget {
 
   /// The processor that this runs on, with all that it offers.
   static const CpuTarget &host();
+  /// One of this architecture by its name, x86-64-v3 say.
+  static CpuTarget named(llvm::StringRef cpu);
 
   bool has(llvm::StringRef feature) const;
+  /// f32 numbers in a vector register. Where these are narrow there are
+  /// also few of them.
+  int64_t lanes() const { return has("avx512f") ? 16 : 8; }
 };
 
 } // namespace ladle

@@ -34,12 +34,14 @@ static std::string emit(const std::string &text, bool expandBF16,
 }
 
 std::string ladle::test::compile(const std::string &text, bool expandBF16) {
-  return emit(text, expandBF16, {});
+  // Without instructions for it there is no other way.
+  return emit(text, expandBF16 || !ladle::CpuTarget::host().has("avx512bf16"),
+              {});
 }
 
 std::string ladle::test::assemble(const std::string &text,
-                                  const std::string &cpu) {
-  return emit(text, false,
+                                  const std::string &cpu, bool expandBF16) {
+  return emit(text, expandBF16,
               {{"x86_64-unknown-linux-gnu", cpu, ""}, EmitKind::Assembly});
 }
 

@@ -34,7 +34,8 @@ Jit jit(const std::string &text, const std::vector<std::string> &names,
 std::string compile(const std::string &text, bool expandBF16 = false);
 
 /// Assembly for a processor by LLVM's name, with a triple of x86-64.
-std::string assemble(const std::string &text, const std::string &cpu);
+std::string assemble(const std::string &text, const std::string &cpu,
+                     bool expandBF16 = false);
 
 /// A dense memref<...> as compiled code takes it.
 template <int64_t rank> struct Descriptor {

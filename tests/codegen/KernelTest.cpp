@@ -152,6 +152,37 @@ TEST_CASE("narrow types have vectors of every width") {
   }
 }
 
+TEST_CASE("bf16 calls no functions where there are no instructions for it") {
+  // Read in one block, stored in another; of either of two blocks.
+  std::string text = assemble(R"(
+func.func @carry(%x: memref<?xbf16>, %y: memref<?xbf16>, %i: index)
+    attributes {llvm.emit_c_interface} {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : bf16
+  %a = memref.load %x[%i] : memref<?xbf16>
+  %b = arith.extf %a : bf16 to f32
+  %c = arith.mulf %b, %b : f32
+  %d = arith.truncf %c : f32 to bf16
+  %first = arith.cmpi eq, %i, %c0 : index
+  scf.if %first {
+    memref.store %a, %y[%i] : memref<?xbf16>
+  }
+  %e = scf.if %first -> bf16 {
+    %l = memref.load %y[%c0] : memref<?xbf16>
+    scf.yield %l : bf16
+  } else {
+    scf.yield %zero : bf16
+  }
+  memref.store %d, %x[%i] : memref<?xbf16>
+  memref.store %e, %x[%c0] : memref<?xbf16>
+  return
+}
+)",
+                              "x86-64-v3", /*expandBF16=*/true);
+  CHECK(text.find("carry__packed") != std::string::npos);
+  CHECK(text.find("bf2") == std::string::npos);
+}
+
 TEST_CASE("a kernel can be compiled for another processor") {
   std::string wide = assemble(matvec, "x86-64-v4");
   CHECK(wide.find("%zmm") != std::string::npos);

@@ -25,3 +25,18 @@ func.func @rsqrt_is_a_division(%x: f32) -> f32 {
   %0 = math.rsqrt %x : f32
   return %0 : f32
 }
+
+// CHECK-LABEL: llvm.func @vectors_of_bf16_move_as_integers
+func.func @vectors_of_bf16_move_as_integers(%from: memref<4x20xbf16>,
+                                            %to: memref<4x16xbf16>,
+                                            %odd: memref<4x20xbf16>) {
+  %0 = arith.constant 0 : index
+  // CHECK: llvm.load %{{.*}} : !llvm.ptr -> vector<20xi16>
+  %1 = vector.load %from[%0, %0] : memref<4x20xbf16>, vector<20xbf16>
+  // CHECK: llvm.store %{{.*}} : vector<20xi16>, !llvm.ptr
+  vector.store %1, %odd[%0, %0] : memref<4x20xbf16>, vector<20xbf16>
+  // CHECK: llvm.load %{{.*}} : !llvm.ptr -> vector<16xi16>
+  %2 = vector.load %to[%0, %0] : memref<4x16xbf16>, vector<16xbf16>
+  vector.store %2, %to[%0, %0] : memref<4x16xbf16>, vector<16xbf16>
+  return
+}
