@@ -56,7 +56,8 @@ def ConvertLadleAttentionToCPU
       the token at which what is attended to anew begins;
     - `<step>_attend`, a row, a head of the cache and a piece of its tokens: the
       summaries of the piece for all heads of the query that share it, in blocks
-      of 16 tokens that are widened once for all heads;
+      of 32 tokens. A tile of heads and keys has 16 scores, the lanes of a
+      register, so that each key and value is loaded once for all heads;
     - `<step>_finish`, a row and a head of the cache: the pieces of each
       `ladle.attend` merged, then what the step does with its summaries.
 
@@ -75,17 +76,23 @@ def ConvertLadleAttentionToCPU
     ```
     becomes
     ```mlir
-    %scores = arith.select %valid, %dots, %never : vector<16xi1>, vector<16xf32>
-    %most = vector.reduction <maximumf>, %scores : vector<16xf32> into f32
-    %next = arith.maximumf %before, %most : f32
-    %shifted = arith.subf %scores, %spread : vector<16xf32>
+    %scores = arith.select %valid, %scaled, %never : vector<16xi1>, vector<16xf32>
+    ...
+    %shifted = arith.subf %scores, %base : vector<16xf32>
     %weights = math.exp %shifted : vector<16xf32>
     ```
   }];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::func::FuncDialect",
     "::mlir::math::MathDialect", "::mlir::memref::MemRefDialect",
-    "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect"];
+    "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect",
+    "::mlir::x86vector::X86VectorDialect"];
+  let options = [
+    Option<"lanes", "lanes", "int64_t", "16",
+           "f32 numbers in a register of the processor">,
+    Option<"dotsBF16", "dots-bf16", "bool", "false",
+           "Multiply and add pairs of bf16, as AVX512-BF16 does">
+  ];
 }
 
 def ConvertLadleAttentionToGPU
@@ -105,8 +112,23 @@ def ConvertLadleAttentionToGPU
     - `<step>_finish`, a row and a head: the pieces merged in their order, then
       what the step does with its summaries.
 
+    A step without a match also answers prompts, by three kernels: `<step>_append`
+    puts all tokens into their pages; a block of `<step>_attend` takes a tile of a
+    prompt's queries, the heads that share keys among them, and goes through the
+    keys before them once; `<step>_finish` leaves what later tokens look at beside
+    summaries.
+
     Lengths, matches and whether a ring may be used are read on the device, and
     where pieces end depends on a row alone.
+
+    A step over a bounded cache becomes one kernel, `<step>`, in which a cluster
+    of blocks has a head of the cache of a row (passes/gpu/BoundedInfo.h): they
+    share its keys and the rows of its memory, and merge what they find through
+    their shared memories. `ladle.least_blocks` on the kernel is how many have
+    room for what they note of their keys. Prompts have kernels of their own
+    (passes/gpu/BoundedPrompts.h, passes/gpu/SegmentPrompts.h) where these know
+    what is answered; those of a segmented cache are otherwise answered by the
+    kernel of a step, a token of each row at a time.
 
     ```mlir
     %newest = ladle.attend %q, %KV from band to end scale 1.25e-01 : ...
@@ -121,7 +143,9 @@ def ConvertLadleAttentionToGPU
   }];
   let options = [
     Option<"shared", "shared", "int64_t", /*default=*/"0",
-           "bytes of shared memory that a block may have; 0: as on Hopper">];
+           "bytes of shared memory that a block may have; 0: as on Hopper">,
+    Option<"cluster", "cluster", "int64_t", /*default=*/"8",
+           "blocks of a cluster at the most; 1 where there are none">];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::gpu::GPUDialect",
     "::mlir::math::MathDialect", "::mlir::memref::MemRefDialect",

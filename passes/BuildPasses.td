@@ -83,7 +83,10 @@ def BuildPrefill : Pass<"ladle-build-prefill", "::mlir::ModuleOp"> {
       touches no state. With `carries-state`, that of `kv_only` rebuilds a state
       from the entries once, reads and updates it chunk by chunk like
       `prefill_fold`, and ends with both: rows that fold store the state, the
-      others append their entries.
+      others append their entries. With `folds-by-chunk`, that of the other
+      routes does so, and there is no `prefill_fold`: the state that is stored
+      is that where the last chunk of the sequence ends, and what follows is
+      appended.
 
     ```mlir
     %p = ladle.read %S, %k : ...
@@ -135,6 +138,9 @@ def BuildPrefill : Pass<"ladle-build-prefill", "::mlir::ModuleOp"> {
     Option<"chunk", "chunk", "int64_t", "64", "tokens of a chunk, 1 to 256">,
     Option<"carriesState", "carries-state", "bool", "false",
            "whether prompts of kv_only carry their state along">,
+    Option<"foldsByChunk", "folds-by-chunk", "bool", "false",
+           "whether prompts of the other routes do instead, which then fold "
+           "where chunks end and leave the rest as entries">,
   ];
 }
 

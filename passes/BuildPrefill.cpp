@@ -59,7 +59,7 @@ static LogicalResult buildRoute(RecurrenceOp original, Route route,
   b.setInsertionPoint(prepared->recurrence);
   VerifyBuilder builder(*prepared, roots, options, b);
   // Once there is a state, kv_only has handed over to inner.
-  if (route != Route::KvOnly)
+  if (route != Route::KvOnly && !options.foldsByChunk)
     builder.build(Form::PrefillFold);
   if (route != Route::Recurrent)
     builder.build(Form::PrefillEntries);
@@ -79,6 +79,7 @@ struct BuildPrefill : ladle::impl::BuildPrefillBase<BuildPrefill> {
     options.drafts = drafts;
     options.chunk = chunk;
     options.carriesState = carriesState;
+    options.foldsByChunk = foldsByChunk;
     Type type = checkStepOptions(module, options, entryType, stateLayout);
     if (!type)
       return signalPassFailure();

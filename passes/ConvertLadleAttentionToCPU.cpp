@@ -10,6 +10,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/Dialect/X86Vector/X86VectorDialect.h"
 #include "passes/Passes.h"
 #include "passes/cpu/AttentionKernel.h"
 #include "passes/cpu/BoundedKernel.h"
@@ -32,9 +33,11 @@ struct ConvertLadleAttentionToCPU
     OpBuilder builder(&getContext());
     // A prompt's step asks the other what is evicted.
     SmallVector<AttentionStepOp> steps(module.getOps<AttentionStepOp>());
+    CpuVectors vectors{lanes, dotsBF16};
     for (AttentionStepOp step : steps)
-      if (failed(step.isBounded() ? BoundedKernel(step, builder).build()
-                                  : AttentionKernel(step, builder).build()))
+      if (failed(step.isBounded()
+                     ? BoundedKernel(step, builder, vectors).build()
+                     : AttentionKernel(step, builder, vectors).build()))
         return signalPassFailure();
     for (AttentionStepOp step : steps)
       step.erase();

@@ -11,7 +11,10 @@
 #include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/Passes.h"
+#include "passes/gpu/AttentionPrompts.h"
 #include "passes/gpu/BoundedKernels.h"
+#include "passes/gpu/BoundedPrompts.h"
+#include "passes/gpu/SegmentPrompts.h"
 
 namespace ladle {
 #define GEN_PASS_DEF_CONVERTLADLEATTENTIONTOGPU
@@ -26,22 +29,43 @@ struct ConvertLadleAttentionToGPU
     : ladle::impl::ConvertLadleAttentionToGPUBase<ConvertLadleAttentionToGPU> {
   using ConvertLadleAttentionToGPUBase::ConvertLadleAttentionToGPUBase;
 
-  /// A segmented cache answers prompts as it decodes, but for the window.
+  /// One that evicts has a step of prompts. The step of a segmented cache says
+  /// how its prompts are answered; where no kernels know it, they are decoded.
   LogicalResult lowerBounded(AttentionStepOp step, OpBuilder &builder,
                              gpu::GPUModuleOp kernels) {
+    builder.setInsertionPointToEnd(kernels.getBody());
+    if (auto prompts = BoundedPromptPlan::of(step))
+      return GpuBoundedPrompts(step, *prompts, shared, builder).build();
     if (step.getForm() != AttentionForm::Decode)
       return success();
+    if (failed(GpuBounded(step, AttentionForm::Decode, shared, cluster, builder)
+                   .build()))
+      return failure();
     bool folds = false;
     step.walk([&](FoldFromOp) { folds = true; });
-    for (AttentionForm form :
-         {AttentionForm::Decode, AttentionForm::PrefillAmend}) {
-      builder.setInsertionPointToEnd(kernels.getBody());
-      if (form != AttentionForm::Decode && !folds)
-        continue;
-      if (failed(GpuBounded(step, form, shared, builder).build()))
-        return failure();
-    }
-    return success();
+    if (!folds)
+      return success();
+    builder.setInsertionPointToEnd(kernels.getBody());
+    if (auto prompts = SegmentPromptPlan::of(step))
+      return GpuSegmentPrompts(step, *prompts, shared, builder).build();
+    return GpuBounded(step, AttentionForm::PrefillAmend, shared, cluster,
+                      builder)
+        .build();
+  }
+
+  /// Without summaries a step that decodes says how prompts are answered, too.
+  LogicalResult lowerPaged(AttentionStepOp step, OpBuilder &builder,
+                           gpu::GPUModuleOp kernels) {
+    builder.setInsertionPointToEnd(kernels.getBody());
+    bool decodes = step.getForm() == AttentionForm::Decode;
+    if (decodes &&
+        failed(
+            GpuAttention(step, AttentionForm::Decode, shared, builder).build()))
+      return failure();
+    if (decodes && step.getRing())
+      return success();
+    builder.setInsertionPointToEnd(kernels.getBody());
+    return GpuPrompts(step, shared, builder).build();
   }
 
   void runOnOperation() override {
@@ -58,14 +82,8 @@ struct ConvertLadleAttentionToGPU
         step.erase();
         continue;
       }
-      SmallVector<AttentionForm> forms{step.getForm()};
-      if (!step.getRing())
-        forms = {AttentionForm::Decode, AttentionForm::PrefillAmend};
-      for (AttentionForm form : forms) {
-        builder.setInsertionPointToEnd(kernels.getBody());
-        if (failed(GpuAttention(step, form, shared, builder).build()))
-          return signalPassFailure();
-      }
+      if (failed(lowerPaged(step, builder, kernels)))
+        return signalPassFailure();
       step.erase();
     }
     for (AttentionOp attention :

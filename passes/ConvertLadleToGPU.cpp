@@ -16,6 +16,7 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/Passes.h"
 #include "passes/gpu/ChunkKernel.h"
+#include "passes/gpu/DraftKernel.h"
 #include "passes/gpu/KernelInfo.h"
 #include "passes/gpu/VerifyKernel.h"
 
@@ -52,7 +53,7 @@ struct ConvertLadleToGPU
 
   /// The slots of a route, by all of its forms: those of one that verifies keep
   /// what drafts need, and those of one that has pages are known by tables.
-  static GpuSlots slotsOf(ModuleOp module, StepOp step) {
+  GpuSlots slotsOf(ModuleOp module, StepOp step) const {
     GpuSlots slots;
     for (StepOp other : module.getOps<StepOp>()) {
       if (other.getRecurrence() != step.getRecurrence() ||
@@ -64,7 +65,20 @@ struct ConvertLadleToGPU
         if (auto buffer = dyn_cast<BufferType>(type))
           slots.entries = buffer;
     }
+    if (slots.entries && slots.entries.getOrder() == BufferOrder::Indexed &&
+        !slots.drafts)
+      slots.drafts = drafts;
     return slots;
+  }
+
+  /// Whether the drafts of a route go one after another, by this form.
+  bool isForDrafts(ModuleOp module, StepOp step, const GpuSlots &slots) const {
+    bool verifies = llvm::any_of(module.getOps<StepOp>(), [&](StepOp other) {
+      return other.verifies() && other.getRoute() == step.getRoute() &&
+             other.getRecurrence() == step.getRecurrence();
+    });
+    return slots.drafts && !verifies && forms == 0 &&
+           (step.getForm() == Form::Decode || step.getForm() == Form::Fold);
   }
 
   /// A route without the forms that are wanted.
@@ -98,6 +112,11 @@ struct ConvertLadleToGPU
         forms > (kDecodeForm | kDecodeFoldForm | kFoldForm | kPrefillForm)) {
       module.emitError("forms must be a sum of 1, 2, 4 and 8, got ")
           << forms.getValue();
+      return signalPassFailure();
+    }
+    if (drafts < 0 || drafts > kMostDrafts) {
+      module.emitError("drafts must be 0 to ")
+          << kMostDrafts << ", got " << drafts.getValue();
       return signalPassFailure();
     }
     if (failed(checkForms(module)))
@@ -178,6 +197,13 @@ struct ConvertLadleToGPU
       }
       if (failed(kernel->build()))
         return signalPassFailure();
+      if (isForDrafts(module, step, slots)) {
+        FailureOr<gpu::GPUFuncOp> drafts =
+            GpuDraftKernel(step, schedule, slots, builder).build();
+        if (failed(drafts))
+          return signalPassFailure();
+        drafts->setName(draftNameOf(step));
+      }
     }
     for (Operation &op : llvm::make_early_inc_range(*module.getBody()))
       if (isa<StepOp, RecurrenceOp>(op))

@@ -105,6 +105,12 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
     from those that there are, and which rows fold, and which keep entries, is
     decided by the thresholds. Others of this form are not lowered.
 
+    Of a route that has no verify form, because drafts wait for their parents,
+    `drafts` makes kernels of its decode and fold forms besides, called `.._draft`
+    and `.._draft_fold`: for the draft with a number of each row, whose history
+    is the committed entries and those of its path, and for the rows that fold
+    before their drafts.
+
     A head of the state that one block must hold and cannot is an error.
   }];
   let dependentDialects = [
@@ -133,6 +139,10 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
            "and drafts need">,
     Option<"verifyTileRows", "verify-tile-rows", "int64_t", "0",
            "rows of dv in a block that verifies; 0 stands for up to 64 KiB of state">,
+    Option<"drafts", "drafts", "int64_t", "0",
+           "the most drafts of a row, of routes whose drafts wait for their "
+           "parents: a kernel for one draft of each row, and one that folds "
+           "before">,
     Option<"forms", "forms", "int64_t", "0",
            "the sum of what kernels hold: 1 decode, 2 decode_fold, 4 fold, "
            "8 prefill_fold; 0 all">,

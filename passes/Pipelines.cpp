@@ -54,6 +54,7 @@ void ladle::buildStepPipeline(OpPassManager &pm,
     prefill.drafts = options.drafts;
     prefill.chunk = options.chunk;
     prefill.carriesState = options.carriesState;
+    prefill.foldsByChunk = options.carriesState && options.foldsByChunk;
     pm.addPass(createBuildPrefill(prefill));
   }
   OpPassManager &step = pm.nest<StepOp>();
@@ -74,8 +75,9 @@ void ladle::buildAttentionPipeline(OpPassManager &pm,
   step.addPass(createCSEPass());
 }
 
-void ladle::buildAttentionKernelPipeline(OpPassManager &pm) {
-  pm.addPass(createConvertLadleAttentionToCPU());
+void ladle::buildAttentionKernelPipeline(
+    OpPassManager &pm, const ConvertLadleAttentionToCPUOptions &lowering) {
+  pm.addPass(createConvertLadleAttentionToCPU(lowering));
   OpPassManager &function = pm.nest<func::FuncOp>();
   function.addPass(createCanonicalizerPass());
   function.addPass(createCSEPass());
@@ -111,9 +113,9 @@ void ladle::buildCPUPipeline(OpPassManager &pm,
 
 void ladle::buildGPUStepPipeline(OpPassManager &pm,
                                  const DecodePipelineOptions &options) {
-  // Prompts that stay entries lie in pages.
+  // Prompts that stay entries lie in pages, or behind the last whole chunk.
   DecodePipelineOptions carrying = options;
-  carrying.carriesState = options.page > 0;
+  carrying.carriesState = options.page > 0 || options.foldsByChunk;
   buildStepPipeline(pm, carrying);
 }
 

@@ -31,6 +31,8 @@ struct DecodePipelineOptions {
   int64_t chunk = 0;
   /// Whether prompts of kv_only carry their state along: for GPUs.
   bool carriesState = false;
+  /// Whether those of the other routes do, and fold where chunks end: likewise.
+  bool foldsByChunk = false;
   /// Rows of the state in a tile of the CPU schedule.
   int64_t tileRows = 16;
 };
@@ -56,7 +58,8 @@ void buildAttentionPipeline(mlir::OpPassManager &pm,
                             const AttentionPipelineOptions &options);
 
 /// Step to kernel stage of attentions on the CPU.
-void buildAttentionKernelPipeline(mlir::OpPassManager &pm);
+void buildAttentionKernelPipeline(
+    mlir::OpPassManager &pm, const ConvertLadleAttentionToCPUOptions &lowering);
 
 /// Step to kernel stage of attentions on the GPU: kernels in a gpu.module.
 void buildAttentionGPUPipeline(

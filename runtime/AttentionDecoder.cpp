@@ -101,9 +101,9 @@ static Status checkSettings(const AttentionProgramImpl &made,
 
 static Status checkPreference(const AttentionProgramImpl &made,
                               const PreferenceOptions &preference) {
-  if (made.gpu || !made.bounded || made.bounded->kind != BoundedKind::Evicting)
+  if (!made.bounded || made.bounded->kind != BoundedKind::Evicting)
     return Status(ErrorCode::Unsupported,
-                  "preferences are of caches that evict, on the CPU");
+                  "preferences are of caches that evict");
   int64_t least = made.bounded->sinks + made.bounded->recent;
   if (preference.budget < least || preference.queries < 1 ||
       !(preference.valueExponent >= 0))
@@ -161,15 +161,18 @@ AttentionDecoder::create(const AttentionProgram &program, AttentionPool &pool,
   if (!made.gpu)
     return AttentionDecoder(
         makeHostAttention(program, memory, settings, options));
-  if (options.diagnostics)
-    return Status(ErrorCode::Unsupported,
-                  "diagnostics are those of the CPU, wanted none on a GPU");
   int64_t rows = options.rows ? options.rows : memory.slots;
   if (rows < 0 || rows > mostRows)
     return invalid(
         fmt::format("rows is {}, wanted 1 to {}", options.rows, mostRows));
+  // What is left of a prompt's tokens between kernels.
+  constexpr int64_t usualTokens = 8192, mostTokens = int64_t(1) << 24;
+  int64_t tokens = options.promptTokens ? options.promptTokens : usualTokens;
+  if (tokens < 0 || tokens > mostTokens)
+    return invalid(fmt::format("promptTokens is {}, wanted 1 to {}",
+                               options.promptTokens, mostTokens));
   Result<std::unique_ptr<Impl>> decoder =
-      makeDeviceAttention(program, memory, settings, rows);
+      makeDeviceAttention(program, memory, settings, rows, tokens, options);
   if (!decoder)
     return decoder.status();
   return AttentionDecoder(std::move(*decoder));
@@ -192,6 +195,26 @@ std::vector<AttentionHeadDiagnostics> AttentionDecoder::diagnostics() const {
 
 Status AttentionDecoder::setBudget(int32_t slot, int64_t budget) {
   return impl->setBudget(slot, budget);
+}
+
+Status AttentionDecoder::setBudgets(std::span<const int32_t> slots,
+                                    std::span<const int32_t> budgets,
+                                    void *stream) {
+  return impl->setBudgets(slots, budgets, stream);
+}
+
+Status AttentionDecoder::Impl::setBudgets(std::span<const int32_t> slots,
+                                          std::span<const int32_t> budgets,
+                                          void *) {
+  if (budgets.size() != slots.size())
+    return invalid(fmt::format("budgets has {} numbers, wanted {}, one for "
+                               "each slot",
+                               budgets.size(), slots.size()));
+  for (size_t i = 0; i < slots.size(); ++i)
+    if (slots[i] >= 0)
+      if (Status status = setBudget(slots[i], budgets[i]); !status)
+        return status;
+  return Status();
 }
 std::span<const LayerPreference> AttentionDecoder::preferences() const {
   return impl->preferences();

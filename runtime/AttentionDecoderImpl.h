@@ -28,7 +28,16 @@ struct AttentionDecoder::Impl {
     return Status(ErrorCode::Unsupported,
                   "only a cache that evicts has a budget");
   }
-  virtual std::span<const LayerPreference> preferences() const { return {}; }
+  virtual Status setBudgets(std::span<const int32_t> slots,
+                            std::span<const int32_t> budgets, void *stream);
+  virtual std::span<const LayerPreference> preferences() { return {}; }
+  /// On a GPU: what the last prompts left of them there, so many parts of each
+  /// row (passes/gpu/BoundedInfo.h).
+  struct PreferenceParts {
+    uint64_t address = 0;
+    int64_t rows = 0, ofRow = 0;
+  };
+  virtual PreferenceParts preferenceParts() const { return {}; }
 };
 
 /// The program, the pool and the settings have been checked to go together.
@@ -45,7 +54,9 @@ makeHostEvicting(const AttentionProgram &program, AttentionPoolImpl &pool,
                  const AttentionDecoderOptions &options);
 Result<std::unique_ptr<AttentionDecoder::Impl>>
 makeDeviceAttention(const AttentionProgram &program, AttentionPoolImpl &pool,
-                    const AttentionSettings &settings, int64_t rows);
+                    const AttentionSettings &settings, int64_t rows,
+                    int64_t promptTokens,
+                    const AttentionDecoderOptions &options);
 
 /// A step whose arguments have been checked, for launches by a decoder that
 /// outlives it.
@@ -58,10 +69,14 @@ Status checkAttentionRows(int64_t rows, size_t slots);
 /// That every row of prompts has a slot, and one that is not padding tokens.
 Status checkPrompts(const PrefillArguments &arguments);
 
-/// Whether each slot of a bounded cache is there once, and has room for so many
-/// tokens more.
-Status checkBoundedRoom(const AttentionPoolImpl &pool,
-                        std::span<const std::pair<int32_t, int64_t>> wanted);
+/// Whether rows fit, and each slot of a bounded cache is there once, and has
+/// room for its tokens.
+Status checkBoundedStep(const AttentionPoolImpl &pool,
+                        const AttentionArguments &arguments);
+Status checkBoundedPrompts(const AttentionPoolImpl &pool,
+                           const PrefillArguments &arguments);
+/// That a slot of a cache that evicts may have it.
+Status checkBudget(const BoundedProgram &bounded, int64_t budget);
 /// `arguments` end with the outputs.
 void zeroBoundedOutputs(const Signature &signature,
                         std::span<const MemoryDescriptor> arguments,

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 using namespace ladle;
 
@@ -17,10 +18,12 @@ using namespace ladle;
 // Norms
 //===----------------------------------------------------------------------===//
 
-static constexpr int binsOfOctave = 32;
-static constexpr int lowestOctave = -24, octaves = 48;
+NormHistogram::NormHistogram() : counts(bins) {}
 
-NormHistogram::NormHistogram() : counts(binsOfOctave * octaves) {}
+NormHistogram::NormHistogram(std::span<const int64_t> given, double most)
+    : counts(given.begin(), given.end()),
+      all(std::accumulate(given.begin(), given.end(), int64_t(0))), most(most) {
+}
 
 void NormHistogram::add(double norm) {
   if (std::isnan(norm))
@@ -167,17 +170,24 @@ void AttentionDiagnostics::record(const AttentionPoolImpl &pool,
   }
 }
 
+AttentionHeadDiagnostics ladle::reportHead(AttentionHeadDiagnostics totals,
+                                           const NormHistogram &query,
+                                           const NormHistogram &value) {
+  if (totals.tokens > 0) {
+    totals.bandWeight /= static_cast<double>(totals.tokens);
+    totals.reusedWeight /= static_cast<double>(totals.tokens);
+  }
+  totals.query = query.report();
+  totals.value = value.report();
+  return totals;
+}
+
 std::vector<AttentionHeadDiagnostics> AttentionDiagnostics::report() const {
   std::vector<AttentionHeadDiagnostics> result;
   auto group = heads.size() / values.size();
   for (size_t head = 0; head < heads.size(); ++head) {
-    AttentionHeadDiagnostics &one = result.emplace_back(heads[head].totals);
-    if (one.tokens > 0) {
-      one.bandWeight /= static_cast<double>(one.tokens);
-      one.reusedWeight /= static_cast<double>(one.tokens);
-    }
-    one.query = heads[head].norms.report();
-    one.value = values[head / group].report();
+    const Head &one = heads[head];
+    result.push_back(reportHead(one.totals, one.norms, values[head / group]));
   }
   return result;
 }

@@ -12,10 +12,23 @@
 
 namespace ladle {
 
+class NormHistogram;
+
+/// Weights of `totals` are sums; heads of the query share `value`.
+AttentionHeadDiagnostics reportHead(AttentionHeadDiagnostics totals,
+                                    const NormHistogram &query,
+                                    const NormHistogram &value);
+
 /// Counts of norms, 32 to an octave: memory that does not grow with tokens.
 class NormHistogram {
 public:
+  static constexpr int binsOfOctave = 32;
+  static constexpr int lowestOctave = -24, octaves = 48;
+  static constexpr int bins = binsOfOctave * octaves;
+
   NormHistogram();
+  /// What a device has counted, [bins].
+  NormHistogram(std::span<const int64_t> counts, double most);
   /// NaN is left out.
   void add(double norm);
   AttentionHeadDiagnostics::Norms report() const;

@@ -83,7 +83,7 @@ struct AttentionProgramImpl {
   DType queryType = DType::F32, summaryType = DType::F32;
   AttentionFormKernels decode, prefill;  ///< the same without a ring
   std::optional<BoundedProgram> bounded; ///< instead of the two above
-  std::string warnings;
+  std::string warnings, manifest;
   std::shared_ptr<void> code;
   DeviceId device;
   /// Of a device (runtime/cuda/DeviceAttention.h); without kernels of the host.

@@ -41,6 +41,7 @@ bool AttentionProgram::hasDrift() const { return impl->isRotated; }
 bool AttentionProgram::hasWideBand() const { return impl->parts == 2; }
 DeviceId AttentionProgram::device() const { return impl->device; }
 const std::string &AttentionProgram::warnings() const { return impl->warnings; }
+const std::string &AttentionProgram::manifest() const { return impl->manifest; }
 
 static int64_t countOf(const std::vector<int64_t> &shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t(1),

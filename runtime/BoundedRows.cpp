@@ -16,8 +16,8 @@ static Status invalid(std::string message) {
   return Status(ErrorCode::InvalidArgument, std::move(message));
 }
 
-Status
-ladle::checkBoundedRoom(const AttentionPoolImpl &pool,
+/// So many tokens for each slot.
+static Status checkRoom(const AttentionPoolImpl &pool,
                         std::span<const std::pair<int32_t, int64_t>> wanted) {
   std::vector<bool> seen(static_cast<size_t>(pool.slots));
   for (auto [slot, tokens] : wanted) {
@@ -35,6 +35,40 @@ ladle::checkBoundedRoom(const AttentionPoolImpl &pool,
                                  slot, length, tokens, pool.maxTokens()));
   }
   return Status();
+}
+
+Status ladle::checkBoundedStep(const AttentionPoolImpl &pool,
+                               const AttentionArguments &arguments) {
+  if (Status status =
+          checkAttentionRows(arguments.rows, arguments.slots.size());
+      !status)
+    return status;
+  std::vector<std::pair<int32_t, int64_t>> wanted;
+  for (int32_t slot : arguments.slots)
+    if (slot >= 0)
+      wanted.emplace_back(slot, 1);
+  return checkRoom(pool, wanted);
+}
+
+Status ladle::checkBoundedPrompts(const AttentionPoolImpl &pool,
+                                  const PrefillArguments &arguments) {
+  if (Status status = checkPrompts(arguments); !status)
+    return status;
+  std::vector<std::pair<int32_t, int64_t>> wanted;
+  for (int64_t row = 0; row < arguments.rows; ++row)
+    if (arguments.slots[row] >= 0)
+      wanted.emplace_back(arguments.slots[row],
+                          int64_t(arguments.cuSeqlens[row + 1]) -
+                              arguments.cuSeqlens[row]);
+  return checkRoom(pool, wanted);
+}
+
+Status ladle::checkBudget(const BoundedProgram &bounded, int64_t budget) {
+  int64_t least = bounded.sinks + bounded.recent;
+  if (budget >= least && budget <= bounded.budget)
+    return Status();
+  return invalid(fmt::format("budget is {}, wanted {} to {}", budget, least,
+                             bounded.budget));
 }
 
 void ladle::zeroBoundedOutputs(const Signature &signature,

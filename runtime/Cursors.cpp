@@ -222,9 +222,16 @@ Result<Cursor> Cursors::cursor(int32_t slot) const {
 // Steps
 //===----------------------------------------------------------------------===//
 
+CursorMove::Kind Cursors::Impl::kindOf(const RouteKernels &route,
+                                       bool prefills) const {
+  // On the CPU prompts move their own cursors.
+  bool byChunk = fixedThreshold > 0 && device.kind != DeviceKind::Cpu;
+  return CursorMove::kindOf(route, prefills, byChunk);
+}
+
 Status Cursors::Impl::checkStep(const RouteKernels &route,
                                 bool prefills) const {
-  CursorMove::Kind mine = CursorMove::kindOf(route, prefills);
+  CursorMove::Kind mine = kindOf(route, prefills);
   auto isLike = [&](CursorMove::Kind one) {
     return (kind == one) == (mine == one);
   };
@@ -241,7 +248,7 @@ Status Cursors::Impl::checkStep(const RouteKernels &route,
 Status Cursors::Impl::takeStep(const RouteKernels &route, bool prefills) {
   if (Status status = checkStep(route, prefills); !status)
     return status;
-  CursorMove::Kind mine = CursorMove::kindOf(route, prefills);
+  CursorMove::Kind mine = kindOf(route, prefills);
   if (!decodedBy || mine == CursorMove::Ignore)
     kind = mine;
   decodedBy = route.route;

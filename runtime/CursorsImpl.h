@@ -22,17 +22,19 @@ struct CursorMove {
     Ignore,   ///< the same, of a route that reads no state
     Rewrite,  ///< the state was written, no entry is kept
     FoldOnly, ///< what there are of entries have become state
-    Prompt,   ///< a prompt of kv_only has become entries, or state
+    Prompt,   ///< a prompt has become entries, or state, or both
   };
   Kind kind = Append;
   int64_t rows = 0;
   const int32_t *reads = nullptr, *writes = nullptr;
 
   /// Of the rows of a step.
-  static Kind kindOf(const RouteKernels &route, bool prefills = false) {
+  static Kind kindOf(const RouteKernels &route, bool prefills = false,
+                     bool byChunk = false) {
     if (prefills)
-      return route.usesBuffer && route.route == RouteKind::KvOnly ? Prompt
-                                                                  : Rewrite;
+      return byChunk || (route.usesBuffer && route.route == RouteKind::KvOnly)
+                 ? Prompt
+                 : Rewrite;
     return !route.usesBuffer                  ? Rewrite
            : route.route == RouteKind::KvOnly ? Ignore
                                               : Append;
@@ -196,6 +198,7 @@ struct Cursors::Impl {
   /// What all layers have done since then, or, if there was no call of a step,
   /// did before: a graph may have been captured long ago.
   CursorMove::Kind endStep();
+  CursorMove::Kind kindOf(const RouteKernels &route, bool prefills) const;
 
   Status commit(std::span<const int32_t> slots,
                 std::span<const int32_t> numAccepted,

@@ -15,10 +15,6 @@
 
 using namespace ladle;
 
-static Status invalid(std::string message) {
-  return Status(ErrorCode::InvalidArgument, std::move(message));
-}
-
 /// The softmax of the queries of a window, summed over the heads of the group.
 static void addWeights(const ScoreWindow &window, int64_t group, int64_t query,
                        int64_t visible, float *weights) {
@@ -150,10 +146,8 @@ const char *HostEvicting::tokenAt(const std::string &name, int64_t row,
 Status HostEvicting::setBudget(int32_t slot, int64_t budget) {
   if (Status status = pool.checkSlot(slot); !status)
     return status;
-  int64_t least = bounded.sinks + bounded.recent;
-  if (budget < least || budget > bounded.budget)
-    return invalid(fmt::format("budget is {}, wanted {} to {}", budget, least,
-                               bounded.budget));
+  if (Status status = checkBudget(bounded, budget); !status)
+    return status;
   AttentionPoolImpl::Cursor &cursor = pool.cursors[slot];
   prepare(slot);
   cursor.budget = budget;

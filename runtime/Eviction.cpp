@@ -98,7 +98,9 @@ LayerPreference ladle::preferenceOf(const PreferenceInputs &inputs) {
   double distance = 0, valueAware = 0, positive = 0;
   for (size_t i = 0; i < scores.size(); ++i) {
     exact[i] /= exactSum;
-    approximate[i] /= sum;
+    // Of a query that sees nothing of what is kept nothing is left.
+    if (sum > 0)
+      approximate[i] /= sum;
     double change = std::fabs(approximate[i] - exact[i]);
     distance += change / 2;
     if (norms > 0)

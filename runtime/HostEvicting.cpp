@@ -70,16 +70,7 @@ void HostEvicting::prepare(int32_t slot) {
 //===----------------------------------------------------------------------===//
 
 Status HostEvicting::step(const AttentionArguments &given, void *) {
-  if (Status status = checkAttentionRows(given.rows, given.slots.size());
-      !status)
-    return status;
-  if (given.rows == 0)
-    return Status();
-  std::vector<std::pair<int32_t, int64_t>> wanted;
-  for (int32_t slot : given.slots)
-    if (slot >= 0)
-      wanted.emplace_back(slot, 1);
-  if (Status status = checkBoundedRoom(pool, wanted); !status)
+  if (Status status = checkBoundedStep(pool, given); !status || given.rows == 0)
     return status;
   if (Status status = bind(given.rows, given.tensors); !status)
     return status;
@@ -123,16 +114,8 @@ Result<BoundStep> HostEvicting::bind(const AttentionArguments &given) {
 //===----------------------------------------------------------------------===//
 
 Status HostEvicting::prefill(const PrefillArguments &given, void *) {
-  if (Status status = checkPrompts(given); !status)
-    return status;
-  std::vector<std::pair<int32_t, int64_t>> wanted;
-  for (int64_t row = 0; row < given.rows; ++row)
-    if (given.slots[row] >= 0)
-      wanted.emplace_back(given.slots[row], int64_t(given.cuSeqlens[row + 1]) -
-                                                given.cuSeqlens[row]);
-  if (given.cuSeqlens.back() == 0)
-    return Status();
-  if (Status status = checkBoundedRoom(pool, wanted); !status)
+  if (Status status = checkBoundedPrompts(pool, given);
+      !status || given.cuSeqlens.back() == 0)
     return status;
   if (Status status = bind(given.cuSeqlens.back(), given.tensors); !status)
     return status;

@@ -53,9 +53,7 @@ public:
   Result<BoundStep> bind(const AttentionArguments &arguments) override;
   std::span<const int64_t> matches() override { return {}; }
   Status setBudget(int32_t slot, int64_t budget) override;
-  std::span<const LayerPreference> preferences() const override {
-    return preferred;
-  }
+  std::span<const LayerPreference> preferences() override { return preferred; }
 
 private:
   Status bind(int64_t rows, const NamedTensors &tensors);

@@ -1,10 +1,11 @@
-//===- CopyPrinter.cpp - bulk copies as CUDA C++ --------------------------===//
+//===- CopyPrinter.cpp - copies and clusters as CUDA C++ ------------------===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 
+#include "codegen/cuda/CudaExpressions.h"
 #include "codegen/cuda/KernelPrinter.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -78,5 +79,53 @@ LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
     counter = pointer(copy.getTagMemRef(), copy.getTagIndices());
   }
   os << formatv("copy{0}{1}({2}, {3});\n", kind, warp, counter, operands);
+  return success();
+}
+
+LogicalResult KernelPrinter::printThreadWait(nvgpu::DeviceAsyncWaitOp wait) {
+  std::optional<uint32_t> pending = wait.getNumGroups();
+  if (!pending) {
+    os << "copy_rows_wait();\n";
+    return success();
+  }
+  StringRef whose = wait->hasAttr("ladle.of_warp") ? "_in_warp" : "";
+  os << formatv("copy_rows_wait{0}<{1}>();\n", whose, *pending);
+  return success();
+}
+
+/// Where so many threads meet, whole warps of a block.
+LogicalResult KernelPrinter::printPartBarrier(NVVM::BarrierOp meets) {
+  if (!meets.getBarrierId() || !meets.getNumberOfThreads() ||
+      meets.getReductionOp())
+    return unsupported(meets);
+  os << formatv("part_barrier({0}, {1});\n", use(meets.getBarrierId()),
+                use(meets.getNumberOfThreads()));
+  return success();
+}
+
+LogicalResult KernelPrinter::printRegisters(NVVM::SetMaxRegisterOp registers) {
+  bool isMore = registers.getAction() == NVVM::SetMaxRegisterAction::increase;
+  os << formatv("set_registers<{0}, {1}>();\n", registers.getRegCount(),
+                isMore ? "true" : "false");
+  return success();
+}
+
+/// Shared memory and a rank become that of another block of the cluster.
+LogicalResult
+KernelPrinter::printClusterMemory(UnrealizedConversionCastOp cast) {
+  auto type = cast.getNumOperands() == 2
+                  ? dyn_cast<MemRefType>(cast.getOperandTypes()[0])
+                  : MemRefType();
+  if (!type || !gpu::GPUDialect::hasWorkgroupMemoryAddressSpace(type) ||
+      !cast.getOperandTypes()[1].isIndex() ||
+      cast.getResultTypes() != TypeRange(type))
+    return unsupported(cast);
+  Value memory = cast.getOperand(0), result = cast.getResult(0);
+  std::string rank = use(cast.getOperand(1));
+  texts[result] = names.fresh(texts[memory] + "_of_other");
+  strides[result].resize(type.getRank());
+  os << formatv("{0} *const {1} = cluster_memory({2}, {3});\n",
+                typeText(type.getElementType()), texts[result], texts[memory],
+                rank);
   return success();
 }

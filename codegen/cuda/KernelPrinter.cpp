@@ -8,7 +8,6 @@
 #include "codegen/cuda/KernelPrinter.h"
 #include "codegen/cuda/CudaExpressions.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -494,11 +493,22 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
         os << (isOfWarp ? "warp_barrier();\n" : "block_barrier();\n");
         return success();
       })
+      .Case<NVVM::BarrierOp>(
+          [&](auto meets) { return printPartBarrier(meets); })
       .Case<NVVM::GriddepcontrolOp>([&](auto control) {
         bool waits = control.getKind() == NVVM::GridDepActionKind::wait;
         os << (waits ? "wait_for_previous();\n" : "let_next_start();\n");
         return success();
       })
+      .Case<NVVM::SetMaxRegisterOp>(
+          [&](auto registers) { return printRegisters(registers); })
+      .Case<NVVM::ClusterArriveOp, NVVM::ClusterWaitOp>([&](Operation *each) {
+        bool waits = isa<NVVM::ClusterWaitOp>(each);
+        os << (waits ? "cluster_wait();\n" : "cluster_arrive();\n");
+        return success();
+      })
+      .Case<UnrealizedConversionCastOp>(
+          [&](auto cast) { return printClusterMemory(cast); })
       .Case<gpu::ThreadIdOp>(
           [&](auto id) { return dimension("threadIdx", id.getDimension()); })
       .Case<gpu::BlockIdOp>(
@@ -515,13 +525,8 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
           os << "copy_rows_commit();\n";
         return success();
       })
-      .Case<nvgpu::DeviceAsyncWaitOp>([&](auto wait) {
-        if (std::optional<uint32_t> pending = wait.getNumGroups())
-          os << formatv("copy_rows_wait<{0}>();\n", *pending);
-        else
-          os << "copy_rows_wait();\n";
-        return success();
-      })
+      .Case<nvgpu::DeviceAsyncWaitOp>(
+          [&](auto wait) { return printThreadWait(wait); })
       .Case<memref::DmaWaitOp>([&](auto wait) {
         // Rows are waited for apart, by those who copied them.
         Value tag = wait.getTagMemRef();

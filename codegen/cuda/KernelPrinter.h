@@ -11,6 +11,7 @@
 #include "codegen/cuda/CudaNames.h"
 #include "codegen/cuda/CudaPrinter.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -51,6 +52,10 @@ private:
   void printCopyInit(mlir::Value counters); // CopyPrinter.cpp
   mlir::LogicalResult printCopy(mlir::memref::DmaStartOp copy);
   mlir::LogicalResult printThreadCopy(mlir::nvgpu::DeviceAsyncCopyOp copy);
+  mlir::LogicalResult printThreadWait(mlir::nvgpu::DeviceAsyncWaitOp wait);
+  mlir::LogicalResult printPartBarrier(mlir::NVVM::BarrierOp meets);
+  mlir::LogicalResult printRegisters(mlir::NVVM::SetMaxRegisterOp registers);
+  mlir::LogicalResult printClusterMemory(mlir::UnrealizedConversionCastOp cast);
   std::string offset(mlir::Value memref, mlir::ValueRange indices);
 
   // VectorPrinter.cpp: constants and vectors.

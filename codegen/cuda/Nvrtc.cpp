@@ -296,6 +296,8 @@ Expected<Cubin> Nvrtc::compile(StringRef source, StringRef fileName,
   std::vector<std::string> texts = {"--std=c++17",
                                     "--gpu-architecture=" + options.arch,
                                     "--ptxas-options=-v"};
+  if (options.splits && version() >= std::pair(13, 0))
+    texts.emplace_back("--split-compile=0"); // as many threads as there are
   llvm::append_range(texts, options.extra);
   Program program(*library, source, fileName);
   if (Error error = program.compile(fileName, texts))

@@ -27,6 +27,8 @@ struct CubinOptions {
   std::string arch;
   /// Further options of NVRTC: "--maxrregcount=64", "--use_fast_math".
   std::vector<std::string> extra;
+  /// Whether kernels of one text are compiled side by side, which NVRTC 13 can.
+  bool splits = false;
 };
 
 /// What one kernel takes, as ptxas reports it: registers a thread, bytes a

@@ -54,7 +54,14 @@ struct alignas(16) float4 {
 namespace ladle::emulation {
 
 /// Where threads wait for others.
-enum class Point { Shuffle, WarpBarrier, BlockBarrier, Copies };
+enum class Point {
+  Shuffle,
+  WarpBarrier,
+  PartBarrier,
+  BlockBarrier,
+  Copies,
+  Cluster
+};
 
 /// A bulk copy that goes on while the block does.
 struct Copy {
@@ -80,9 +87,20 @@ struct Scheduler {
   int copyCount = 0;
   const void *waitedCopies = nullptr;
 
-  /// Returns when all threads of the warp, or of the block, are there. Does
-  /// not return if that never happens.
+  /// Set ahead of Point::PartBarrier: which one, and who meets there.
+  int part = 0, partThreads = 0;
+
+  /// The shared memory of each block of the cluster, in which this one has a
+  /// rank.
+  char *shared[8];
+  unsigned rank;
+
+  /// Returns when all threads of the warp, of a part of the block, of the
+  /// block, or of the cluster, are there. Does not return if that never
+  /// happens.
   void (*wait)(Scheduler &, Point, int line);
+  /// Does not return.
+  void (*misaligned)(Scheduler &, const void *address, unsigned alignment);
   /// Told of every access to memory, if the text was compiled so.
   void (*access)(Scheduler &, const void *address, unsigned bytes, bool writes);
 };
@@ -141,6 +159,13 @@ template <class T> inline void gather(const T &mine, T (&all)[32], int line) {
       allWords[lane][i] = slots[lane];
   }
   std::memcpy(all, allWords, sizeof all);
+}
+
+/// What a GPU asks of addresses, and a CPU does not.
+inline void check_aligned(const void *address, unsigned alignment) {
+  Scheduler &s = *scheduler;
+  if (reinterpret_cast<std::size_t>(address) % alignment)
+    s.misaligned(s, address, alignment);
 }
 
 /// What bulk copies ask of addresses and sizes.

@@ -92,6 +92,10 @@ struct LoadIf {
 template <class V, class Move>
 LADLE_INLINE void move_words(void *to, const void *from, Move move) {
   using W = Word<V>;
+#ifdef LADLE_EMULATION
+  ladle::emulation::check_aligned(to, alignof(V));
+  ladle::emulation::check_aligned(from, alignof(V));
+#endif
 #pragma unroll
   for (int i = 0; i < int(sizeof(V) / sizeof(W)); ++i)
     move(static_cast<W *>(to) + i, static_cast<const W *>(from) + i);
@@ -355,11 +359,71 @@ inline void block_barrier(int line = __builtin_LINE()) { __syncthreads(line); }
 inline void warp_barrier(int line = __builtin_LINE()) {
   __syncwarp(ladle_detail::warp, line);
 }
+inline void part_barrier(int which, int threads,
+                         int line = __builtin_LINE()) {
+  auto &s = *ladle::emulation::scheduler;
+  s.part = which;
+  s.partThreads = threads;
+  s.wait(s, ladle::emulation::Point::PartBarrier, line);
+}
 #else
 LADLE_INLINE void block_barrier() { __syncthreads(); }
 /// The same of a warp.
 LADLE_INLINE void warp_barrier() { __syncwarp(); }
+/// The same of so many threads of the block, whole warps wherever they are, who
+/// all name one of 16 barriers; block_barrier has the first.
+LADLE_INLINE void part_barrier(int which, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(which), "r"(threads) : "memory");
+}
 #endif
+
+/// Of each thread of a group of four warps, which all call it: more than it had,
+/// as soon as others have left them, or fewer.
+template <int Count, bool IsMore> LADLE_INLINE void set_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) ||                                      \
+    defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM120_ALL)
+  if (IsMore)
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));
+  else
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
+#endif
+}
+
+/// Between these two no thread of the cluster is waited for; after the second,
+/// all have passed the first, and what they wrote before it is there.
+#ifdef LADLE_EMULATION
+inline void cluster_arrive() {}
+inline void cluster_wait(int line = __builtin_LINE()) {
+  auto &s = *ladle::emulation::scheduler;
+  s.wait(s, ladle::emulation::Point::Cluster, line);
+}
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+LADLE_INLINE void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+}
+LADLE_INLINE void cluster_wait() {
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+#else
+LADLE_INLINE void cluster_arrive() {}
+LADLE_INLINE void cluster_wait() { __syncthreads(); }
+#endif
+
+/// What the block of the cluster with this rank has where this one has `own`,
+/// in shared memory. Before sm_90, a block is alone.
+template <class T> LADLE_INLINE T *cluster_memory(T *own, int rank) {
+#ifdef LADLE_EMULATION
+  auto &s = *ladle::emulation::scheduler;
+  return reinterpret_cast<T *>(s.shared[rank] + (reinterpret_cast<char *>(own) -
+                                                 s.shared[s.rank]));
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  T *theirs;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(theirs) : "l"(own), "r"(rank));
+  return theirs;
+#else
+  return own;
+#endif
+}
 
 /// The next kernel of the stream may start, if it was launched to start early:
 /// it waits for this one by itself.
@@ -553,6 +617,10 @@ inline void copy_rows_commit() {}
 template <int Groups> inline void copy_rows_wait(int line = __builtin_LINE()) {
   __syncthreads(line);
 }
+template <int Groups>
+inline void copy_rows_wait_in_warp(int line = __builtin_LINE()) {
+  warp_barrier(line);
+}
 
 #define LADLE_DYNAMIC_SHARED(NAME, BYTES)                                      \
   __shared__ __align__(128) unsigned char NAME[BYTES]
@@ -671,6 +739,11 @@ LADLE_INLINE void copy_rows_commit() {
 template <int Groups> LADLE_INLINE void copy_rows_wait() {
   asm volatile("cp.async.wait_group %0;" : : "n"(Groups) : "memory");
   __syncthreads();
+}
+/// Those that a warp has started, for its threads.
+template <int Groups> LADLE_INLINE void copy_rows_wait_in_warp() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(Groups) : "memory");
+  __syncwarp();
 }
 
 /// `count` elements that threads have put into shared memory, back to global

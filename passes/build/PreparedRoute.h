@@ -26,6 +26,9 @@ struct StepOptions {
   /// Whether prefill_entries of kv_only carries the state along a prompt, for
   /// targets that go through one in a kernel, and stores it for rows that fold.
   bool carriesState = false;
+  /// Whether that of the others does instead, and stores the state where chunks
+  /// end and nowhere else.
+  bool foldsByChunk = false;
 };
 
 /// Checks the numbers of the options, sets the layout to the one called

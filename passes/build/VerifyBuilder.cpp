@@ -535,8 +535,9 @@ StepOp VerifyBuilder::build(Form form) {
   begin(form);
   b.setInsertionPointToStart(&step.getBody().front());
   folds = form == Form::VerifyFold;
-  keepsEntries = form == Form::PrefillEntries && route == Route::KvOnly &&
-                 options.carriesState;
+  keepsEntries =
+      form == Form::PrefillEntries &&
+      (route == Route::KvOnly ? options.carriesState : options.foldsByChunk);
   prefillsState = form == Form::PrefillFold || keepsEntries;
   drafts = step.getDrafts();
   most = cast<DraftsType>(drafts.getType()).getMost();

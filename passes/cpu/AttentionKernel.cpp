@@ -13,7 +13,6 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/analysis/AttentionPlan.h"
 #include "passes/build/MemoryLayout.h"
-#include "passes/cpu/Dots.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -227,144 +226,47 @@ void AttentionKernel::buildFind(FindOp find) {
 // Pieces
 //===----------------------------------------------------------------------===//
 
-void AttentionKernel::initializePiece(AttendOp attend, Value queries,
-                                      Value lower) {
-  int64_t group = heads / cacheHeads;
-  auto loop = scf::ForOp::create(b, index(0), index(group), index(1));
+/// The first token of the piece that the head attends to.
+Value AttentionKernel::firstOf(Value h) {
+  // A prompt has no matches, and no memory for them.
+  auto choice = scf::IfOp::create(b, TypeRange{b.getIndexType()},
+                                  isLess(index(0), usesStarts),
+                                  /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(loop.getBody());
-  Value g = loop.getInductionVar();
-  Value h = arith::AddIOp::create(
-      b, arith::MulIOp::create(b, headBegin, index(group)), g);
-  Value query = load(memoryOf(attend.getQuery()), {row, h, index(0)}, keySize);
-  Value scale = number(attend.getScale().convertToDouble());
-  store(arith::MulFOp::create(b, query, splat(scale, keySize)), queries,
-        {g, index(0)});
-  store(splat(number(0), valueSize), pieceValues, {piece, g, index(0)});
-  memref::StoreOp::create(b, number(-INFINITY), pieceSums,
-                          ValueRange{piece, g, index(0)});
-  memref::StoreOp::create(b, number(0), pieceSums,
-                          ValueRange{piece, g, index(1)});
-  Value from = begin;
-  if (starts) {
-    // A prompt has no matches, and no memory for them.
-    auto choice = scf::IfOp::create(b, TypeRange{b.getIndexType()},
-                                    isLess(index(0), usesStarts),
-                                    /*withElseRegion=*/true);
-    OpBuilder::InsertionGuard inner(b);
-    b.setInsertionPointToStart(choice.thenBlock());
-    scf::YieldOp::create(b, maximum(loadIndex(starts, {row, h}), begin));
-    b.setInsertionPointToStart(choice.elseBlock());
-    scf::YieldOp::create(b, begin);
-    from = choice.getResult(0);
-  }
-  memref::StoreOp::create(b, from, lower, ValueRange{g});
-}
-
-/// Brings the keys and values of a block together, in f32.
-void AttentionKernel::widenBlock(Value block, Value keys, Value values) {
-  auto loop = scf::ForOp::create(b, index(0), index(kBlock), index(1));
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(loop.getBody());
-  Value j = loop.getInductionVar();
-  // Behind the last token it is the last again, with a weight of 0.
-  Value last = arith::SubIOp::create(b, end, index(1));
-  Value at = minimum(arith::AddIOp::create(b, block, j), last);
-  Value size = index(static_cast<int64_t>(step.getPageSize()));
-  Value page = loadIndex(table, {slot, arith::DivUIOp::create(b, at, size)});
-  Value place = arith::RemUIOp::create(b, at, size);
-  store(load(keyPages, {page, headBegin, place, index(0)}, keySize), keys,
-        {j, index(0)});
-  store(load(valuePages, {page, headBegin, place, index(0)}, valueSize), values,
-        {j, index(0)});
-}
-
-void AttentionKernel::addBlock(Value block, Value g, Value queries, Value from,
-                               Value keys, Value values) {
-  Value query = load(queries, {g, index(0)}, keySize);
-  SmallVector<Value> products;
-  for (int64_t j = 0; j < kBlock; ++j) {
-    Value key = load(keys, {index(j), index(0)}, keySize);
-    products.push_back(keySize % kBlock ? dot(query, key)
-                                        : partialDot(b, query, key));
-  }
-  auto lanes = VectorType::get({kBlock}, b.getF32Type());
-  Value scores = keySize % kBlock
-                     ? Value(vector::FromElementsOp::create(b, lanes, products))
-                     : sumLanes(b, products);
-
-  SmallVector<int32_t> numbers(kBlock);
-  for (int32_t j = 0; j < kBlock; ++j)
-    numbers[j] = j;
-  Value lane = arith::ConstantOp::create(b, b.getI32VectorAttr(numbers));
-  auto relative = [&](Value at) {
-    Value offset = arith::SubIOp::create(b, at, block);
-    return splat(arith::IndexCastOp::create(b, b.getI32Type(),
-                                            minimum(offset, index(kBlock))),
-                 kBlock);
-  };
-  auto compare = [&](arith::CmpIPredicate predicate, Value at) {
-    return arith::CmpIOp::create(b, predicate, lane, relative(at));
-  };
-  Value isValid = arith::AndIOp::create(
-      b, compare(arith::CmpIPredicate::sge, maximum(from, block)),
-      compare(arith::CmpIPredicate::slt, end));
-  scores = arith::SelectOp::create(b, isValid, scores,
-                                   splat(number(-INFINITY), kBlock));
-
-  Value before =
-      memref::LoadOp::create(b, pieceSums, ValueRange{piece, g, index(0)});
-  Value most =
-      vector::ReductionOp::create(b, vector::CombiningKind::MAXIMUMF, scores);
-  most = arith::MaximumFOp::create(b, before, most);
-  Value base = finite(most);
-  Value weights = exp(arith::SubFOp::create(b, scores, splat(base, kBlock)));
-  weights =
-      arith::SelectOp::create(b, isValid, weights, splat(number(0), kBlock));
-  Value kept = exp(arith::SubFOp::create(b, before, base));
-  Value sum =
-      memref::LoadOp::create(b, pieceSums, ValueRange{piece, g, index(1)});
-  sum = arith::AddFOp::create(
-      b, arith::MulFOp::create(b, sum, kept),
-      vector::ReductionOp::create(b, vector::CombiningKind::ADD, weights,
-                                  arith::FastMathFlags::reassoc));
-  Value total = arith::MulFOp::create(
-      b, load(pieceValues, {piece, g, index(0)}, valueSize),
-      splat(kept, valueSize));
-  for (int64_t j = 0; j < kBlock; ++j) {
-    Value weight = vector::ExtractOp::create(b, weights, j);
-    total = vector::FMAOp::create(b, splat(weight, valueSize),
-                                  load(values, {index(j), index(0)}, valueSize),
-                                  total);
-  }
-  store(total, pieceValues, {piece, g, index(0)});
-  memref::StoreOp::create(b, most, pieceSums, ValueRange{piece, g, index(0)});
-  memref::StoreOp::create(b, sum, pieceSums, ValueRange{piece, g, index(1)});
+  b.setInsertionPointToStart(choice.thenBlock());
+  Value first = maximum(loadIndex(starts, {row, h}), begin);
+  scf::YieldOp::create(b, minimum(first, end));
+  b.setInsertionPointToStart(choice.elseBlock());
+  scf::YieldOp::create(b, begin);
+  return choice.getResult(0);
 }
 
 void AttentionKernel::buildAttend(AttendOp attend) {
   int64_t group = heads / cacheHeads;
-  auto scratch = [&](ArrayRef<int64_t> shape, Type element) -> Value {
-    return memref::AllocaOp::create(b, MemRefType::get(shape, element),
-                                    b.getI64IntegerAttr(64));
+  auto typeOf = [](Value memory) {
+    return cast<MemRefType>(memory.getType()).getElementType();
   };
-  Value queries = scratch({group, keySize}, b.getF32Type());
-  Value lower = scratch({group}, b.getIndexType());
-  Value keys = scratch({kBlock, keySize}, b.getF32Type());
-  Value values = scratch({kBlock, valueSize}, b.getF32Type());
-  initializePiece(attend, queries, lower);
-
-  auto blocks = scf::ForOp::create(b, begin, end, index(kBlock));
-  b.setInsertionPointToStart(blocks.getBody());
-  Value block = blocks.getInductionVar();
-  widenBlock(block, keys, values);
+  Value query = memoryOf(attend.getQuery());
+  Running running =
+      startBlocks(group, typeOf(keyPages), typeOf(valuePages),
+                  typeOf(query).isBF16(), attend.getScale().convertToDouble());
   auto loop = scf::ForOp::create(b, index(0), index(group), index(1));
-  b.setInsertionPointToStart(loop.getBody());
-  Value g = loop.getInductionVar();
-  Value from = memref::LoadOp::create(b, lower, ValueRange{g});
-  Value isReached =
-      isLess(from, arith::AddIOp::create(b, block, index(kBlock)));
-  auto reached = scf::IfOp::create(b, isReached);
-  b.setInsertionPointToStart(reached.thenBlock());
-  addBlock(block, g, queries, from, keys, values);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(loop.getBody());
+    Value g = loop.getInductionVar();
+    Value h = arith::AddIOp::create(
+        b, arith::MulIOp::create(b, headBegin, index(group)), g);
+    putQuery(running, g, load(query, {row, h, index(0)}, keySize));
+    if (starts)
+      putLower(running, g, arith::SubIOp::create(b, firstOf(h), begin));
+  }
+  Value size = index(static_cast<int64_t>(step.getPageSize()));
+  auto place = [&](Value at) {
+    Value page = loadIndex(table, {slot, arith::DivUIOp::create(b, at, size)});
+    return SmallVector<Value>{page, headBegin,
+                              arith::RemUIOp::create(b, at, size)};
+  };
+  addTokens(running, begin, end, {keyPages, valuePages, place});
+  finishBlocks(running, pieceSums, pieceValues, {piece});
 }

@@ -15,14 +15,15 @@
 
 #include "dialect/LadleOps.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "passes/cpu/SummaryBuilder.h"
+#include "passes/cpu/TokenBlocks.h"
 
 namespace ladle {
 
-class AttentionKernel : SummaryBuilder {
+class AttentionKernel : TokenBlocks {
 public:
-  AttentionKernel(AttentionStepOp step, mlir::OpBuilder &builder)
-      : SummaryBuilder(step.getLoc(), builder), step(step) {}
+  AttentionKernel(AttentionStepOp step, mlir::OpBuilder &builder,
+                  const CpuVectors &vectors)
+      : TokenBlocks(step.getLoc(), builder, vectors), step(step) {}
 
   /// Builds the functions before the step. Diagnostics name what cannot be
   /// lowered.
@@ -33,10 +34,7 @@ private:
   void createFunction(llvm::StringRef suffix);
   void buildFind(FindOp find);
   void buildAttend(AttendOp attend);
-  void initializePiece(AttendOp attend, mlir::Value queries, mlir::Value lower);
-  void widenBlock(mlir::Value block, mlir::Value keys, mlir::Value values);
-  void addBlock(mlir::Value block, mlir::Value head, mlir::Value queries,
-                mlir::Value lower, mlir::Value keys, mlir::Value values);
+  mlir::Value firstOf(mlir::Value head);
 
   //===--- AttentionSummaries.cpp: what is done with summaries ------------===//
   void buildFinish();

@@ -9,6 +9,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/analysis/AttentionPlan.h"
 #include "passes/cpu/BoundedKernel.h"
 #include "passes/cpu/Dots.h"
 
@@ -37,20 +38,40 @@ Value BoundedKernel::keptRuns() {
   SmallVector<Value> bounds(kept);
   if (isEvicting)
     bounds = {index(0), loadIndex(counts, {slot, head})};
-  Value runs =
-      scratch({static_cast<int64_t>(bounds.size()) / 2, 2}, b.getIndexType());
-  for (auto [i, bound] : llvm::enumerate(bounds))
-    memref::StoreOp::create(b, bound, runs,
-                            ValueRange{index(i / 2), index(i % 2)});
+  size_t count = bounds.size() / 2;
+  Value runs = scratch({static_cast<int64_t>(count), 3}, b.getIndexType());
+  // Behind the last entry of a head is the first of the next, which is mostly
+  // what comes next.
+  Value next = index(capacity);
+  for (size_t i = count; i-- > 0;) {
+    Value begin = bounds[2 * i], end = bounds[2 * i + 1];
+    for (auto [which, value] :
+         llvm::enumerate(SmallVector<Value>{begin, end, next}))
+      memref::StoreOp::create(b, value, runs,
+                              ValueRange{index(i), index(which)});
+    next = arith::SelectOp::create(b, isLess(begin, end), begin, next);
+  }
   return runs;
 }
 
 LogicalResult BoundedKernel::emitAttend(AttendOp op) {
   int64_t size = heads / cacheHeads;
-  FailureOr<Value> gathered =
-      gatherQueries(op.getQuery(), op.getScale().convertToDouble());
-  if (failed(gathered))
-    return failure();
+  double scale = op.getScale().convertToDouble();
+  auto typeOf = [](Value memory) {
+    return cast<MemRefType>(memory.getType()).getElementType();
+  };
+  Running running = startBlocks(size, typeOf(keys), typeOf(values),
+                                isExactQuery(op.getQuery()), scale);
+  scf::ForOp loop = openGroup();
+  {
+    Scope scope(*this);
+    FailureOr<Value> query = element(op.getQuery());
+    if (failed(query))
+      return failure();
+    putQuery(running, group, *query);
+  }
+  closeGroup(loop);
+
   Found &result = found[op.getResult()];
   result.sums = scratch({size, 2});
   result.values = scratch({size, valueSize});
@@ -58,34 +79,35 @@ LogicalResult BoundedKernel::emitAttend(AttendOp op) {
     result.scores = promptScores;
   else if (notesWeights)
     result.scores = scratch({size, int64_t(llvm::alignTo(capacity, kBlock))});
-  BlockScratch space = makeBlockScratch();
+  running.noted = result.scores;
 
-  auto clear = scf::ForOp::create(b, index(0), index(size), index(1));
-  b.setInsertionPointToStart(clear.getBody());
-  Value g = clear.getInductionVar();
-  store(splat(number(0), valueSize), result.values, {g, index(0)});
-  memref::StoreOp::create(b, number(-INFINITY), result.sums,
-                          ValueRange{g, index(0)});
-  memref::StoreOp::create(b, number(0), result.sums, ValueRange{g, index(1)});
-  b.setInsertionPointAfter(clear);
-
+  auto place = [&](Value at) { return SmallVector<Value>{slot, head, at}; };
   Value runs = keptRuns();
   int64_t count = cast<MemRefType>(runs.getType()).getDimSize(0);
+  auto bound = [&](Value run, int64_t which) -> Value {
+    return memref::LoadOp::create(b, runs, ValueRange{run, index(which)});
+  };
+  prefetchFirst({keys, values, place, {}}, bound(index(0), 0));
   auto each = scf::ForOp::create(b, index(0), index(count), index(1));
   b.setInsertionPointToStart(each.getBody());
-  auto bound = [&](int64_t which) -> Value {
-    return memref::LoadOp::create(
-        b, runs, ValueRange{each.getInductionVar(), index(which)});
-  };
-  Value begin = bound(0), end = bound(1);
-  auto blocks = scf::ForOp::create(b, begin, end, index(kBlock));
-  b.setInsertionPointToStart(blocks.getBody());
-  Value block = blocks.getInductionVar();
-  attendBlock(block, end, *gathered, space, result);
+  Value run = each.getInductionVar();
+  addTokens(running, bound(run, 0), bound(run, 1),
+            {keys, values, place, bound(run, 2)});
   b.setInsertionPointAfter(each);
-  if (isPrompt)
-    return emitPromptTokens(op, *gathered, result);
-  return success();
+  finishBlocks(running, result.sums, result.values);
+  if (!isPrompt)
+    return success();
+  FailureOr<Value> gathered = gatherQueries(op.getQuery(), scale);
+  if (failed(gathered))
+    return failure();
+  return emitPromptTokens(op, *gathered, result);
+}
+
+/// Whether a query is a token of bf16, as it came.
+bool BoundedKernel::isExactQuery(Value query) const {
+  auto argument = dyn_cast<BlockArgument>(unwidened(query));
+  return argument &&
+         cast<RankedTensorType>(argument.getType()).getElementType().isBF16();
 }
 
 /// Adds a block to the summary of a head of the group.

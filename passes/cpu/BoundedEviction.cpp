@@ -34,8 +34,10 @@ scf::ForOp BoundedKernel::openEntries(Value end, Value &block) {
   return loop;
 }
 
+/// Several lines of a row of weights at a time, because rows lie far apart.
 int64_t BoundedKernel::entryWidth() const {
-  return std::min<int64_t>(kBlock, capacity);
+  int64_t wide = 4 * kBlock;
+  return capacity < wide ? std::min(kBlock, capacity) : wide;
 }
 
 Value BoundedKernel::toFloat(Value value) {
@@ -91,8 +93,9 @@ Value BoundedKernel::salienceOf(Value block, Value noted, double variance) {
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
-    Value weight =
-        load(weights, {slot, head, loop.getInductionVar(), block}, width);
+    Value query = loop.getInductionVar();
+    Value weight = load(weights, {slot, head, query, block}, width);
+    prefetch(weights, {slot, head, query, plus(block, width)}, width);
     Value sum = arith::AddFOp::create(b, loop.getRegionIterArg(0), weight);
     Value squares =
         vector::FMAOp::create(b, weight, weight, loop.getRegionIterArg(1));
@@ -127,7 +130,7 @@ Value BoundedKernel::pooledSaliences(EvictFromOp op, Value held) {
   auto aligned = static_cast<int64_t>(llvm::alignTo(capacity, kBlock));
   Value raw = scratch({aligned});
   // Zeros before and behind, so that all sums have the same terms.
-  int64_t room = aligned + 2 * half;
+  int64_t room = aligned + 2 * half + kBlock;
   Value ordered = scratch({room});
   Value pooled = scratch({room});
   Value noted = index(0);
@@ -190,6 +193,57 @@ Value BoundedKernel::pooledSaliences(EvictFromOp op, Value held) {
 // A token leaves
 //===----------------------------------------------------------------------===//
 
+/// The first of those in [first, last) that are least: what is not less, NaN
+/// among it, stays. Each lane looks at every 16th.
+Value BoundedKernel::placeOfLeast(Value pooled, Value first, Value last) {
+  auto narrow = [&](Value value) {
+    return splat(arith::IndexCastOp::create(b, b.getI32Type(), value), kBlock);
+  };
+  SmallVector<int32_t> numbers(kBlock);
+  for (int32_t lane = 0; lane < kBlock; ++lane)
+    numbers[lane] = lane;
+  Value lanes = arith::ConstantOp::create(b, b.getI32VectorAttr(numbers));
+  Value end = narrow(last);
+  auto less = [&](Value lhs, Value rhs) -> Value {
+    return arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, lhs, rhs);
+  };
+  auto scan = scf::ForOp::create(
+      b, first, last, index(kBlock),
+      ValueRange{splat(number(INFINITY), kBlock), narrow(first)});
+  {
+    OpBuilder::InsertionGuard inner(b);
+    b.setInsertionPointToStart(scan.getBody());
+    Value j = scan.getInductionVar(), least = scan.getRegionIterArg(0);
+    Value places = arith::AddIOp::create(b, lanes, narrow(j));
+    Value salience = load(pooled, j, kBlock);
+    Value isLeast = arith::AndIOp::create(
+        b, less(salience, least),
+        arith::CmpIOp::create(b, arith::CmpIPredicate::slt, places, end));
+    scf::YieldOp::create(
+        b, ValueRange{arith::SelectOp::create(b, isLeast, salience, least),
+                      arith::SelectOp::create(b, isLeast, places,
+                                              scan.getRegionIterArg(1))});
+  }
+  Value least = scan.getResult(0), place = scan.getResult(1);
+  for (int64_t half = kBlock / 2; half; half /= 2) {
+    SmallVector<int64_t> others;
+    for (int64_t lane = 0; lane < kBlock; ++lane)
+      others.push_back(lane ^ half);
+    Value other = vector::ShuffleOp::create(b, least, least, others);
+    Value at = vector::ShuffleOp::create(b, place, place, others);
+    Value isSame =
+        arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, other, least);
+    Value isBefore =
+        arith::CmpIOp::create(b, arith::CmpIPredicate::slt, at, place);
+    Value takes = arith::OrIOp::create(
+        b, less(other, least), arith::AndIOp::create(b, isSame, isBefore));
+    least = arith::SelectOp::create(b, takes, other, least);
+    place = arith::SelectOp::create(b, takes, at, place);
+  }
+  return arith::IndexCastOp::create(b, b.getIndexType(),
+                                    vector::ExtractOp::create(b, place, 0));
+}
+
 LogicalResult BoundedKernel::emitEvict(EvictFromOp op) {
   Value held = loadIndex(counts, {slot, head});
   auto full = scf::IfOp::create(b, isLess(budget, held));
@@ -199,23 +253,7 @@ LogicalResult BoundedKernel::emitEvict(EvictFromOp op) {
   Value first = index(static_cast<int64_t>(op.getSinks()));
   Value last = arith::SubIOp::create(
       b, held, index(static_cast<int64_t>(op.getRecent())));
-  // The first of those that are least: what is not less, NaN among it, stays.
-  auto scan = scf::ForOp::create(b, first, last, index(1),
-                                 ValueRange{number(INFINITY), first});
-  {
-    OpBuilder::InsertionGuard inner(b);
-    b.setInsertionPointToStart(scan.getBody());
-    Value j = scan.getInductionVar(), least = scan.getRegionIterArg(0);
-    Value salience = memref::LoadOp::create(b, pooled, ValueRange{j});
-    Value isLeast =
-        arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, salience, least);
-    Value chosen =
-        arith::SelectOp::create(b, isLeast, j, scan.getRegionIterArg(1));
-    scf::YieldOp::create(
-        b, ValueRange{arith::SelectOp::create(b, isLeast, salience, least),
-                      chosen});
-  }
-  Value place = scan.getResult(1);
+  Value place = placeOfLeast(pooled, first, last);
   Value victim = loadIndex(order, {slot, head, place});
   if (memoryType)
     foldEntry(victim);

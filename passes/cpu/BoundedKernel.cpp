@@ -165,14 +165,6 @@ void BoundedKernel::createFunction(StringRef name) {
   b.setInsertionPointToStart(block);
 }
 
-Value BoundedKernel::scratch(ArrayRef<int64_t> shape, Type element) {
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(&function.getBody().front());
-  return memref::AllocaOp::create(
-      b, MemRefType::get(shape, element ? element : b.getF32Type()),
-      b.getI64IntegerAttr(64));
-}
-
 //===----------------------------------------------------------------------===//
 // The order of things
 //===----------------------------------------------------------------------===//

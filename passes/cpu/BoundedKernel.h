@@ -21,14 +21,15 @@
 #include "dialect/LadleOps.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "passes/cpu/SummaryBuilder.h"
+#include "passes/cpu/TokenBlocks.h"
 
 namespace ladle {
 
-class BoundedKernel : SummaryBuilder {
+class BoundedKernel : TokenBlocks {
 public:
-  BoundedKernel(AttentionStepOp step, mlir::OpBuilder &builder)
-      : SummaryBuilder(step.getLoc(), builder), step(step) {}
+  BoundedKernel(AttentionStepOp step, mlir::OpBuilder &builder,
+                const CpuVectors &vectors)
+      : TokenBlocks(step.getLoc(), builder, vectors), step(step) {}
 
   /// Builds the function before the step. Diagnostics name what cannot be
   /// lowered.
@@ -48,7 +49,6 @@ private:
   /// stays in it, with `group` and `queryHead` set.
   mlir::scf::ForOp openGroup();
   void closeGroup(mlir::scf::ForOp loop);
-  mlir::Value scratch(llvm::ArrayRef<int64_t> shape, mlir::Type element = {});
 
   //===--- BoundedAttend.cpp: the softmax over what is kept ---------------===//
   /// What an operation found, for each head of the group.
@@ -58,35 +58,17 @@ private:
     mlir::Value scores; ///< [group, C], by entry; only if they are noted
   };
   mlir::LogicalResult emitAttend(AttendOp op);
+  bool isExactQuery(mlir::Value query) const;
   /// Evaluates a query for each head of the group, times `scale`.
   mlir::FailureOr<mlir::Value> gatherQueries(mlir::Value query, double scale);
   void addBlock(mlir::Value block, mlir::Value end, mlir::Value queries,
                 mlir::Value keyScratch, mlir::Value valueScratch,
                 const Found &found);
-  /// The runs of entries that are attended to, [runs, 2] of index.
+  /// The runs of entries that are attended to, [runs, 3] of index: begin, end,
+  /// and where it goes on.
   mlir::Value keptRuns();
   Summary loadSummary(const Found &found);
   mlir::FailureOr<Summary> summaryOf(mlir::Value value);
-
-  //===--- BoundedBlocks.cpp: 16 entries for all heads of the group -------===//
-  struct BlockScratch {
-    mlir::Value products; ///< [group, 16, 16], or [group, 16, 1] once summed
-    mlir::Value weights;  ///< [group, 16]
-    mlir::Value stays;    ///< [group]: by what A so far is multiplied
-  };
-  BlockScratch makeBlockScratch();
-  void attendBlock(mlir::Value block, mlir::Value end, mlir::Value queries,
-                   const BlockScratch &space, const Found &found);
-  void multiplyKeys(mlir::Value block, mlir::Value end, mlir::Value queries,
-                    const BlockScratch &space);
-  void weighBlock(mlir::Value block, mlir::Value end, mlir::Value group,
-                  const BlockScratch &space, const Found &found);
-  void addValues(mlir::Value block, mlir::Value end, const BlockScratch &space,
-                 const Found &found);
-  mlir::Value weightOfBefore(mlir::Value before, mlir::Value base);
-  mlir::Value rowOfBlock(mlir::Value block, mlir::Value end,
-                         mlir::Value offset);
-  void prefetchRow(mlir::Value memory, mlir::Value row, int64_t width);
 
   //===--- BoundedValues.cpp: arithmetic ----------------------------------===//
   /// A value of a head: of the query if its heads are not among those of the
@@ -137,6 +119,8 @@ private:
   mlir::LogicalResult emitEvict(EvictFromOp op);
   mlir::Value pooledSaliences(EvictFromOp op, mlir::Value held);
   mlir::Value salienceOf(mlir::Value block, mlir::Value noted, double variance);
+  mlir::Value placeOfLeast(mlir::Value pooled, mlir::Value first,
+                           mlir::Value last);
   void removeEntry(mlir::Value held, mlir::Value place, mlir::Value victim);
   mlir::LogicalResult emitNote(NoteWeightsOp op);
   mlir::Value sharedWeights(const Found &attended, mlir::Value at,

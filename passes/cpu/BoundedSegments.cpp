@@ -130,7 +130,8 @@ LogicalResult BoundedKernel::foldBlock(FoldFromOp op, Value block, Value end,
   return success();
 }
 
-/// f Mᵀ / (f·z) for each head of the group; M is read once.
+/// f Mᵀ / (f·z) for each head of the group; M is read once. Before the first fold
+/// there is nothing in it, not even zeros.
 LogicalResult BoundedKernel::emitRecall(RecallOp op) {
   int64_t size = memoryType.getKeySize(), count = heads / cacheHeads;
   Value recalled = scratch({count, valueSize});
@@ -144,31 +145,15 @@ LogicalResult BoundedKernel::emitRecall(RecallOp op) {
     b.setInsertionPointToStart(loop.getBody());
     body(loop.getInductionVar());
   };
+  auto wanted = scf::IfOp::create(b, isLess(index(0), holds),
+                                  /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(wanted.elseBlock());
   forGroup([&](Value g) {
     store(splat(number(0), valueSize), recalled, {g, index(0)});
   });
-  auto wanted = scf::IfOp::create(b, isLess(index(0), holds));
-  OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(wanted.thenBlock());
-  // Rows that stay in the first cache while all heads take them.
-  int64_t together = size % 8 == 0 ? 8 : 1;
-  auto rows = scf::ForOp::create(b, index(0), index(size), index(together));
-  {
-    OpBuilder::InsertionGuard inner(b);
-    b.setInsertionPointToStart(rows.getBody());
-    Value first = rows.getInductionVar();
-    forGroup([&](Value g) {
-      Value total = load(recalled, {g, index(0)}, valueSize);
-      for (int64_t i = 0; i < together; ++i) {
-        Value c = arith::AddIOp::create(b, first, index(i));
-        Value feature = memref::LoadOp::create(b, *features, ValueRange{g, c});
-        total = vector::FMAOp::create(
-            b, splat(feature, valueSize),
-            load(matrix, {slot, head, c, index(0)}, valueSize), total);
-      }
-      store(total, recalled, {g, index(0)});
-    });
-  }
+  multiplyRows(count, size, *features, matrix, {slot, head}, recalled);
   forGroup([&](Value g) {
     Value weight = dot(load(*features, {g, index(0)}, size),
                        load(featureSums, {slot, head, index(0)}, size));

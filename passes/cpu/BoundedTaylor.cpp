@@ -144,6 +144,12 @@ LogicalResult BoundedKernel::emitTaylor(TaylorOp op) {
       arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, count, number(0));
   Value squares = arith::MulFOp::create(b, part(1), share); // ρ²
 
+  // Without a limit all heads need L, which is then read once.
+  Value products;
+  if (limit == 0) {
+    products = scratch({size, valueSize});
+    multiplyRows(size, keySize, *gathered, matrix, {slot, head}, products);
+  }
   auto loop = scf::ForOp::create(b, index(0), index(size), index(1));
   b.setInsertionPointToStart(loop.getBody());
   Value g = loop.getInductionVar();
@@ -154,6 +160,9 @@ LogicalResult BoundedKernel::emitTaylor(TaylorOp op) {
   auto firstOrder = [&]() -> Value {
     Value start = arith::MulFOp::create(
         b, sum, splat(arith::SubFOp::create(b, number(1), mean), valueSize));
+    if (products)
+      return arith::AddFOp::create(b, start,
+                                   load(products, {g, index(0)}, valueSize));
     auto rows = scf::ForOp::create(b, index(0), index(keySize), index(1),
                                    ValueRange{start});
     OpBuilder::InsertionGuard guard(b);

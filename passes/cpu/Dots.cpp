@@ -66,19 +66,33 @@ Value Kernel::dot(Value lhs, Value rhs) {
 
 Value ladle::sumLanes(ImplicitLocOpBuilder &b, ArrayRef<Value> rows) {
   SmallVector<Value> group(rows);
+  // What the eight merges of the first step do is one blend and one shuffle of
+  // any processor only if neighbours of four lanes are exchanged, so 16 rows
+  // begin with that. Row i stands where lane i is made.
+  SmallVector<int64_t> strides{8, 4, 2, 1};
+  if (rows.size() == kLanes) {
+    strides = {4, 1, 2, 8};
+    for (auto [i, row] : llvm::enumerate(group)) {
+      size_t lane = 0;
+      for (auto [step, stride] : llvm::enumerate(strides))
+        lane |= i & (kLanes / 2 >> step) ? stride : 0;
+      row = rows[lane];
+    }
+  }
   // `group[i]` and `group[i + half]` share a register after a step: the lanes
   // with bit `stride` belong to the second, those without to the first.
   int64_t size = group.size();
-  for (int64_t stride = kLanes / 2; stride; stride /= 2) {
+  for (int64_t stride : strides) {
     size_t half = std::max<size_t>(group.size() / 2, 1);
     for (size_t i = 0; i < half; ++i) {
       Value first = group[i];
       Value second = group.size() > 1 ? group[i + half] : first;
+      // The former is a blend, which costs less than a shuffle.
       SmallVector<int64_t> near, far;
       for (int64_t lane = 0; lane < kLanes; ++lane) {
         bool inSecond = lane & stride;
-        near.push_back(inSecond ? kLanes + lane - stride : lane);
-        far.push_back(inSecond ? kLanes + lane : lane + stride);
+        near.push_back(inSecond ? kLanes + lane : lane);
+        far.push_back(inSecond ? kLanes + lane - stride : lane + stride);
       }
       group[i] = arith::AddFOp::create(
           b, vector::ShuffleOp::create(b, first, second, near),

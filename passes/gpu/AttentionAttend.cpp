@@ -5,15 +5,17 @@
 //
 //===----------------------------------------------------------------------===//
 
-// A tile is 16 keys and values a warp, which come to shared memory several
-// tiles ahead. Where they are is looked up one tile before they are asked for.
-// A thread 4 g + t of a warp has the scores of keys g and g + 8 for heads 2 t
-// and 2 t + 1: what a product of tiles leaves it.
+// A tile is 16 keys and values of each warp, which come to shared memory
+// several tiles ahead; no warp waits for another's. Where they are is looked up
+// one tile before they are asked for. A thread 4 g + t of a warp has the scores
+// of keys g and g + 8 for heads 2 t and 2 t + 1: what a product of tiles leaves
+// it.
 
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/AttentionKernels.h"
+#include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -25,22 +27,25 @@ static int64_t bytesOf(Type element) {
   return element.getIntOrFloatBitWidth() / 8;
 }
 
-void GpuAttention::chooseTiles() {
+int64_t GpuAttention::bytesOfTiles() const {
   int64_t keyBytes =
       keySize * bytesOf(plan.keyType) + valueSize * bytesOf(plan.valueType);
-  auto bytes = [&] {
-    int64_t tile = stages * warps * kTileKeys * (keyBytes + 4);
-    int64_t queryBytes = multiplies ? 0 : kTileHeads * keySize * 4;
-    return tile + kTileHeads * valueSize * 4 + queryBytes + 1024;
-  };
+  int64_t tile = warps * kTileKeys * (stages * (keyBytes + 4) + 4);
+  int64_t queryBytes = multiplies ? 0 : kTileHeads * keySize * 4;
+  return tile + share * valueSize * 4 + 2 * warps * kTileHeads * 4 + queryBytes;
+}
+
+void GpuAttention::chooseTiles() {
   // Two blocks at once, so that one streams while the other ends a piece.
   int64_t most = 110 << 10;
   if (shared)
     most = std::min(most, shared);
+  constexpr int64_t spare = 1 << 10;
+  most -= spare;
   stages = 3;
-  for (warps = 4; bytes() > most && warps > 1;)
+  for (warps = 4; bytesOfTiles() > most && warps > 1;)
     warps /= 2;
-  if (bytes() > most)
+  if (bytesOfTiles() > most)
     stages = 2;
 }
 
@@ -50,10 +55,13 @@ void GpuAttention::declareTiles() {
   keys = sharedArray("keys", plan.keyType, {stages * tileKeys, keySize});
   values =
       sharedArray("values", plan.valueType, {stages * tileKeys, valueSize});
-  places = sharedArray("places", integer, {stages, tileKeys});
+  places = sharedArray("places", integer, {stages + 1, tileKeys});
   warpMosts = sharedArray("warp_mosts", f32, {warps, kTileHeads});
   warpSums = sharedArray("warp_sums", f32, {warps, kTileHeads});
-  totals = sharedArray("totals", f32, {kTileHeads, valueSize});
+  totals = sharedArray("totals", f32, {share, valueSize});
+  // When there is no tile left.
+  warpTotals =
+      sharedInPlaceOf(values, "warp_totals", f32, {warps * share, valueSize});
   if (!multiplies)
     queries = sharedArray("queries", f32, {kTileHeads, keySize});
   lane = named("lane", rem(thread, kWarp));
@@ -64,6 +72,7 @@ void GpuAttention::declareTiles() {
 
 void GpuAttention::buildAttend() {
   createKernel("_attend", warps * kWarp, /*blocks=*/2);
+  startInOrder();
   declareTiles();
   Type integer = b.getI32Type();
   Value first = gpu::BlockIdOp::create(b, gpu::Dimension::x);
@@ -79,12 +88,19 @@ void GpuAttention::buildAttend() {
 // Copies
 //===----------------------------------------------------------------------===//
 
-/// Where a key of the tile is; behind the last one it is the last again, with a
-/// weight of 0.
+/// Where a key of the warp's part of a tile is; behind the last one it is the
+/// last again, with a weight of 0.
 Value GpuAttention::lookUp(Value tile) {
-  int64_t tileKeys = kTileKeys * warps;
-  Value key = add(begin, add(mul(tile, tileKeys), rem(thread, tileKeys)));
+  Value key = add(begin, add(mul(tile, kTileKeys * warps),
+                             add(mul(warp, kTileKeys), rem(lane, kTileKeys))));
   return rowOfKey(slot, minimum(key, sub(end, index(1))), cacheHead);
+}
+
+void GpuAttention::keepPlace(Value tile, Value place) {
+  ifThen(less(lane, index(kTileKeys)), [&] {
+    store(place, places,
+          {rem(tile, stages + 1), add(mul(warp, kTileKeys), lane)});
+  });
 }
 
 /// Rows of shared memory that lanes read together are in different banks.
@@ -98,36 +114,43 @@ Value GpuAttention::swizzled(Value chunk, Value row, bool isKey) {
   return arith::XOrIOp::create(b, chunk, mask);
 }
 
-Value GpuAttention::startTile(Value tile) {
-  int64_t tileKeys = kTileKeys * warps;
-  constexpr int64_t chunkBytes = 16;
-  Value stage = rem(tile, stages);
-  auto copy = [&](Value from, Value to, Type type, int64_t size, bool isKey) {
-    int64_t width = chunkBytes / bytesOf(type), chunks = size / width;
+/// The keys of a tile, or its values: they are asked for again as soon as they
+/// have been multiplied.
+void GpuAttention::startTile(Value tile, bool isKey) {
+  Type type = isKey ? plan.keyType : plan.valueType;
+  int64_t size = isKey ? keySize : valueSize;
+  int64_t width = elementsOfLoad(type), chunks = size / width;
+  Value from = array(isKey ? "key_pages" : "value_pages", type, size);
+  Value firstRow = mul(warp, kTileKeys);
+  Value tileRow = add(mul(rem(tile, stages), kTileKeys * warps), firstRow);
+  Value ring = rem(tile, stages + 1);
+  ifThen(less(tile, tiles), [&] {
     loop(
-        index(0), index(tileKeys * chunks / threads), index(1),
+        index(0), index(kTileKeys * chunks / kWarp), index(1),
         [&](Value i) {
-          Value at = add(mul(i, threads), thread);
+          Value at = add(mul(i, kWarp), lane);
           Value row = div(at, chunks), chunk = rem(at, chunks);
-          Value place = load(places, {stage, row});
+          Value place = load(places, {ring, add(firstRow, row)});
           Value into = mul(swizzled(chunk, row, isKey), width);
           nvgpu::DeviceAsyncCopyOp::create(
-              b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), to,
-              ValueRange{add(mul(stage, tileKeys), row), into}, from,
+              b, nvgpu::DeviceAsyncTokenType::get(b.getContext()),
+              isKey ? keys : values, ValueRange{add(tileRow, row), into}, from,
               ValueRange{place, mul(chunk, width)}, b.getIndexAttr(width),
               Value(), /*bypassL1=*/b.getUnitAttr());
         },
         /*unrolls=*/true);
-  };
-  ifThen(less(tile, tiles), [&] {
-    copy(array("key_pages", plan.keyType, keySize), keys, plan.keyType, keySize,
-         true);
-    copy(array("value_pages", plan.valueType, valueSize), values,
-         plan.valueType, valueSize, false);
   });
-  // What is waited for is counted in tiles, started or not.
-  return nvgpu::DeviceAsyncCreateGroupOp::create(
+  // What is waited for is counted in halves of tiles, started or not.
+  copies = nvgpu::DeviceAsyncCreateGroupOp::create(
       b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), ValueRange());
+}
+
+/// For the oldest half of a tile that nobody has waited for.
+void GpuAttention::waitForTile() {
+  auto wait = nvgpu::DeviceAsyncWaitOp::create(
+      b, TypeRange(), copies,
+      b.getI32IntegerAttr(static_cast<int32_t>(2 * stages - 1)));
+  wait->setAttr(kOfWarpAttr, b.getUnitAttr());
 }
 
 //===----------------------------------------------------------------------===//
@@ -160,64 +183,40 @@ void GpuAttention::attendPiece(Value piece) {
     start = select(less(index(0), field(3)), start, begin);
     from[i] = named("from", maximum(start, begin));
   }
-  attendKeys(piece, of, firstHead);
+  attendKeys(of, firstHead);
+  leavePiece(piece);
 }
 
-void GpuAttention::attendKeys(Value piece, Value of, Value firstHead) {
+void GpuAttention::attendKeys(Value of, Value firstHead) {
   int64_t tileKeys = kTileKeys * warps;
   tiles = named("tiles", div(add(sub(end, begin), tileKeys - 1), tileKeys));
-
-  for (int64_t tile = 0; tile < stages; ++tile) {
-    Value place = lookUp(index(tile));
-    ifThen(less(thread, index(tileKeys)),
-           [&] { store(place, places, {index(tile), thread}); });
-  }
+  for (int64_t tile = 0; tile <= stages; ++tile)
+    keepPlace(index(tile), lookUp(index(tile)));
   loadQueries(of, firstHead);
-  barrier();
-  Value copies;
-  for (int64_t tile = 0; tile + 1 < stages; ++tile)
-    copies = startTile(index(tile));
+  // Queries that are multiplied by tensor cores are in registers.
+  if (multiplies)
+    warpBarrier();
+  else
+    barrier();
+  for (int64_t tile = 0; tile < stages; ++tile)
+    for (bool isKey : {true, false})
+      startTile(index(tile), isKey);
   beforeScores();
 
   Values inits{number(-INFINITY), number(-INFINITY), number(0), number(0)};
   auto fragment = VectorType::get({4}, b.getF32Type());
   for (int64_t i = 0; i < valueSize / kTileKeys; ++i)
     inits.push_back(arith::ConstantOp::create(b, b.getZeroAttr(fragment)));
-  Values carried =
-      loop(index(0), tiles, index(1), inits,
-           [&](Value tile, ValueRange before) -> Values {
-             named("tile", tile);
-             nvgpu::DeviceAsyncWaitOp::create(
-                 b, TypeRange(), copies,
-                 b.getI32IntegerAttr(static_cast<int32_t>(stages - 2)));
-             Value later = add(tile, stages);
-             Value place = named("place", lookUp(later));
-             (void)startTile(add(tile, stages - 1));
-             Values after = addTile(tile, before);
-             ifThen(less(thread, index(tileKeys)), [&] {
-               store(place, places, {rem(later, stages), thread});
-             });
-             return tilesOfPiece ? endTile(piece, tile, after, inits) : after;
-           });
-  if (!tilesOfPiece)
-    leavePiece(piece, carried);
-}
-
-/// Where a piece ends with this tile, its summary is left and the next begins,
-/// whose copies are on their way already.
-GpuAttention::Values GpuAttention::endTile(Value firstPiece, Value tile,
-                                           ArrayRef<Value> after,
-                                           ArrayRef<Value> empty) {
-  Value next = add(tile, 1);
-  Value isEnd =
-      either(equal(rem(next, tilesOfPiece), index(0)), equal(next, tiles));
-  return ifElse(
-      isEnd,
-      [&]() -> Values {
-        leavePiece(add(firstPiece, div(tile, tilesOfPiece)), after);
-        return Values(empty);
-      },
-      [&]() -> Values { return Values(after); });
+  Values carried = loop(index(0), tiles, index(1), inits,
+                        [&](Value tile, ValueRange before) -> Values {
+                          named("tile", tile);
+                          Value later = add(tile, stages + 1);
+                          Value place = named("place", lookUp(later));
+                          Values after = addTile(tile, before);
+                          keepPlace(later, place);
+                          return after;
+                        });
+  mergeWarps(carried);
 }
 
 GpuAttention::Values GpuAttention::addTile(Value tile, ValueRange before) {
@@ -225,7 +224,11 @@ GpuAttention::Values GpuAttention::addTile(Value tile, ValueRange before) {
   Value rowInTile = add(mul(warp, kTileKeys), laneRow);
   Value tileRow = add(mul(rem(tile, stages), tileKeys), mul(warp, kTileKeys));
   double scale = plan.attends.front().getScale().convertToDouble();
+  waitForTile();
+  changeTile(tile, /*isKey=*/true);
   Value all = product(scores(tileRow), splat(number(scale), 4));
+  warpBarrier();
+  startTile(add(tile, stages), /*isKey=*/true);
   Value score[4], key[2];
   for (int64_t i = 0; i < 2; ++i)
     key[i] = add(add(begin, mul(tile, tileKeys)),
@@ -258,14 +261,19 @@ GpuAttention::Values GpuAttention::addTile(Value tile, ValueRange before) {
   Values parts;
   for (Value part : before.drop_front(4))
     parts.push_back(product(part, factors));
+  waitForTile();
+  changeTile(tile, /*isKey=*/false);
   addValues(tileRow, weights, parts);
+  warpBarrier();
+  startTile(add(tile, stages), /*isKey=*/false);
   after.append(parts);
   return after;
 }
 
 /// The warps' summaries become one, in their order.
-void GpuAttention::leavePiece(Value piece, ValueRange carried) {
-  Type f32 = b.getF32Type();
+void GpuAttention::mergeWarps(ValueRange carried) {
+  // Nobody reads tiles, or the summary before this one, any more.
+  barrier();
   Value columns[2] = {mul(lanePart, 2), add(mul(lanePart, 2), 1)};
   for (int64_t i = 0; i < 2; ++i) {
     Value all = carried[2 + i];
@@ -277,34 +285,62 @@ void GpuAttention::leavePiece(Value piece, ValueRange carried) {
     });
   }
   barrier();
-  auto mostOf = [&](Value column) {
-    Value most = loadFloat(warpMosts, {index(0), column});
-    for (int64_t other = 1; other < warps; ++other)
-      most = larger(most, loadFloat(warpMosts, {index(other), column}));
-    return most;
-  };
-  Value factor[2];
-  for (int64_t i = 0; i < 2; ++i)
-    factor[i] =
-        exp(arith::SubFOp::create(b, carried[i], finite(mostOf(columns[i]))));
+  constexpr int64_t width = 4;
   int64_t part = valuePart(), products = part / 2;
-  for (int64_t turn = 0; turn < warps; ++turn) {
-    ifThen(equal(warp, index(turn)), [&] {
-      for (auto [which, fragment] : llvm::enumerate(carried.drop_front(4))) {
-        int64_t block = static_cast<int64_t>(which) / products;
-        int64_t within = static_cast<int64_t>(which) % products;
-        Value place = add(mul(laneRow, part), block * 8 * part + 2 * within);
-        for (int64_t i = 0; i < 4; ++i) {
-          Value at = add(place, i / 2);
-          Value value = product(extract(fragment, i), factor[i % 2]);
-          if (turn)
-            value = sum(value, loadFloat(totals, {columns[i % 2], at}));
-          store(value, totals, {columns[i % 2], at});
-        }
+  for (int64_t i = 0; i < 2; ++i) {
+    Value factor = exp(
+        arith::SubFOp::create(b, carried[i], finite(mostOfWarps(columns[i]))));
+    // What a lane has of a head lies side by side, `part` elements of each
+    // block.
+    ifThen(less(columns[i], index(share)), [&] {
+      Value row = add(mul(warp, share), columns[i]);
+      for (int64_t at = 0; at < valueSize / 8; at += width) {
+        int64_t block = at / part, first = block * products + at % part / 2;
+        Values elements;
+        for (int64_t j = 0; j < width; ++j)
+          elements.push_back(
+              extract(carried[4 + first + j / 2], j % 2 * 2 + i));
+        Value scaled = product(fromElements(elements), splat(factor, width));
+        Value place = add(mul(laneRow, part), block * 8 * part + at % part);
+        storeVector(scaled, warpTotals, {row, place});
       }
     });
-    barrier();
   }
+  barrier();
+  loop(mul(thread, width), index(share * valueSize), index(threads * width),
+       [&](Value at) {
+         Value ofHead = div(at, valueSize), element = rem(at, valueSize);
+         Value all;
+         for (int64_t other = 0; other < warps; ++other) {
+           Value row = add(ofHead, other * share);
+           Value its = loadVector(warpTotals, {row, element}, width);
+           all = all ? sum(all, its) : its;
+         }
+         storeVector(all, totals, {ofHead, element});
+       });
+  barrier();
+}
+
+Value GpuAttention::mostOfWarps(Value column) {
+  Value most = loadFloat(warpMosts, {index(0), column});
+  for (int64_t other = 1; other < warps; ++other)
+    most = larger(most, loadFloat(warpMosts, {index(other), column}));
+  return most;
+}
+
+Value GpuAttention::sumOfWarps(Value column, Value most) {
+  Value base = finite(most), all = number(0);
+  for (int64_t other = 0; other < warps; ++other) {
+    Value weight = exp(arith::SubFOp::create(
+        b, loadFloat(warpMosts, {index(other), column}), base));
+    all =
+        sum(all, product(loadFloat(warpSums, {index(other), column}), weight));
+  }
+  return all;
+}
+
+void GpuAttention::leavePiece(Value piece) {
+  Type f32 = b.getF32Type();
   constexpr int64_t width = 4;
   Value pieceMemory = array("piece_values", f32, share * valueSize);
   loop(mul(thread, width), index(share * valueSize), index(threads * width),
@@ -314,14 +350,8 @@ void GpuAttention::leavePiece(Value piece, ValueRange carried) {
                      {piece, at});
        });
   ifThen(less(thread, index(share)), [&] {
-    Value most = mostOf(thread), base = finite(most), all = number(0);
-    for (int64_t other = 0; other < warps; ++other) {
-      Value weight = exp(arith::SubFOp::create(
-          b, loadFloat(warpMosts, {index(other), thread}), base));
-      all = sum(all,
-                product(loadFloat(warpSums, {index(other), thread}), weight));
-    }
-    storeVector(fromElements({most, all}), array("piece_sums", f32, 2 * share),
-                {piece, mul(thread, 2)});
+    Value most = mostOfWarps(thread);
+    storeVector(fromElements({most, sumOfWarps(thread, most)}),
+                array("piece_sums", f32, 2 * share), {piece, mul(thread, 2)});
   });
 }

@@ -5,10 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/AttentionKernels.h"
+#include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -185,7 +187,35 @@ Value GpuAttention::exchange(Value value, int64_t mask) {
       shuffle(integer, index(mask), gpu::ShuffleMode::XOR));
 }
 
-void GpuAttention::barrier() { gpu::BarrierOp::create(b); }
+void GpuAttention::meet(int64_t which, int64_t count) {
+  auto integer = [&](int64_t value) -> Value {
+    return arith::ConstantIntOp::create(b, value, /*width=*/32);
+  };
+  NVVM::BarrierOp::create(b, TypeRange(), integer(which), integer(count),
+                          NVVM::BarrierReductionAttr(), Value());
+}
+
+void GpuAttention::barrier() {
+  if (part)
+    meet(part, threads);
+  else
+    gpu::BarrierOp::create(b);
+}
+
+void GpuAttention::warpBarrier() {
+  gpu::BarrierOp::create(b)->setAttr(kOfWarpAttr, b.getUnitAttr());
+}
+
+void GpuAttention::clusterBarrier() {
+  NVVM::ClusterArriveOp::create(b, b.getUnitAttr());
+  NVVM::ClusterWaitOp::create(b, b.getUnitAttr());
+}
+
+Value GpuAttention::memoryOf(Value rank, Value memory) {
+  return UnrealizedConversionCastOp::create(b, memory.getType(),
+                                            ValueRange{memory, rank})
+      .getResult(0);
+}
 
 void GpuAttention::ifThen(Value condition, llvm::function_ref<void()> body) {
   auto branch = scf::IfOp::create(b, condition);
@@ -241,4 +271,63 @@ void GpuAttention::loop(Value begin, Value end, Value stride,
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   body(loop.getInductionVar());
+}
+
+/// What has nothing to do loads what the first one does.
+GpuAttention::Ahead GpuAttention::startLoop(Value begin, Value end,
+                                            Value stride, int64_t together,
+                                            std::function<Values(Value)> load) {
+  Ahead ahead{begin, end, stride, together, std::move(load), {}};
+  ahead.first = ahead.loadAll(*this, begin);
+  return ahead;
+}
+
+GpuAttention::Values GpuAttention::Ahead::loadAll(GpuAttention &kernel,
+                                                  Value from) const {
+  Values all;
+  for (int64_t i = 0; i < together; ++i) {
+    Value at = i ? kernel.add(from, kernel.mul(stride, i)) : from;
+    all.append(load(kernel.select(kernel.less(at, end), at, kernel.index(0))));
+  }
+  return all;
+}
+
+GpuAttention::Values GpuAttention::finishLoop(
+    const Ahead &ahead, ValueRange inits,
+    llvm::function_ref<Values(Value, ValueRange, ValueRange)> body) {
+  Values all(inits);
+  all.append(ahead.first);
+  Value stride = mul(ahead.stride, ahead.together);
+  Values results = loop(
+      ahead.begin, ahead.end, stride, all,
+      [&](Value at, ValueRange carried) -> Values {
+        Values loaded(carried.drop_front(inits.size()));
+        Values done(carried.take_front(inits.size()));
+        Value later = add(at, stride);
+        Values next = ifElse(
+            less(later, ahead.end), [&] { return ahead.loadAll(*this, later); },
+            [&] { return loaded; });
+        size_t each = loaded.size() / ahead.together;
+        for (int64_t i = 0; i < ahead.together; ++i) {
+          ValueRange mine = ValueRange(loaded).slice(i * each, each);
+          if (i == 0) {
+            done = body(at, mine, done);
+            continue;
+          }
+          Value place = add(at, mul(ahead.stride, i));
+          Values before = done;
+          if (done.empty())
+            ifThen(less(place, ahead.end),
+                   [&] { (void)body(place, mine, before); });
+          else
+            done = ifElse(
+                less(place, ahead.end),
+                [&] { return body(place, mine, before); },
+                [&] { return before; });
+        }
+        done.append(next);
+        return done;
+      });
+  results.truncate(inits.size());
+  return results;
 }

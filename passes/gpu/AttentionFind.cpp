@@ -16,32 +16,36 @@ using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kThreads = 128;
-/// Bytes of a load.
-static constexpr int64_t kLoad = 16;
 /// Loads of a lane that are on their way together.
 static constexpr int64_t kLoads = 8;
-
-static int64_t elementsOfLoad(Type element) {
-  return kLoad * 8 / element.getIntOrFloatBitWidth();
-}
 
 //===----------------------------------------------------------------------===//
 // The token into its page
 //===----------------------------------------------------------------------===//
 
-void GpuAttention::storeToken(AppendOp op, Value token, Value kvHead,
-                              Value place) {
-  auto copy = [&](Value value, StringRef pages, Type type, int64_t size) {
-    Value from = tensor(value), to = array(pages, type, size);
+GpuAttention::Values GpuAttention::loadToken(AppendOp op, Value token,
+                                             Value kvHead) {
+  Values parts;
+  for (auto [value, type, size] :
+       {std::tuple(op.getValues()[0], plan.keyType, keySize),
+        std::tuple(op.getValues()[1], plan.valueType, valueSize)}) {
+    int64_t width = elementsOfLoad(type);
+    // Threads that have nothing to copy load the last part.
+    Value at = minimum(mul(thread, width), index(size - width));
+    parts.push_back(loadVector(tensor(value), {token, kvHead, at}, width));
+  }
+  return parts;
+}
+
+void GpuAttention::storeToken(const Values &parts, Value place) {
+  auto copy = [&](Value part, StringRef pages, Type type, int64_t size) {
     int64_t width = elementsOfLoad(type);
     ifThen(less(thread, index(size / width)), [&] {
-      Value at = mul(thread, width);
-      storeVector(loadVector(from, {token, kvHead, at}, width), to,
-                  {place, at});
+      storeVector(part, array(pages, type, size), {place, mul(thread, width)});
     });
   };
-  copy(op.getValues()[0], "key_pages", plan.keyType, keySize);
-  copy(op.getValues()[1], "value_pages", plan.valueType, valueSize);
+  copy(parts[0], "key_pages", plan.keyType, keySize);
+  copy(parts[1], "value_pages", plan.valueType, valueSize);
 }
 
 void GpuAttention::append(const Row &row, Value kvHead) {
@@ -50,7 +54,7 @@ void GpuAttention::append(const Row &row, Value kvHead) {
   if (!op)
     return;
   Value place = named("place", rowOfKey(row.slot, row.position, kvHead));
-  storeToken(op, row.token, kvHead, place);
+  storeToken(loadToken(op, row.token, kvHead), place);
   Value spare = mul(scalar("spare_page"), cacheHeads * plan.pageSize);
   Value isLost = both(equal(thread, index(0)), notLess(place, spare));
   Value fault = array("fault", b.getI32Type());
@@ -59,6 +63,7 @@ void GpuAttention::append(const Row &row, Value kvHead) {
 
 void GpuAttention::buildAppend() {
   createKernel("_append", kThreads, /*blocks=*/8);
+  startInOrder();
   Value kvHead =
       named("cache_head", gpu::BlockIdOp::create(b, gpu::Dimension::x));
   Value number = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
@@ -88,6 +93,7 @@ Value GpuAttention::countEntries(const Row &row) {
 
 void GpuAttention::buildFind() {
   createKernel("_find", kThreads, /*blocks=*/8);
+  startInOrder();
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value number = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
   Value sections = scalar("sections");

@@ -8,8 +8,9 @@
 // dense, numbers int32, and those without dimensions are passed by value. K is
 // the entries of a ring, `sections` K / attentionSection rounded up.
 //
-// - slots [rows]; cu_seqlens [rows + 1] and prompt_step, of prompts alone: the
-//   kernels answer that token of each prompt
+// - slots [rows]; cu_seqlens [rows + 1], of prompts alone, whose tokens follow
+//   one another; prompt_step, of bounded caches: the kernels answer that token
+//   of each prompt
 // - rows, capacity (K), sections, spare_page, last_page; fault [1], told of a
 //   slot + 1 that had no page for its token, which then went to spare_page
 // - window, band, sinks, wide, wide_gap, max_gap, max_chain, skip, as
@@ -23,9 +24,10 @@
 //   and ring_ends [slots, heads, K]; f32 ring_moments [slots, heads]
 // - nearest f32 and nearest_entry [rows, heads, sections]: what find leaves
 // - hits, starts [rows, heads]; row_plans [rows, 8]: slot, token, position,
-//   entry, stores, amended, entries; pieces [.., 4]: task, begin, end, whether
-//   it begins after a match; piece_count [1]; piece_bounds [tasks, 8]: the
-//   first piece of each attend
+//   entry, stores, amended, entries, or of prompts slot, first token, position,
+//   tokens, those stored, amended before, entries after; pieces [.., 4]: task,
+//   begin, end, whether it begins after a match; piece_count [1]; piece_bounds
+//   [tasks, 8]: the first piece of each attend
 // - piece_values f32 [pieces, share, dv], piece_sums f32 [pieces, share, 2]
 // - tensors by their names behind "tensor:", with the strides of rows and
 //   heads, in elements
@@ -42,6 +44,10 @@ namespace ladle {
 
 /// On an argument: what it is.
 inline constexpr llvm::StringLiteral kArgumentAttr = "ladle.argument";
+/// Warps of a kernel that puts prompts into pages, a token each.
+inline constexpr int64_t kAttentionAppendWarps = 4;
+/// Queries of a warp that answers prompts.
+inline constexpr int64_t kAttentionWarpQueries = 16;
 /// Entries of a ring that a block looks at.
 inline constexpr int64_t kAttentionSection = 128;
 /// Heads of the query that attend together, of a group that shares keys: a

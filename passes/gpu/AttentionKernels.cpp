@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "passes/gpu/AttentionKernels.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "passes/build/MemoryLayout.h"
 #include "passes/gpu/KernelInfo.h"
@@ -38,7 +39,7 @@ LogicalResult GpuAttention::checkSizes() {
   return success();
 }
 
-LogicalResult GpuAttention::build() {
+LogicalResult GpuAttention::openPlan() {
   FailureOr<AttentionPlan> found = AttentionPlan::of(step);
   if (failed(found))
     return failure();
@@ -47,7 +48,11 @@ LogicalResult GpuAttention::build() {
   cacheHeads = plan.cacheHeads;
   keySize = plan.keySize;
   valueSize = plan.valueSize;
-  if (failed(checkSizes()))
+  return checkSizes();
+}
+
+LogicalResult GpuAttention::build() {
+  if (failed(openPlan()))
     return failure();
   share = attentionShare(plan.group());
   tasksOfRow = heads / share;
@@ -83,6 +88,20 @@ void GpuAttention::createKernel(StringRef suffix, int64_t count,
   gpu::ReturnOp::create(b);
   b.setInsertionPointToStart(&function.getBody().front());
   thread = named("thread", gpu::ThreadIdOp::create(b, gpu::Dimension::x));
+}
+
+void GpuAttention::waitForPrevious() {
+  NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::wait);
+}
+
+void GpuAttention::letNextStart() {
+  NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::launch_dependents);
+}
+
+void GpuAttention::startInOrder() {
+  function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
+  letNextStart();
+  waitForPrevious();
 }
 
 Value GpuAttention::addArgument(StringRef name, Type type) {
@@ -149,6 +168,17 @@ Value GpuAttention::sharedArray(StringRef name, Type element,
       type, NameLoc::get(b.getStringAttr(name), b.getLoc()));
 }
 
+/// Memory that nobody needs any more when this is written takes its place.
+Value GpuAttention::sharedInPlaceOf(Value other, StringRef name, Type element,
+                                    ArrayRef<int64_t> shape) {
+  Value result = sharedArray(name, element, shape);
+  auto all = function.getWorkgroupAttributions();
+  unsigned number = llvm::find(all, other) - all.begin();
+  function.setWorkgroupAttributionAttr(static_cast<int>(all.size()) - 1,
+                                       kSharesAttr, b.getIndexAttr(number));
+  return result;
+}
+
 //===----------------------------------------------------------------------===//
 // Rows
 //===----------------------------------------------------------------------===//
@@ -163,20 +193,8 @@ GpuAttention::Row GpuAttention::openRow(Value number) {
   auto field = [&](int64_t which) {
     return load(cursors, {cursor, index(which)});
   };
-  Value remaining;
-  if (decodes) {
-    row.token = number;
-    row.isAnswered = isRow;
-  } else {
-    Value starts = array("cu_seqlens", integer);
-    Value begin = load(starts, {number});
-    Value end = load(starts, {add(number, 1)});
-    Value token = add(begin, scalar("prompt_step"));
-    Value isInside = less(token, end);
-    row.token = named("token", select(isInside, token, index(-1)));
-    row.isAnswered = both(isRow, isInside);
-    remaining = sub(end, token);
-  }
+  row.token = number;
+  row.isAnswered = isRow;
   row.position = named("position", field(0));
   row.entries = row.amended = row.stores = index(0);
   if (!plan.ring)
@@ -186,14 +204,6 @@ GpuAttention::Row GpuAttention::openRow(Value number) {
       equal(field(3), scalar("band")),
       both(equal(field(4), scalar("sinks")), equal(field(5), scalar("wide"))));
   row.stores = index(1);
-  if (!decodes) {
-    // A prompt that fills the ring leaves nothing of what it held.
-    Value fills = both(notLess(remaining, scalar("capacity")),
-                       equal(scalar("prompt_step"), index(0)));
-    isValid = both(isValid, negate(fills));
-    row.stores =
-        select(notLess(scalar("capacity"), remaining), index(1), index(0));
-  }
   row.entries = named("entries", select(isValid, field(1), index(0)));
   row.amended = select(isValid, field(2), index(0));
   return row;

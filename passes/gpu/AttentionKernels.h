@@ -30,13 +30,14 @@
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "passes/analysis/AttentionPlan.h"
 #include "passes/gpu/AttentionInfo.h"
+#include <functional>
 
 namespace ladle {
 
 class GpuAttention {
 public:
-  /// Blocks take `shared` bytes of shared memory at most; 0 is as on Hopper. A
-  /// step that decodes without a match answers prompts as well.
+  /// Blocks take `shared` bytes of shared memory at most; 0 is as on Hopper.
+  /// Prompts are another class's (passes/gpu/AttentionPrompts.h).
   GpuAttention(AttentionStepOp step, AttentionForm form, int64_t shared,
                mlir::OpBuilder &builder)
       : step(step), b(unnamed(step.getLoc()), builder), shared(shared),
@@ -62,10 +63,17 @@ protected:
   }
 
   //===--- AttentionKernels.cpp: kernels, arguments, rows -----------------===//
+  /// Looks at the step, and emits what cannot be lowered.
+  mlir::LogicalResult openPlan();
   mlir::LogicalResult checkSizes();
   /// Begins a kernel with blocks of so many threads, of which so many fit into
   /// a multiprocessor with the registers that they take.
   void createKernel(llvm::StringRef suffix, int64_t threads, int64_t blocks);
+  /// Blocks of the kernel may start before what is ahead has ended, and wait
+  /// for it; those of the next one may start while this one works.
+  void startInOrder();
+  void waitForPrevious();
+  void letNextStart();
   /// An argument, which is made when it is first asked for. Arrays are flat
   /// but for rows of `width`.
   mlir::Value array(llvm::StringRef name, mlir::Type element,
@@ -79,11 +87,14 @@ protected:
   mlir::Value addArgument(llvm::StringRef name, mlir::Type type);
   mlir::Value sharedArray(llvm::StringRef name, mlir::Type element,
                           llvm::ArrayRef<int64_t> shape);
+  mlir::Value sharedInPlaceOf(mlir::Value other, llvm::StringRef name,
+                              mlir::Type element,
+                              llvm::ArrayRef<int64_t> shape);
 
   /// Where the row of a batch stands when a step begins.
   struct Row {
-    mlir::Value slot, token; ///< the token among tokens and outputs, or −1
-    mlir::Value isAnswered;  ///< neither padding nor beyond a prompt
+    mlir::Value slot, token; ///< the token among tokens and outputs
+    mlir::Value isAnswered;  ///< it is no padding
     mlir::Value position, entries, amended, stores;
   };
   Row openRow(mlir::Value row);
@@ -97,9 +108,15 @@ protected:
   void buildFind();
   void buildAppend();
   void append(const Row &row, mlir::Value cacheHead);
+  /// What a thread loads at once of what lies side by side.
+  static int64_t elementsOfLoad(mlir::Type element) {
+    constexpr int64_t bits = 128;
+    return bits / element.getIntOrFloatBitWidth();
+  }
   /// Copies the key and the value of a token into a row of the cache.
-  void storeToken(AppendOp op, mlir::Value token, mlir::Value cacheHead,
-                  mlir::Value place);
+  void storeToken(const Values &parts, mlir::Value place);
+  /// What each thread copies of a token's key and of its value.
+  Values loadToken(AppendOp op, mlir::Value token, mlir::Value cacheHead);
   void scan(mlir::Value rowNumber, const Row &row, mlir::Value head,
             mlir::Value section);
   mlir::Value countEntries(const Row &row);
@@ -119,26 +136,32 @@ protected:
 
   //===--- AttentionAttend.cpp, AttentionProducts.cpp ---------------------===//
   void chooseTiles();
+  int64_t bytesOfTiles() const;
   void buildAttend();
   void declareTiles();
   void attendPiece(mlir::Value piece);
   /// From `begin` to `end`, for heads of the query from one on; `of` is the
-  /// token that is answered.
-  void attendKeys(mlir::Value piece, mlir::Value of, mlir::Value firstHead);
+  /// token that is answered. Leaves a summary in `totals`, `warpMosts` and
+  /// `warpSums`.
+  void attendKeys(mlir::Value of, mlir::Value firstHead);
   /// What comes before the first thing that a piece writes, when its first
   /// copies are on their way.
   virtual void beforeScores() {}
+  /// What keys or values of a tile are that memory does not have, when their
+  /// copies are there.
+  virtual void changeTile(mlir::Value tile, bool isKey) {}
   /// Scores of two keys for the two heads of a lane: key i / 2, head i % 2.
   virtual void keepScores(llvm::ArrayRef<mlir::Value> keysOfLane,
                           llvm::ArrayRef<mlir::Value> score) {}
-  /// What waits for the copies of a tile.
-  mlir::Value startTile(mlir::Value tile);
+  void startTile(mlir::Value tile, bool isKey);
+  void waitForTile();
   mlir::Value lookUp(mlir::Value tile);
+  void keepPlace(mlir::Value tile, mlir::Value place);
   Values addTile(mlir::Value tile, mlir::ValueRange carried);
-  Values endTile(mlir::Value firstPiece, mlir::Value tile,
-                 llvm::ArrayRef<mlir::Value> after,
-                 llvm::ArrayRef<mlir::Value> empty);
-  void leavePiece(mlir::Value piece, mlir::ValueRange carried);
+  void mergeWarps(mlir::ValueRange carried);
+  mlir::Value mostOfWarps(mlir::Value column);
+  mlir::Value sumOfWarps(mlir::Value column, mlir::Value most);
+  void leavePiece(mlir::Value piece);
   void loadQueries(mlir::Value token, mlir::Value firstHead);
   mlir::Value scores(mlir::Value tileRow);
   void addValues(mlir::Value tileRow, llvm::ArrayRef<mlir::Value> weights,
@@ -220,7 +243,32 @@ protected:
   mlir::Value shuffle(mlir::Value value, mlir::Value lane,
                       mlir::gpu::ShuffleMode mode);
   mlir::Value exchange(mlir::Value value, int64_t mask);
+  /// A loop some of whose iterations load together what they need, before
+  /// anything is done in those ahead of them.
+  struct Ahead {
+    mlir::Value begin, end, stride;
+    int64_t together;
+    std::function<Values(mlir::Value)> load;
+    Values first;
+
+    Values loadAll(GpuAttention &kernel, mlir::Value from) const;
+  };
+  Ahead startLoop(mlir::Value begin, mlir::Value end, mlir::Value stride,
+                  int64_t together, std::function<Values(mlir::Value)> load);
+  Values
+  finishLoop(const Ahead &ahead, mlir::ValueRange inits,
+             llvm::function_ref<Values(mlir::Value at, mlir::ValueRange loaded,
+                                       mlir::ValueRange carried)>
+                 body);
+  /// Of the threads that do the same work: the block, or a part of it.
   void barrier();
+  void warpBarrier();
+  /// Of so many threads of the block, who all name it.
+  void meet(int64_t which, int64_t count);
+  /// Of the cluster: what was written before it is there for its blocks.
+  void clusterBarrier();
+  /// Shared memory of the block of the cluster with this rank.
+  mlir::Value memoryOf(mlir::Value rank, mlir::Value memory);
   void ifThen(mlir::Value condition, llvm::function_ref<void()> body);
   Values ifElse(mlir::Value condition, llvm::function_ref<Values()> yes,
                 llvm::function_ref<Values()> no);
@@ -243,16 +291,17 @@ protected:
 
   // The kernel that is being built.
   mlir::gpu::GPUFuncOp function;
-  int64_t threads = 0;
+  /// Those that do the same work, in a part of the block that meets at a
+  /// barrier of its own, or, for 0, in all of it.
+  int64_t threads = 0, part = 0;
   mlir::Value thread;
   llvm::StringMap<mlir::Value> arguments;
 
   // Tiles of keys and values (AttentionAttend.cpp).
   int64_t warps = 4, stages = 3;
-  /// If not 0, what is attended to at once is several pieces of so many tiles.
-  int64_t tilesOfPiece = 0;
   bool multiplies = false; ///< by tensor cores
-  mlir::Value keys, values, places, warpMosts, warpSums, totals, queries;
+  mlir::Value keys, values, places, warpMosts, warpSums, warpTotals, totals,
+      queries, copies;
   Values queryParts;
   mlir::Value slot, cacheHead, begin, end, tiles, lane, warp, laneRow, lanePart;
   mlir::Value from[2]; ///< of the two heads of a lane

@@ -171,6 +171,7 @@ std::pair<Value, Value> GpuAttention::sumBefore(Value count) {
 
 void GpuAttention::buildPlan() {
   createKernel("_plan", kThreads, /*blocks=*/1);
+  startInOrder();
   Type integer = b.getI32Type();
   int64_t chunk = kThreads / share * share;
   int64_t tileKeys = 16 * warps;

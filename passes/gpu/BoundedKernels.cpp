@@ -1,4 +1,4 @@
-//===- BoundedKernels.cpp - a bounded attention as GPU kernels ------------===//
+//===- BoundedKernels.cpp - a bounded attention as a GPU kernel -----------===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -9,6 +9,9 @@
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "passes/gpu/BoundedInfo.h"
 #include "passes/gpu/KernelInfo.h"
+#include "llvm/Support/MathExtras.h"
+
+#include <algorithm>
 
 using namespace mlir;
 using namespace ladle;
@@ -88,32 +91,83 @@ LogicalResult GpuBounded::build() {
     segment = static_cast<int64_t>(fold.getSegment());
   else
     queriesKept = static_cast<int64_t>(evict.getQueries());
+  if (note)
+    pool = static_cast<int64_t>(evict.getPool());
   if (failed(checkSizes()))
     return failure();
   share = attentionShare(plan.group());
   tasksOfRow = heads / share;
-  if (note && failed(checkEviction()))
-    return failure();
   chooseTiles();
-  buildAttend();
-  return buildFinish();
+  if (failed(chooseBlocks()))
+    return failure();
+  return buildStep();
 }
 
-void GpuBounded::createEarlyKernel(StringRef suffix, int64_t count,
-                                   int64_t blocks) {
-  createKernel(suffix, count, blocks);
-  function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
+int64_t GpuBounded::bytesOfShared() {
+  int64_t bytes = 0;
+  for (auto [i, each] : llvm::enumerate(function.getWorkgroupAttributions()))
+    if (!function.getWorkgroupAttributionAttr(i, kSharesAttr)) {
+      auto type = cast<MemRefType>(each.getType());
+      bytes += llvm::alignTo(
+          type.getNumElements() * type.getElementTypeBitWidth() / 8, 16);
+    }
+  return bytes;
 }
 
-void GpuBounded::waitForPrevious() {
-  NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::wait);
+/// As few blocks as leave room for a second one on a multiprocessor; failing
+/// that, as few as fit alone. Leaves the kernel with its memory.
+LogicalResult GpuBounded::chooseBlocks() {
+  int64_t most = shared ? shared : 227 << 10, bytes = 0;
+  // The multiprocessor takes some of each block's.
+  constexpr int64_t own = 1 << 10;
+  int64_t ofTwo = (most + own) / 2 - own;
+  int64_t budget = evict ? static_cast<int64_t>(evict.getBudget()) : 0;
+  constexpr int64_t keysOfTile = 16;
+  attending = warps;
+  auto tryBlocks = [&](int64_t count, int64_t tiles) {
+    if (function) {
+      b.setInsertionPointAfter(function);
+      function.erase();
+      function = {};
+    }
+    leastBlocks = count;
+    stages = tiles;
+    int64_t keys = llvm::divideCeil(budget, count);
+    keysOfBlock = llvm::alignTo(
+        std::max<int64_t>(llvm::alignTo(keys, keysOfTile), keys + pool), 8);
+    createKernel("", (attending + kAnswering) * kWarp, /*blocks=*/1);
+    declare();
+    return bytes = bytesOfShared();
+  };
+  // Of wide heads threads have too much in registers for a second block; and so
+  // have those who attend, where they cannot get what the others leave.
+  constexpr int64_t widest = 128;
+  bool isCrowded = std::max(keySize, valueSize) > widest ||
+                   (attending == kAnswering && !sharesRegisters());
+  for (int64_t count = 1; count <= mostBlocks && !isCrowded; count *= 2)
+    for (int64_t tiles : {3, 2})
+      if (tryBlocks(count, tiles) <= ofTwo) {
+        function->setAttr(kBlocksAttr, b.getIndexAttr(2));
+        return success();
+      }
+  for (int64_t count = 1; count <= mostBlocks; count *= 2)
+    for (int64_t tiles : {3, 2})
+      if (tryBlocks(count, tiles) <= most)
+        return success();
+  // Rounded down to whole tiles.
+  int64_t spare = most - bytes + bytesOfKey * keysOfBlock - bytesOfKey * pool;
+  int64_t keys = spare / bytesOfKey / keysOfTile * keysOfTile;
+  auto diagnostic = step.emitError("cannot be lowered for GPUs: a budget of ")
+                    << budget << " tokens";
+  diagnostic.attachNote() << "wanted " << keys * mostBlocks
+                          << " at the most: the blocks of a head have what "
+                             "they note of its tokens in shared memory";
+  return diagnostic;
 }
 
-void GpuBounded::letNextStart() {
-  NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::launch_dependents);
-}
-
-Value GpuBounded::openToken() {
+Value GpuBounded::openTask(Value task) {
+  rowNumber = named("row", div(task, cacheHeads));
+  cacheHead = named("cache_head", rem(task, cacheHeads));
   Type integer = b.getI32Type();
   Value ofRow = named("slot", load(array("slots", integer), {rowNumber}));
   if (decodes) {
@@ -128,26 +182,31 @@ Value GpuBounded::openToken() {
   return select(isToken, ofRow, index(-1));
 }
 
-void GpuBounded::openCursor(Value ofSlot, Value ofHead) {
+void GpuBounded::openCursor(Value ofSlot) {
   slot = ofSlot;
-  cacheHead = ofHead;
-  cursorRow =
-      named("cursor", add(mul(maximum(slot, index(0)), cacheHeads), cacheHead));
-  Value cursors = array("cursors", b.getI32Type(), kBoundedNumbers);
-  auto field = [&](BoundedNumber which) {
-    return load(cursors, {cursorRow, index(static_cast<int64_t>(which))});
+  cursorRow = named("cursor", add(mul(slot, cacheHeads), cacheHead));
+  Value numbers = loadVector(array("cursors", b.getI32Type(), kBoundedNumbers),
+                             {cursorRow, index(0)}, kBoundedNumbers);
+  auto field = [&](BoundedNumber which) -> Value {
+    return arith::IndexCastOp::create(
+        b, b.getIndexType(), extract(numbers, static_cast<int64_t>(which)));
   };
   position = named("position", field(BoundedNumber::Length));
   if (evict) {
-    budget = index(static_cast<int64_t>(evict.getBudget()));
+    Value lowered = field(BoundedNumber::Budget);
+    budget =
+        named("budget", select(less(index(0), lowered), lowered,
+                               index(static_cast<int64_t>(evict.getBudget()))));
     count = named("count", field(BoundedNumber::Count));
     victim = named("victim", field(BoundedNumber::Victim));
+    victimPlace = named("victim_place", field(BoundedNumber::Place));
     seen = named("seen", field(BoundedNumber::Seen));
     evicted = named("evicted", field(BoundedNumber::Evicted));
-    Value isFull = notLess(count, budget);
-    newEntry =
-        named("entry", select(isFull, field(BoundedNumber::Spare), count));
-    attended = kept = named("kept", minimum(add(count, 1), budget));
+    leaves = named("leaves", notLess(victim, index(0)));
+    victimPlace = select(leaves, victimPlace, index(capacity));
+    held = named("held", add(evicted, select(leaves, index(1), index(0))));
+    newKey = newEntry = named("entry", select(leaves, victim, count));
+    span = kept = named("kept", minimum(add(count, 1), budget));
     return;
   }
   // What stands between the sinks and the window is folded where it is full. A
@@ -165,11 +224,14 @@ void GpuBounded::openCursor(Value ofSlot, Value ofHead) {
     foldCount = minimum(foldCount, maximum(sub(most, folds), index(0)));
   }
   foldCount = named("fold_count", foldCount);
-  isFolding = less(index(0), foldCount);
-  nextFolds = named("next_folds", add(folds, foldCount));
+  leaves = named("folds_now", less(index(0), foldCount));
+  held = nextFolds = named("next_folds", add(folds, foldCount));
   Value first = add(mul(nextFolds, segment), sinks);
-  attended = named("attended", add(minimum(length, index(sinks)),
-                                   maximum(sub(length, first), index(0))));
+  span = named("span", add(minimum(length, index(sinks)),
+                           maximum(sub(length, first), index(0))));
+  // Without a window, the token itself may be folded.
+  Value stays = either(less(position, index(sinks)), notLess(position, first));
+  newKey = select(stays, sub(span, index(1)), index(-1));
   newEntry = named(
       "entry", select(less(position, index(sinks)), position,
                       add(rem(maximum(sub(position, index(sinks)), index(0)),
@@ -177,19 +239,14 @@ void GpuBounded::openCursor(Value ofSlot, Value ofHead) {
                           sinks)));
 }
 
-/// Of a cache that evicts, key j is entry j, but for the one that leaves, in
-/// whose place the last entry stands. In a segmented one the first are the
-/// sinks, and those after them follow the last fold around the ring.
-Value GpuBounded::entryOfKey(Value key) {
-  Value entry = maximum(key, index(0));
-  if (evict)
-    return select(equal(entry, victim), index(capacity - 1), entry);
-  Value ring = rem(add(sub(entry, index(sinks)), mul(nextFolds, segment)),
-                   capacity - sinks);
-  return select(less(entry, index(sinks)), entry, add(ring, sinks));
-}
-
+/// Of a cache that evicts, key j is entry j. In a segmented one the first are
+/// the sinks, and those after them follow the last fold around the ring.
 Value GpuBounded::rowOfKey(Value ofSlot, Value key, Value ofHead) {
-  return add(mul(add(mul(ofSlot, cacheHeads), ofHead), capacity),
-             entryOfKey(key));
+  Value entry = maximum(key, index(0));
+  if (fold) {
+    Value ring = rem(add(sub(entry, index(sinks)), mul(nextFolds, segment)),
+                     capacity - sinks);
+    entry = select(less(entry, index(sinks)), entry, add(ring, sinks));
+  }
+  return add(mul(add(mul(ofSlot, cacheHeads), ofHead), capacity), entry);
 }

@@ -1,24 +1,34 @@
-//===- BoundedKernels.h - a bounded attention as GPU kernels ----*- C++ -*-===//
+//===- BoundedKernels.h - a bounded attention as a GPU kernel ---*- C++ -*-===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// A step over a cache that gives up tokens becomes two kernels:
+// A step over a cache that gives up tokens is one kernel. A cluster of blocks
+// has a head of the cache of a row: each block some of the keys and some rows
+// of the memory, and what they find goes through their shared memories.
 //
-// - `_attend`: blocks along x take pieces of what a head of the cache holds, as
-//   those of GpuAttention do;
-// - `_finish`, a row and a head of the cache: merges the pieces, updates and
-//   reads the memory in one go, evaluates the outputs, notes weights, and
-//   chooses the token that leaves before the next one is answered. A cache that
-//   evicts has one entry more than its budget: what the next token takes is
-//   what this one left free, so that nobody reads what another block
-//   overwrites.
+// Half of a block's warps attend: keys and values come to shared memory in
+// tiles, as those of GpuAttention. The others do the rest:
 //
-// Each waits for the kernel ahead of it and lets the next one start, so that
-// launches overlap (programmatic dependent launch). An `_attend` that is told
-// to start early waits when its first keys are on their way, before it writes.
+// - meanwhile rows of the memory are loaded, get the token that leaves, are
+//   stored and read, and the weights that earlier queries gave each token are
+//   added up;
+// - then the blocks' summaries are merged, each head of the query by one of
+//   them, which answers;
+// - weights of this query are noted by those who have its scores, and the token
+//   that leaves before the next one is answered is chosen.
+//
+// A cluster takes one head after another, and those who attend are ahead of the
+// others: the tiles of the next head come while this one is answered. The two
+// meet twice a head: where its summaries are there, and where they, and its
+// scores, are not needed any more.
+//
+// The token takes the place of the one that leaves: in shared memory at once,
+// in the cache when all blocks have read what was there. So it is with cursors
+// and the order of tokens: they are written behind the barrier before which all
+// of them were read. Without clusters a block is one of its own.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,80 +41,152 @@ namespace ladle {
 
 class GpuBounded : public GpuAttention {
 public:
-  using GpuAttention::GpuAttention;
+  /// Clusters have `mostBlocks` blocks at the most.
+  GpuBounded(AttentionStepOp step, AttentionForm form, int64_t shared,
+             int64_t mostBlocks, mlir::OpBuilder &builder)
+      : GpuAttention(step, form, shared, builder), mostBlocks(mostBlocks) {}
 
   mlir::LogicalResult build() override;
 
 protected:
   mlir::Value rowOfKey(mlir::Value slot, mlir::Value key,
                        mlir::Value cacheHead) override;
+  void changeTile(mlir::Value tile, bool isKey) override;
   void keepScores(llvm::ArrayRef<mlir::Value> keysOfLane,
                   llvm::ArrayRef<mlir::Value> score) override;
-  void beforeScores() override { waitForPrevious(); }
+  /// Summaries and scores of the head before are not needed any more.
+  void beforeScores() override;
 
 private:
   using Indices = llvm::ArrayRef<mlir::Value>;
+  /// Warps that do not attend.
+  static constexpr int64_t kAnswering = 4;
+  /// Barriers: of those who attend and of the others; and where both meet.
+  enum Meeting : int64_t { Attending = 1, Answering, Found, Merged };
 
-  //===--- BoundedKernels.cpp: what a step is, cursors
-  //---------------------===//
+  //===--- BoundedKernels.cpp: what a step is, sizes, cursors -------------===//
   mlir::LogicalResult checkStep();
   mlir::LogicalResult checkSizes();
-  /// The token that is answered, and the slot; −1 where there is none.
-  mlir::Value openToken();
-  void openCursor(mlir::Value ofSlot, mlir::Value ofHead);
-  /// Begins a kernel that starts early; `waitForPrevious` comes before it
-  /// reads what others write.
-  void createEarlyKernel(llvm::StringRef suffix, int64_t threads,
-                         int64_t blocks);
-  void waitForPrevious();
-  void letNextStart();
+  mlir::LogicalResult chooseBlocks();
+  int64_t bytesOfShared();
+  /// The row, the head and the token of a task, and the slot; −1 where there is
+  /// none.
+  mlir::Value openTask(mlir::Value task);
+  void openCursor(mlir::Value ofSlot);
 
-  mlir::Value entryOfKey(mlir::Value key);
-
-  //===--- BoundedAttend.cpp: pieces
-  //---------------------------------------===//
-  void buildAttend();
-  void attendPieces(mlir::Value block, mlir::Value task);
-  void appendToken();
-
-  //===--- BoundedMemory.cpp: its matrix
-  //-----------------------------------===//
-  void declareMemory();
-  mlir::LogicalResult readMemory();
-  mlir::LogicalResult gatherFeatures();
-  mlir::FailureOr<Values> nextRows(llvm::ArrayRef<mlir::Value> rows);
-  mlir::FailureOr<Values> foldSegments(llvm::ArrayRef<mlir::Value> rows,
-                                       mlir::ValueRange old);
-  /// What was read of it at a place of [group, dv], and divisors behind them.
-  mlir::Value partsOfMemory(mlir::Value at);
-
-  //===--- BoundedFinish.cpp: the answer
-  //-----------------------------------===//
-  mlir::LogicalResult buildFinish();
-  void mergePieces();
-  void mergeRecalled();
-  mlir::LogicalResult updateTaylor();
-  void mergeTaylor();
-  mlir::LogicalResult
-  storeOutput(llvm::function_ref<mlir::FailureOr<mlir::Value>(mlir::Value local,
-                                                              mlir::Value at)>
-                  element);
+  //===--- BoundedStep.cpp: the kernel ------------------------------------===//
+  mlir::LogicalResult buildStep();
+  void declare();
+  void enterPart(int64_t which, int64_t firstWarp, int64_t count);
+  /// Of Hopper and its successors for servers.
+  bool sharesRegisters() const {
+    return mostBlocks > 1 && (!shared || shared >= 227 << 10);
+  }
+  void shareRegisters();
+  void meetAll(int64_t which);
+  void meetCluster();
+  mlir::Value forTasks(
+      mlir::Value init,
+      llvm::function_ref<mlir::Value(mlir::Value ofRow, mlir::Value before)>
+          body);
+  void attendTasks();
+  void answerTasks();
+  void leaveHead();
+  void prepare();
+  void prepareMemory();
   mlir::LogicalResult answer();
-  void moveCursor();
+  mlir::LogicalResult storeOutput(
+      llvm::function_ref<mlir::FailureOr<mlir::Value>(mlir::Value at)> element);
+  void keep(mlir::LogicalResult result) {
+    if (failed(result))
+      isLowered = result;
+  }
+  void moveHeadCursor();
+  /// By one thread of the first block of the cluster.
+  void byFirst(llvm::function_ref<void()> body);
 
-  //===--- BoundedEviction.cpp: weights, and who leaves
-  //--------------------===//
-  void declareEviction();
-  mlir::LogicalResult checkEviction();
+  //===--- BoundedKeys.cpp: what a block attends to -----------------------===//
+  void takeKeys();
+  void copyNewToken();
+  void attendOwnKeys();
+
+  //===--- BoundedMerge.cpp: what the blocks found ------------------------===//
+  void mergeBlocks();
+  void mergeMemory();
+  void mergeRecalled();
+  void mergeTaylor();
+  /// `memory` of a block of the cluster.
+  mlir::Value inBlock(mlir::Value which, mlir::Value memory);
+  mlir::Value weightOfBlock(int64_t block, mlir::Value ofHead,
+                            mlir::Value most);
+  /// The sum over blocks of numbers in their shared memories.
+  mlir::Value sumOverBlocks(mlir::Value memory, mlir::ValueRange at);
+  /// For each head that this block answers, one after another, and each of so
+  /// many elements; `local` is the head among those that share keys.
+  mlir::Value ownHeads();
+  void openOwnHead(mlir::Value which);
+  void forOwnHeads(int64_t size, llvm::function_ref<void(mlir::Value at)> body);
+
+  //===--- BoundedMemory.cpp: its matrix ----------------------------------===//
+  void declareMemory();
+  Values loadFeatures();
+  void takeFeatures(mlir::ValueRange loaded);
+  Ahead loadRows();
+  void readMemory(const Ahead &ownRows);
+  mlir::Value placeOfRow(mlir::Value at, int64_t which);
+  Values nextRows(mlir::Value at, mlir::ValueRange loaded);
+
+  //===--- BoundedFold.cpp: segments that it takes up ---------------------===//
+  void foldSegments();
+  void foldByTiles();
+  void foldTile(mlir::Value first, mlir::Value column);
+  void foldByRows();
+  Values addTokens(llvm::ArrayRef<mlir::Value> rows, mlir::Value first,
+                   mlir::Value end, mlir::Value newest,
+                   mlir::ValueRange before);
+  Values
+  forSegments(mlir::ValueRange before,
+              llvm::function_ref<Values(mlir::Value first, mlir::Value end,
+                                        mlir::ValueRange carried)>
+                  body);
+  mlir::Value featureOf(mlir::Value place, mlir::Value row);
+  mlir::Value newValues(mlir::Value column, int64_t width);
+  mlir::Value placeOfToken(mlir::Value token);
+
+  //===--- BoundedTaylor.cpp: its sums ------------------------------------===//
+  Values loadSums();
+  void updateTaylor(mlir::ValueRange loaded);
+  /// A number of tokens, at least 1, and its inverse.
+  mlir::Value asNumber(mlir::Value count);
+  mlir::Value shareOfOne(mlir::Value count);
+  mlir::Value updateSpread();
+  void scoreMean(mlir::Value spread);
+  void keepTaylor();
+
+  //===--- BoundedWeights.cpp: those that queries gave tokens -------------===//
+  mlir::Value integer(int64_t value, int64_t width);
+  int64_t unitBits() const;
+  int64_t bitsOfQueries() const;
+  std::pair<mlir::Value, mlir::Value> inUnits(mlir::Value weight);
+  mlir::Value rowOfQuery();
+  Ahead loadEarlierWeights();
+  void addEarlierWeights(const Ahead &weights);
   void noteWeights();
-  void weigh();
-  void addEarlierWeights();
-  void combineWeights();
-  void reorder();
-  void chooseNext();
 
-  //===--- BoundedValues.cpp: arithmetic, an element at a time
-  //-------------===//
+  //===--- BoundedEviction.cpp: the order of tokens, and who leaves -------===//
+  void declareEviction();
+  mlir::Value arrayOfKeys(llvm::StringRef name, mlir::Type element,
+                          int64_t rows);
+  mlir::Value entryAt(mlir::Value place);
+  Ahead loadOrder();
+  void takeOrder(const Ahead &places);
+  void keepOrder();
+  void chooseNext();
+  void lower(Values &mine, mlir::Value value, mlir::Value at);
+  void offerBest();
+  std::pair<mlir::Value, mlir::Value> bestOfBlocks();
+
+  //===--- BoundedValues.cpp: arithmetic, an element at a time ------------===//
   /// Of the head `head` of the query; `indices` without the heads.
   mlir::FailureOr<mlir::Value> element(mlir::Value value, Indices indices);
   mlir::FailureOr<mlir::Value> argument(mlir::BlockArgument argument,
@@ -116,8 +198,15 @@ private:
     mlir::Value most, sum, value;
   };
   mlir::FailureOr<Triple> summaryAt(mlir::Value summary, mlir::Value at);
-  /// Sums that `value` needs, into shared memory.
+  void declareSums();
+  /// Sums that `value` needs, of the heads that this block answers, into shared
+  /// memory.
   mlir::LogicalResult materialize(mlir::Value value);
+  struct SumElement {
+    mlir::Value ofHead, at, isThere;
+  };
+  void sumElements(SumOp op, llvm::ArrayRef<SumElement> wanted,
+                   mlir::Value result);
 
   // What the step is.
   AttendOp attend;
@@ -129,21 +218,32 @@ private:
   RecallOp recall;
   MemoryType memory;
   int64_t capacity = 0, stride = 0; ///< entries, and those of a row of weights
-  int64_t sinks = 0, segment = 0, queriesKept = 0;
+  int64_t sinks = 0, segment = 0, queriesKept = 0, pool = 0;
+  int64_t mostBlocks, leastBlocks = 1;
+  int64_t keysOfBlock = 0; ///< at the most
+  int64_t bytesOfKey = 0;  ///< that a block holds of each of them
+  int64_t firstOfTask = 0; ///< of the heads that attend together
+  int64_t attending = 0;   ///< warps that attend
 
   // Where a head of a slot stands; folded: whether a segment leaves now.
-  mlir::Value rowNumber, of, isToken, remaining, firstHead, cursorRow, position,
-      count, newEntry, victim, evicted, budget, seen, folds, foldCount,
-      isFolding, nextFolds, attended, kept;
+  mlir::Value rank, ranks, rowNumber, of, isToken, remaining, cursorRow,
+      position, count, newEntry, newKey, victim, victimPlace, evicted, budget,
+      seen, folds, foldCount, nextFolds, span, keysOfRank, hasNewKey, kept,
+      leaves, held;
+  Values newToken, newKeyParts;
+  mlir::Value blockThread, blockWarp, isBehind, ownsNewKey;
+  mlir::LogicalResult isLowered = mlir::success();
 
-  // Of the head of the cache that is finished, and the head of the query among
-  // those that share it.
-  mlir::Value local, leaves, held, nextVictim, sharedMosts, sharedSums,
-      sharedValues, sharedMemory, sharedNumbers, sharedKeySums, sharedValueSums,
-      sharedFeatures, sharedParts, spreadNow, salience, ages, earlier, before,
-      after, warpBest, warpBestAt;
-  mlir::Value keyRow; ///< of the key whose features are asked for
-  llvm::DenseMap<mlir::Value, mlir::Value> materialized;
+  // What a block holds, and of the head that is answered.
+  mlir::Value local, blockMosts, blockSums, blockValues, rankMosts, rankSums,
+      sharedMosts, sharedSums, sharedValues, sharedMemory, blockMemory,
+      sharedFeatures, sharedNumbers, sharedKeySums, sharedValueSums,
+      sharedSpread, sharedLeaving, leavingValue, oldSpread, firstRow, rowsHere,
+      newestToken, inverses, scoresOfBlock, salience, saliences, windowSums,
+      windowSquares, order, warpBest, warpBestAt, bests, bestPlaces;
+  mlir::Value firstPlace, lastPlace, oldest, oldestPlace;
+  mlir::Value keyRow; ///< of the key whose features are asked for; null: new
+  llvm::DenseMap<mlir::Value, mlir::Value> sharedSumsOf, materialized;
 };
 
 } // namespace ladle

@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-// A warp takes some rows of the matrix, a lane some elements of each. A row is
-// loaded, gets what leaves the cache, is stored, and is multiplied by the
-// features of all queries, once.
+// A block takes some rows of the matrix, a warp some of these, and a lane some
+// elements of each. A row is loaded, of a Taylor memory gets what leaves the
+// cache and is stored, and is multiplied by the features of all queries, once.
 
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -17,242 +17,168 @@
 using namespace mlir;
 using namespace ladle;
 
-/// Rows, and tokens of a segment, whose loads are on their way together.
-static constexpr int64_t kRows = 4, kTokens = 4;
-/// Warps whose sums stand in shared memory side by side.
-static constexpr int64_t kParts = 4;
+/// Rows whose loads are on their way together.
+static constexpr int64_t kRows = 4;
 
-/// What each head of the group reads the memory with.
-LogicalResult GpuBounded::gatherFeatures() {
-  int64_t size = memory.getKeySize();
+/// What each head of the group reads the memory with, as threads take it.
+GpuAttention::Values GpuBounded::loadFeatures() {
+  int64_t size = memory.getKeySize(), all = plan.group() * size;
   Value query = recall ? recall.getQuery() : taylor.getQuery();
-  LogicalResult isLowered = success();
-  loop(thread, index(plan.group() * size), index(threads), [&](Value at) {
+  Values loaded;
+  for (int64_t first = 0; first < all; first += threads) {
+    Value at = minimum(add(thread, first), index(all - 1));
     local = div(at, size);
     head = add(mul(cacheHead, plan.group()), local);
     FailureOr<Value> value = element(query, {rem(at, size)});
-    isLowered = value;
-    if (succeeded(value))
-      store(*value, sharedFeatures, {local, rem(at, size)});
-  });
-  return isLowered;
+    keep(value);
+    loaded.push_back(succeeded(value) ? *value : number(0));
+  }
+  return loaded;
 }
 
-/// Rows of the memory, and their elements of z, after the folds of segments.
-FailureOr<GpuBounded::Values> GpuBounded::foldSegments(ArrayRef<Value> rows,
-                                                       ValueRange old) {
-  int64_t width = valueSize / kWarp;
-  double decay = fold.getDecay().convertToDouble();
-  Value feature = cast<YieldOp>(fold.getFeature().front().back()).getOperand(0);
-  LogicalResult isLowered = success();
-  Value values = array("value_pages", plan.valueType, valueSize);
-  auto addTokens = [&](Value first, Value last, ValueRange before) -> Values {
-    Values after(before), places, loaded;
-    for (int64_t i = 0; i < kTokens; ++i) {
-      Value token = minimum(add(first, i), sub(last, index(1)));
-      Value entry = add(rem(token, capacity - sinks), sinks);
-      places.push_back(add(mul(cursorRow, capacity), entry));
-      loaded.push_back(
-          widened(values, {places.back(), mul(lane, width)}, width));
-    }
-    Values factors;
-    for (int64_t i = 0; i < kTokens; ++i)
-      for (Value row : rows) {
-        keyRow = places[i];
-        FailureOr<Value> factor = element(feature, {row});
-        if (failed(factor)) {
-          isLowered = failure();
-          return after;
-        }
-        Value isThere = less(add(first, i), last);
-        factors.push_back(select(isThere, *factor, number(0)));
-      }
-    for (int64_t i = 0; i < kTokens; ++i)
-      for (size_t j = 0; j < rows.size(); ++j) {
-        Value factor = factors[i * rows.size() + j];
-        after[j] =
-            vector::FMAOp::create(b, loaded[i], splat(factor, width), after[j]);
-        after[rows.size() + j] = sum(after[rows.size() + j], factor);
-      }
-    return after;
-  };
-  Values sums =
-      loop(index(0), foldCount, index(1), old,
-           [&](Value which, ValueRange before) -> Values {
-             Values decayed(before);
-             for (Value &each : decayed) {
-               if (decay == 1)
-                 break;
-               bool isVector = isa<VectorType>(each.getType());
-               Value factor = number(decay);
-               each = product(each, isVector ? splat(factor, width) : factor);
-             }
-             Value first = mul(add(folds, which), segment);
-             Value last = add(first, segment);
-             return loop(first, last, index(kTokens), decayed,
-                         [&](Value token, ValueRange carried) {
-                           return addTokens(token, last, carried);
-                         });
-           });
-  if (failed(isLowered))
-    return failure();
-  return sums;
+void GpuBounded::takeFeatures(ValueRange loaded) {
+  int64_t size = memory.getKeySize(), all = plan.group() * size;
+  for (auto [turn, value] : llvm::enumerate(loaded)) {
+    Value at = add(thread, static_cast<int64_t>(turn) * threads);
+    ifThen(less(at, index(all)), [&] {
+      store(value, sharedFeatures, {div(at, size), rem(at, size)});
+    });
+  }
 }
 
-/// Rows as they are after this step.
-FailureOr<GpuBounded::Values> GpuBounded::nextRows(ArrayRef<Value> rows) {
-  int64_t width = valueSize / kWarp, size = memory.getKeySize();
-  auto count = static_cast<int64_t>(rows.size());
-  Value matrix = array("memory", memory.getElementType(), valueSize);
-  Value sumsOfKeys = fold ? array("memory_keys", b.getF32Type()) : Value();
-  Value at = mul(lane, width);
-  Values places;
-  for (Value row : rows)
-    places.push_back(add(mul(cursorRow, size), row));
-  Values old = ifElse(
-      less(index(0), fold ? folds : evicted),
-      [&]() -> Values {
+/// Of the rows of this block, some of a warp at once: what they were, and of a
+/// Taylor memory what the token that leaves adds to them.
+GpuAttention::Ahead GpuBounded::loadRows() {
+  // Sizes are multiples of 32, and clusters have 8 blocks at the most.
+  static_assert(kWarp / kMostBlocks == kRows);
+  if (evict) {
+    int64_t width = valueSize / kWarp;
+    Value leaving = add(mul(cursorRow, capacity), maximum(victim, index(0)));
+    leavingValue = loadVector(array("value_pages", plan.valueType, valueSize),
+                              {leaving, mul(lane, width)}, width);
+  }
+  return startLoop(
+      mul(warp, kRows), rowsHere, index(warps * kRows),
+      /*together=*/fold ? 1 : 2, [this](Value at) {
+        int64_t width = valueSize / kWarp;
+        Value column = mul(lane, width);
+        Value matrix = array("memory", memory.getElementType(), valueSize);
         Values loaded;
-        for (Value place : places)
-          loaded.push_back(widened(matrix, {place, at}, width));
-        for (int64_t j = 0; fold && j < count; ++j)
-          loaded.push_back(loadFloat(sumsOfKeys, places[j]));
+        for (int64_t j = 0; j < kRows; ++j)
+          loaded.push_back(
+              loadVector(matrix, {placeOfRow(at, j), column}, width));
+        if (fold) {
+          for (int64_t j = 0; j < kRows; ++j)
+            loaded.push_back(loadFloat(array("memory_keys", b.getF32Type()),
+                                       placeOfRow(at, j)));
+          return loaded;
+        }
         return loaded;
-      },
-      [&]() -> Values {
-        Values none(rows.size(), splat(number(0), width));
-        if (fold)
-          none.append(rows.size(), number(0));
-        return none;
       });
-  LogicalResult isLowered = success();
-  Values next = ifElse(
+}
+
+Value GpuBounded::placeOfRow(Value at, int64_t which) {
+  return add(add(mul(cursorRow, memory.getKeySize()), add(firstRow, at)),
+             which);
+}
+
+/// Rows as they are after this step; of a linear memory, their elements of z.
+GpuAttention::Values GpuBounded::nextRows(Value at, ValueRange loaded) {
+  Values rows(loaded);
+  for (int64_t j = 0; j < kRows; ++j)
+    rows[j] = widen(rows[j]);
+  if (fold)
+    return rows;
+  int64_t width = valueSize / kWarp;
+  Value column = mul(lane, width), isOld = less(index(0), evicted);
+  for (Value &row : rows)
+    row = select(isOld, row, splat(number(0), width));
+  return ifElse(
       leaves,
       [&]() -> Values {
-        Values sums(old);
-        if (fold) {
-          FailureOr<Values> folded = foldSegments(rows, old);
-          if (failed(folded)) {
-            isLowered = failure();
-            return sums;
-          }
-          sums = *folded;
-        } else {
-          Value leaving = add(mul(cursorRow, capacity), victim);
-          Value value = widened(array("value_pages", plan.valueType, valueSize),
-                                {leaving, at}, width);
-          Value keysOfCache = array("key_pages", plan.keyType, keySize);
-          for (int64_t j = 0; j < count; ++j) {
-            Value key = loadFloat(keysOfCache, {leaving, rows[j]});
-            sums[j] =
-                vector::FMAOp::create(b, value, splat(key, width), sums[j]);
-          }
-        }
+        Values sums(rows);
         // What is read is what is stored.
-        for (int64_t j = 0; j < count; ++j) {
+        Value matrix = array("memory", memory.getElementType(), valueSize);
+        for (int64_t j = 0; j < kRows; ++j) {
+          Value key = loadFloat(sharedLeaving, add(add(firstRow, at), j));
+          sums[j] = vector::FMAOp::create(b, widen(leavingValue),
+                                          splat(key, width), sums[j]);
           if (!memory.getElementType().isF32()) {
             auto type = VectorType::get({width}, memory.getElementType());
             sums[j] = widen(arith::TruncFOp::create(b, type, sums[j]));
           }
-          storeVector(sums[j], matrix, {places[j], at});
+          storeVector(sums[j], matrix, {placeOfRow(at, j), column});
         }
-        for (int64_t j = 0; fold && j < count; ++j)
-          ifThen(equal(lane, index(0)),
-                 [&] { store(sums[count + j], sumsOfKeys, places[j]); });
         return sums;
       },
-      [&]() -> Values { return old; });
-  if (failed(isLowered))
-    return failure();
-  return next;
+      [&]() -> Values { return rows; });
 }
 
-/// Updates the matrix, and leaves what all heads read of it in shared memory.
-LogicalResult GpuBounded::readMemory() {
-  int64_t size = memory.getKeySize(), width = valueSize / kWarp;
-  int64_t warpCount = threads / kWarp, group = plan.group();
-  int64_t ofWarp = (size + warpCount - 1) / warpCount;
-  int64_t together = std::min(kRows, ofWarp);
-  while (ofWarp % together != 0)
-    --together;
+/// Updates the matrix, and leaves what all heads read of this block's rows in
+/// shared memory.
+void GpuBounded::readMemory(const Ahead &ownRows) {
+  int64_t width = valueSize / kWarp, group = plan.group();
   bool isRead = recall || taylor;
-  LogicalResult isLowered = isRead ? gatherFeatures() : success();
-  barrier();
   Values inits;
   for (int64_t h = 0; isRead && h < group; ++h) {
     inits.push_back(splat(number(0), width));
     inits.push_back(number(0));
   }
-  Value first = mul(warp, ofWarp);
-  Value last = minimum(add(first, ofWarp), index(size));
-  Values totals = loop(
-      first, last, index(together), inits,
-      [&](Value row, ValueRange before) -> Values {
-        Values rows, after(before);
-        for (int64_t j = 0; j < together; ++j)
-          rows.push_back(add(row, j));
-        FailureOr<Values> next = nextRows(rows);
-        if (failed(next)) {
-          isLowered = failure();
-          return after;
-        }
+  Values totals = finishLoop(
+      ownRows, inits,
+      [&](Value at, ValueRange loaded, ValueRange before) -> Values {
+        Values after(before);
+        Values next = nextRows(at, loaded);
         for (int64_t h = 0; isRead && h < group; ++h)
-          for (int64_t j = 0; j < together; ++j) {
-            Value factor = loadFloat(sharedFeatures, {index(h), rows[j]});
+          for (int64_t j = 0; j < kRows; ++j) {
+            Value row = add(add(firstRow, at), j);
+            Value factor = loadFloat(sharedFeatures, {index(h), row});
             after[2 * h] = vector::FMAOp::create(
-                b, (*next)[j], splat(factor, width), after[2 * h]);
+                b, next[j], splat(factor, width), after[2 * h]);
             if (fold)
               after[2 * h + 1] =
-                  sum(after[2 * h + 1], product(factor, (*next)[together + j]));
+                  sum(after[2 * h + 1], product(factor, next[kRows + j]));
           }
         return after;
       });
-  if (failed(isLowered) || !isRead)
-    return isLowered;
-  // The warps' sums, a few at a time, in their order.
-  Value part = rem(warp, index(kParts)), turnOfWarp = div(warp, kParts);
-  for (int64_t turn = 0; turn * kParts < warpCount; ++turn) {
-    ifThen(equal(turnOfWarp, index(turn)), [&] {
+  if (!isRead)
+    return;
+  // The warps' sums, in their order.
+  for (int64_t turn = 0; turn < warps; ++turn) {
+    ifThen(equal(warp, index(turn)), [&] {
       for (int64_t h = 0; h < group; ++h) {
         Value place = add(mul(lane, width), h * valueSize);
         Value all = totals[2 * h];
         if (turn)
-          all = sum(all, loadVector(sharedParts, {part, place}, width));
-        storeVector(all, sharedParts, {part, place});
+          all = sum(all, loadVector(blockMemory, place, width));
+        storeVector(all, blockMemory, place);
         if (!fold)
           continue;
         ifThen(equal(lane, index(0)), [&] {
           Value at = index(group * valueSize + h);
           Value divisor = totals[2 * h + 1];
           if (turn)
-            divisor = sum(divisor, loadFloat(sharedParts, {part, at}));
-          store(divisor, sharedParts, {part, at});
+            divisor = sum(divisor, loadFloat(blockMemory, at));
+          store(divisor, blockMemory, at);
         });
       }
     });
     barrier();
   }
-  return success();
-}
-
-Value GpuBounded::partsOfMemory(Value at) {
-  Value all = loadFloat(sharedParts, {index(0), at});
-  for (int64_t other = 1; other < std::min(kParts, threads / kWarp); ++other)
-    all = sum(all, loadFloat(sharedParts, {index(other), at}));
-  return all;
 }
 
 void GpuBounded::declareMemory() {
   Type f32 = b.getF32Type();
   int64_t group = plan.group(), size = memory.getKeySize();
-  sharedMemory = sharedArray("memory_values", f32, {group, valueSize});
+  blockMemory =
+      sharedArray("memory_values", f32, {group * (valueSize + (fold ? 1 : 0))});
   sharedFeatures = sharedArray("features", f32, {group, size});
-  sharedParts =
-      sharedArray("memory_parts", f32, {kParts, group * (valueSize + 1)});
+  sharedMemory = sharedArray("merged_memory", f32, {group, valueSize});
   if (fold)
     return;
   sharedNumbers = sharedArray("numbers", f32, {group, 3});
   sharedKeySums = sharedArray("key_sums", f32, {size});
   sharedValueSums = sharedArray("value_sums", f32, {valueSize});
-  spreadNow = sharedArray("spread", f32, {1});
+  sharedSpread = sharedArray("spread", f32, {1});
+  sharedLeaving = sharedArray("leaving_key", f32, {size});
 }

@@ -31,17 +31,27 @@ static FailureOr<int64_t> headsOfOne(Value value, int64_t heads) {
 }
 
 FailureOr<Value> GpuBounded::argument(BlockArgument argument, Indices indices) {
-  // A key of a fold is one of the cache.
-  if (argument.getOwner() != &step.getBody().front())
-    return loadFloat(array("key_pages", plan.keyType, keySize),
-                     {keyRow, indices.front()});
+  // A key of a fold is one of the cache, or will be.
+  if (argument.getOwner() != &step.getBody().front()) {
+    if (keyRow)
+      return loadFloat(array("key_pages", plan.keyType, keySize),
+                       {keyRow, indices.front()});
+    Value given = tensor(append.getValues()[0]);
+    Value key = loadFloat(given, {of, cacheHead, indices.front()});
+    if (cast<MemRefType>(given.getType()).getElementType() != plan.keyType &&
+        !plan.keyType.isF32()) {
+      Value stored = arith::TruncFOp::create(b, plan.keyType, key);
+      key = arith::ExtFOp::create(b, b.getF32Type(), stored);
+    }
+    return key;
+  }
   FailureOr<int64_t> ofOne = headsOfOne(argument, heads);
   if (failed(ofOne))
     return failure();
   SmallVector<Value> place;
   if (step.getArgumentKind(argument.getArgNumber()) == ArgumentKind::Token)
     place.push_back(of);
-  place.push_back(div(head, *ofOne));
+  place.push_back(*ofOne == heads ? index(0) : div(head, *ofOne));
   llvm::append_range(place, indices);
   return loadFloat(tensor(argument), place);
 }
@@ -162,47 +172,115 @@ static void findSums(Value value, llvm::SetVector<Operation *> &sums) {
     sums.insert(op);
 }
 
+/// Elements of a sum, without the heads.
+static int64_t elementsOf(SumOp op) {
+  int64_t elements = 1;
+  for (int64_t other : op.getResult().getType().getShape().drop_front())
+    elements *= other;
+  return elements;
+}
+
+void GpuBounded::declareSums() {
+  llvm::SetVector<Operation *> sums;
+  findSums(step.getYield().getValues().front(), sums);
+  materialized.clear();
+  for (Operation *op : sums) {
+    auto each = cast<SumOp>(op);
+    sharedSumsOf[each.getResult()] =
+        sharedArray("sum", b.getF32Type(), {plan.group(), elementsOf(each)});
+  }
+}
+
+/// Of some elements, each of a head, at once: their loads wait together, and
+/// heads that need the same ones share them.
+void GpuBounded::sumElements(SumOp op, ArrayRef<SumElement> wanted,
+                             Value result) {
+  ArrayRef<int64_t> sizes = op.getResult().getType().getShape();
+  auto dim = static_cast<int64_t>(op.getDim());
+  int64_t size = op.getInput().getType().getDimSize(dim);
+  auto open = [&](const SumElement &which) {
+    local = which.ofHead;
+    head = add(mul(cacheHead, plan.group()), local);
+    Value rest = which.at;
+    Values indices;
+    for (int64_t other : llvm::reverse(sizes.drop_front())) {
+      indices.insert(indices.begin(), rem(rest, other));
+      rest = div(rest, other);
+    }
+    return indices;
+  };
+  auto addTerm = [&](Value term, ValueRange before) -> Values {
+    Values terms;
+    for (const SumElement &each : wanted) {
+      Values inner = open(each);
+      inner.insert(inner.begin() + (dim - 1), term);
+      FailureOr<Value> next = element(op.getInput(), inner);
+      keep(next);
+      terms.push_back(succeeded(next) ? *next : number(0));
+    }
+    for (auto [all, term] : llvm::zip_equal(before, terms))
+      term = sum(all, term);
+    return terms;
+  };
+  Values all(wanted.size(), number(0));
+  constexpr int64_t mostTerms = 4;
+  if (size % kWarp == 0 && size / kWarp <= mostTerms)
+    for (int64_t first = 0; first < size; first += kWarp)
+      all = addTerm(add(lane, first), all);
+  else
+    all = loop(lane, index(size), index(kWarp), all, addTerm);
+  for (int64_t mask = 1; mask < kWarp; mask *= 2)
+    for (Value &one : all)
+      one = sum(one, exchange(one, mask));
+  for (auto [i, each] : llvm::enumerate(wanted))
+    ifThen(both(equal(lane, index(static_cast<int64_t>(i))), each.isThere),
+           [&, each = each, i = i] {
+             store(all[i], result, {each.ofHead, each.at});
+           });
+}
+
 LogicalResult GpuBounded::materialize(Value value) {
   llvm::SetVector<Operation *> sums;
   findSums(value, sums);
-  int64_t group = plan.group(), warpCount = threads / kWarp;
   for (Operation *op : sums) {
     auto each = cast<SumOp>(op);
     if (materialized.contains(each.getResult()))
       continue;
-    RankedTensorType from = each.getInput().getType();
-    ArrayRef<int64_t> sizes = each.getResult().getType().getShape();
-    auto dim = static_cast<int64_t>(each.getDim());
-    int64_t size = from.getDimSize(dim), elements = 1;
-    for (int64_t other : sizes.drop_front())
-      elements *= other;
-    Value result = sharedArray("sum", b.getF32Type(), {group, elements});
-    LogicalResult isLowered = success();
-    loop(warp, index(group * elements), index(warpCount), [&](Value at) {
-      local = div(at, elements);
-      head = add(mul(cacheHead, group), local);
-      Value rest = rem(at, elements);
-      Values indices;
-      for (int64_t other : llvm::reverse(sizes.drop_front())) {
-        indices.insert(indices.begin(), rem(rest, other));
-        rest = div(rest, other);
-      }
-      Value all = loop(lane, index(size), index(kWarp), number(0.0),
-                       [&](Value term, ValueRange before) -> Values {
-                         Values inner(indices);
-                         inner.insert(inner.begin() + (dim - 1), term);
-                         FailureOr<Value> next =
-                             element(each.getInput(), inner);
-                         isLowered = next;
-                         return {succeeded(next) ? sum(before[0], *next)
-                                                 : Value(before[0])};
-                       })
-                      .front();
-      for (int64_t mask = 1; mask < kWarp; mask *= 2)
-        all = sum(all, exchange(all, mask));
-      ifThen(equal(lane, index(0)),
-             [&] { store(all, result, {local, rem(at, elements)}); });
+    int64_t elements = elementsOf(each), group = plan.group();
+    Value result = sharedSumsOf.lookup(each.getResult());
+    // Of a warp, elements of all heads if a block has these, or else of one
+    // after another.
+    constexpr int64_t together = 8;
+    int64_t rows = std::max<int64_t>(together / group, 1);
+    Value hasAll = equal(ranks, index(1));
+    ifThen(hasAll, [&] {
+      loop(mul(warp, rows), index(elements), index(warps * rows),
+           [&](Value from) {
+             SmallVector<SumElement> wanted;
+             for (int64_t row = 0; row < rows; ++row) {
+               Value at = add(from, row), isThere = less(at, index(elements));
+               at = minimum(at, index(elements - 1));
+               for (int64_t h = 0; h < group; ++h)
+                 wanted.push_back({index(h), at, isThere});
+             }
+             sumElements(each, wanted, result);
+           });
     });
+    if (mostBlocks > 1)
+      ifThen(negate(hasAll), [&] {
+        Value count = mul(ownHeads(), elements);
+        loop(mul(warp, together), count, index(warps * together),
+             [&](Value from) {
+               SmallVector<SumElement> wanted;
+               for (int64_t i = 0; i < together; ++i) {
+                 Value isThere = less(add(from, i), count);
+                 Value at = minimum(add(from, i), sub(count, index(1)));
+                 openOwnHead(div(at, elements));
+                 wanted.push_back({local, rem(at, elements), isThere});
+               }
+               sumElements(each, wanted, result);
+             });
+      });
     if (failed(isLowered))
       return failure();
     barrier();

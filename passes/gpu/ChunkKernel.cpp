@@ -54,10 +54,22 @@ static LogicalResult checkStacks(Operation &op) {
   return success();
 }
 
+/// Whether a state is decayed by all entries, which follow as they are folded.
+static bool isDecayOfEntries(Operation *op) {
+  auto decay = dyn_cast_if_present<DecayOp>(op);
+  return decay && decay.getFactor().getDefiningOp<DecayProductOp>() &&
+         llvm::all_of(decay->getUsers(), [&](Operation *user) {
+           auto fold = dyn_cast<FoldBufferOp>(user);
+           auto product = decay.getFactor().getDefiningOp<DecayProductOp>();
+           return fold && fold.getBuffer() == product.getBuffer() &&
+                  fold.getDecay() == product.getDecay();
+         });
+}
+
 /// What a state is rebuilt of: of a pool, or of nothing. Null for neither.
 static Operation *rootOf(Value state) {
   Operation *op = state.getDefiningOp();
-  while (isa_and_present<FoldBufferOp>(op))
+  while (isa_and_present<FoldBufferOp, ReplayOp>(op) || isDecayOfEntries(op))
     op = op->getOperand(0).getDefiningOp();
   return isa_and_present<LoadStateOp, ZeroStateOp>(op) ? op : nullptr;
 }
@@ -74,8 +86,9 @@ static LogicalResult checkOp(Operation &op) {
         return refuse(&op) << "a carry is none of the step";
     return checkStacks(op);
   }
-  if (isa<LoadStateOp, ZeroStateOp, FoldBufferOp, YieldOp, arith::ConstantOp>(
-          op))
+  if (isa<LoadStateOp, ZeroStateOp, FoldBufferOp, ReplayOp, DecayProductOp,
+          YieldOp, arith::ConstantOp>(op) ||
+      isDecayOfEntries(&op))
     return success();
   if (auto append = dyn_cast<AppendDraftsOp>(op)) {
     for (Value value : append.getValues())
@@ -387,11 +400,17 @@ void GpuChunkKernel::addArguments(SmallVectorImpl<Type> &types,
   GpuKernel::addArguments(types, names);
   types.push_back(MemRefType::get({ShapedType::kDynamic}, b.getI32Type()));
   names.push_back("cu_seqlens");
+  if (foldsByChunk) {
+    types.push_back(b.getI32Type());
+    names.push_back("part");
+  }
 }
 
 void GpuChunkKernel::takeArguments(unsigned &next) {
   GpuKernel::takeArguments(next);
   cuSeqlens = function.getBody().front().getArgument(next++);
+  if (foldsByChunk)
+    part = function.getBody().front().getArgument(next++);
 }
 
 void GpuChunkKernel::emitRowStart() {
@@ -495,6 +514,11 @@ LogicalResult GpuChunkKernel::emitRow() {
       return failure();
   }
   b.setLoc(unnamed(step.getLoc()));
+  if (foldsByChunk) {
+    storeCarries();
+    clearShared();
+    return success();
+  }
   // What others hold as well is not written.
   Value stores = mayFold;
   if (keepsPrompt)
@@ -532,6 +556,8 @@ LogicalResult GpuChunkKernel::emitChunk() {
   // The next chunk begins with nothing written and nothing read.
   syncAll();
   keepCarries();
+  if (foldsByChunk)
+    storeFolded();
   syncAll();
   return success();
 }

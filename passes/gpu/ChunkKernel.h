@@ -41,7 +41,8 @@ public:
                  const GpuSlots &slots, const Shape &shape,
                  const ChunkForms &forms, mlir::OpBuilder &builder)
       : GpuKernel(step, StepOp(), schedule, slots, builder), shape(shape),
-        forms(forms) {}
+        forms(forms), foldsByChunk(step.getForm() == Form::PrefillEntries &&
+                                   step.getRoute() != Route::KvOnly) {}
 
   /// The kernel of a prefill_fold step, in the best shape that has room in
   /// shared memory.
@@ -100,8 +101,12 @@ private:
 
   //===--- ChunkEntries.cpp: prompts that stay entries --------------------===//
   void loadRow();
+  void choosePart();
+  void storeFolded();
+  mlir::Value isKept(mlir::Value token);
   void beginState(mlir::BlockArgument pool);
   void foldHeldEntries(llvm::ArrayRef<FoldBufferOp> folds, mlir::Value held);
+  void replayHeldEntries(ReplayOp op, mlir::Value held);
   mlir::Value fieldAt(mlir::Value buffer, llvm::StringRef name, int64_t rank,
                       const EntryPlace &place, mlir::Value element);
   void addEntrySinks(mlir::OpResult result, mlir::Value value,
@@ -288,6 +293,11 @@ private:
   mlir::Value cuSeqlens, firstToken, tokenCount;
   mlir::Value firstInChunk, inChunk; ///< of the prompt's tokens, how many
   mlir::Value keepsPrompt; ///< whether it stays entries; null for never
+
+  // Of a kernel that folds where chunks end.
+  bool foldsByChunk = false;
+  mlir::Value part;      ///< which tokens of the prompt: see ChunkEntries.cpp
+  mlir::Value endOfFold; ///< tokens of the part that go into the state
   mlir::Value team;
 
   // What is in shared memory.

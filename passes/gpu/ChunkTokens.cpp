@@ -390,7 +390,7 @@ LogicalResult GpuChunkKernel::emitSink(const Sink &sink, Value valid) {
   if (tiles > 1 && !sink.isTile)
     mine = both(mine, isFirstTile);
   if (sink.isEntry)
-    mine = both(mine, keepsPrompt);
+    mine = both(mine, foldsByChunk ? isKept(current.token) : keepsPrompt);
   if (type.getRank() > 1 && !sink.isEntry) {
     int64_t bits =
         cast<MemRefType>(sink.output.getType()).getElementTypeBitWidth();
@@ -402,6 +402,11 @@ LogicalResult GpuChunkKernel::emitSink(const Sink &sink, Value valid) {
   if (sink.isEntry) {
     Value position = arith::AddIOp::create(
         b, arith::AddIOp::create(b, length, firstInChunk), current.token);
+    if (foldsByChunk) {
+      position = arith::SubIOp::create(b, position, endOfFold);
+      // Of tokens that are not kept, nothing is stored.
+      position = arith::MaxSIOp::create(b, position, constantIndex(0));
+    }
     EntryPlace found = placeToWrite(
         arith::MinSIOp::create(b, position, constantIndex(capacity())));
     row = found.outer;

@@ -438,8 +438,9 @@ LogicalResult GpuKernel::emitRow() {
         b, arith::MulIOp::create(b, head, constantIndex(headGroup)),
         loop.getInductionVar());
   }
-  // Copies that are started are waited for, so that flushing looks first.
-  bool looksFirst = step.getForm() == Form::Fold;
+  // Copies that are started are waited for, so that those that
+  // may have nothing to do look first.
+  bool looksFirst = !startsEarly();
   if (!looksFirst)
     stageStates();
   if (headGroup > 1)

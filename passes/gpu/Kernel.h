@@ -149,7 +149,7 @@ protected:
                          llvm::StringRef name);
   /// Entries that a place is known of: those of drafts may be more than fit.
   int64_t knownPlaces();
-  void emitPlaces();
+  virtual void emitPlaces();
   /// Whether the row is for this kernel: null for always. Finds its states.
   mlir::Value emitBlocks();
   mlir::Value loadRaw(mlir::Value table, llvm::ArrayRef<mlir::Value> at,

@@ -20,6 +20,8 @@ inline constexpr int64_t kDecodeForm = 1, kDecodeFoldForm = 2, kFoldForm = 4,
 /// What waits in a slot: so many drafts, and this if they came with a fold that
 /// its cursor does not know of yet.
 inline constexpr int64_t kFolded = 256;
+/// Of a row.
+inline constexpr int64_t kMostDrafts = 16;
 /// Added to a page or a state in a table if other slots hold it as well: it is
 /// read, and not written.
 inline constexpr int64_t kSharedBlock = int64_t(1) << 30;

@@ -77,7 +77,7 @@ LogicalResult GpuKernel::emitSinks(StepOp form) {
     b.setLoc(value.getLoc());
     // dk = dv leaves open which it is; along rows all threads store.
     int64_t size = cast<RankedTensorType>(value.getType()).getShape().back();
-    if (failed(storeValue(value, output, {row}, {},
+    if (failed(storeValue(value, output, {tokenRow()}, {},
                           dependsOnRows(value) || size == valueSize)))
       return failure();
   }

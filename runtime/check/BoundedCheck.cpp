@@ -291,6 +291,9 @@ Result<BoundedResult> BoundedRun::run() {
   this->pool = &*pool;
   AttentionDecoderOptions options;
   options.threads = config.threads;
+  // A slot's at a time; a GPU has no memory for more.
+  options.promptTokens =
+      std::max({config.prompt + 1, config.later, int64_t(1)});
   Result<AttentionDecoder> decoder =
       AttentionDecoder::create(program, *pool, options);
   if (!decoder)
@@ -451,11 +454,6 @@ Result<BoundedReport> check::checkBounded(const AttentionRequest &request) {
   std::vector<BoundedCase> cases =
       oracle->isEvicting ? planEviction(oracle->eviction, request.seed)
                          : planSegments(request.seed);
-  // Prompts choose among their tokens on the CPU alone, and so do lower
-  // budgets.
-  if (oracle->isEvicting && request.target != "cpu")
-    for (BoundedCase &one : cases)
-      one.prompt = one.later = one.lowered = 0;
   for (const BoundedCase &one : cases) {
     Result<BoundedResult> result = checkBounded(request, one);
     if (!result)

@@ -311,6 +311,21 @@ Status Simulation::compareSlots() {
   return Status();
 }
 
+/// All answers come from the same states and entries: what narrow storage costs
+/// the few of one form says less than what it costs all.
+static void shareBounds(CaseResult &result) {
+  auto isAnswer = [&](size_t kind) {
+    return kind != static_cast<size_t>(FormKind::Fold);
+  };
+  double rounded = 0;
+  for (size_t kind = 0; kind < result.forms.size(); ++kind)
+    if (isAnswer(kind))
+      rounded = std::max(rounded, result.forms[kind].bound.rounded);
+  for (size_t kind = 0; kind < result.forms.size(); ++kind)
+    if (isAnswer(kind) && result.forms[kind].count)
+      result.forms[kind].bound.rounded = rounded;
+}
+
 CaseResult ladle::check::runCase(const CheckCase &config,
                                  const Program &program, const Oracles &oracles,
                                  const RandomInputs &inputs) {
@@ -319,5 +334,6 @@ CaseResult ladle::check::runCase(const CheckCase &config,
   Simulation simulation(config, program, oracles, inputs, result);
   if (Status status = simulation.run(); !status)
     result.failure = status.message();
+  shareBounds(result);
   return result;
 }

@@ -106,7 +106,7 @@ Result<CompileOptions> Workbench::makeOptions(const CheckCase &config) {
 Result<const std::vector<Program> *>
 Workbench::getPrograms(const CheckCase &config) {
   std::string key = keyOf(config);
-  if (auto it = programs.find(key); it != programs.end())
+  if (auto it = all.find(key); it != all.end())
     return &it->second;
   Result<CompileOptions> options = makeOptions(config);
   if (!options)
@@ -115,28 +115,38 @@ Workbench::getPrograms(const CheckCase &config) {
       compileAllRoutes(request.source, request.path, *options);
   if (!compiled)
     return compiled.status();
-  return &programs.emplace(key, std::move(*compiled)).first->second;
+  return &all.emplace(key, std::move(*compiled)).first->second;
+}
+
+std::shared_future<Result<Program>> Workbench::start(const CheckCase &config) {
+  std::string key = keyOf(config);
+  auto [it, isNew] = programs.try_emplace({key, config.route});
+  if (!isNew)
+    return it->second;
+  Result<CompileOptions> options = makeOptions(config);
+  if (!options) {
+    Result<Program> failed = options.status();
+    return it->second =
+               std::async(std::launch::deferred, [failed] { return failed; });
+  }
+  options->route = toString(config.route);
+  return it->second = threads.async([this, options = std::move(*options)] {
+    return compileSource(request.source, request.path, options);
+  });
+}
+
+void Workbench::compileAhead(const std::vector<CheckCase> &cases) {
+  for (const CheckCase &config : cases)
+    if (!all.count(keyOf(config)))
+      (void)start(config);
 }
 
 Result<Program> Workbench::getProgram(const CheckCase &config) {
-  Result<const std::vector<Program> *> all = getPrograms(config);
-  if (!all)
-    return all.status();
-  for (const Program &program : **all)
-    if (program.route() == config.route)
-      return program;
-  // Asking for it alone gives the diagnostics that say why.
-  Result<Program> program = compileAlone(config);
-  return program ? Status(ErrorCode::Internal, "the route was left out")
-                 : program.status();
-}
-
-Result<Program> Workbench::compileAlone(const CheckCase &config) {
-  Result<CompileOptions> options = makeOptions(config);
-  if (!options)
-    return options.status();
-  options->route = toString(config.route);
-  return compileSource(request.source, request.path, *options);
+  if (auto it = all.find(keyOf(config)); it != all.end())
+    for (const Program &program : it->second)
+      if (program.route() == config.route)
+        return program;
+  return start(config).get();
 }
 
 //===----------------------------------------------------------------------===//
@@ -158,6 +168,7 @@ public:
 private:
   Status checkRanges();
   std::vector<SizeMap> findSizes();
+  bool takesPrompts(const SizeMap &sizes);
   std::vector<CheckCase> plan();
   CaseResult runOne(const CheckCase &config);
   Status runTraces();
@@ -234,6 +245,19 @@ std::vector<SizeMap> Checker::findSizes() {
                                       : std::vector<SizeMap>{{}};
 }
 
+/// Whether a GPU takes prompts of the recurrence: not where their tokens wait
+/// for those before them.
+bool Checker::takesPrompts(const SizeMap &sizes) {
+  // One of the cases, whose programs are not compiled twice.
+  CheckCase prompts;
+  prompts.route = routes.front();
+  prompts.prompts = 1;
+  prompts.capacity = 8;
+  prompts.sizes = sizes;
+  Result<Program> program = workbench.getProgram(prompts);
+  return program || program.status().code() != ErrorCode::Unsupported;
+}
+
 std::vector<CheckCase> Checker::plan() {
   std::vector<SizeMap> sizes = findSizes();
   std::vector<CheckCase> cases = planCross(routes, sizes, request.seed);
@@ -260,12 +284,16 @@ std::vector<CheckCase> Checker::plan() {
     }
   }
   if (!isOnCpu) {
-    // A GPU keeps no state a draft, no prompts as entries but in pages, and
-    // takes no drafts of states that lie [dk, dv].
-    std::erase_if(cases, [](const CheckCase &config) {
-      return (config.prompts > 0 &&
-              (config.byChunk ||
-               (config.route == RouteKind::KvOnly && !config.page))) ||
+    // A GPU keeps no state a draft, prompts of kv_only as entries in pages
+    // alone and by chunks in rings, and takes no drafts of states that lie
+    // [dk, dv].
+    bool hasPrompts = takesPrompts(sizes.back());
+    std::erase_if(cases, [&](const CheckCase &config) {
+      return (config.prompts > 0 && !hasPrompts) ||
+             (config.prompts > 0 &&
+              (config.byChunk
+                   ? config.page > 0 || config.route == RouteKind::KvOnly
+                   : config.route == RouteKind::KvOnly && !config.page)) ||
              (config.drafts > 0 && (config.route == RouteKind::Recurrent ||
                                     config.layout == StateLayout::DkDv));
     });
@@ -331,6 +359,7 @@ Status Checker::runTraces() {
 }
 
 void Checker::run(const std::vector<CheckCase> &cases) {
+  workbench.compileAhead(cases);
   for (const CheckCase &config : cases) {
     report.cases.push_back(runOne(config));
     if (request.progress)

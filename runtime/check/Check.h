@@ -15,8 +15,10 @@
 #include "runtime/check/CasePlan.h"
 #include "runtime/check/CaseRunner.h"
 #include "runtime/check/TraceCheck.h"
+#include "llvm/Support/ThreadPool.h"
 
 #include <functional>
+#include <future>
 #include <optional>
 
 namespace ladle::check {
@@ -87,19 +89,25 @@ public:
   /// their rounding hides nothing.
   Result<const std::vector<Program> *> getPrograms(const CheckCase &config);
   /// The one that decodes by the route of `config`; NotFound says why there is
-  /// none.
+  /// none. Other routes are not compiled.
   Result<Program> getProgram(const CheckCase &config);
-  /// The same, compiled without the other routes, and not kept.
-  Result<Program> compileAlone(const CheckCase &config);
+  /// Has threads compile what getProgram() will be asked for, in this order.
+  void compileAhead(const std::vector<CheckCase> &cases);
   Result<const Oracles *> getOracles(const CheckCase &config);
 
 private:
   Result<CompileOptions> makeOptions(const CheckCase &config);
+  std::shared_future<Result<Program>> start(const CheckCase &config);
 
   const CheckRequest &request;
   /// By what they depend on: types, capacity and sizes.
-  std::map<std::string, std::vector<Program>> programs;
+  std::map<std::string, std::vector<Program>> all;
+  std::map<std::pair<std::string, RouteKind>,
+           std::shared_future<Result<Program>>>
+      programs;
   std::map<std::string, Oracles> oracles;
+  /// Last, so that it has ended before what it reads goes.
+  llvm::DefaultThreadPool threads;
 };
 
 } // namespace ladle::check

@@ -20,8 +20,7 @@ namespace ladle::cuda {
 /// CUlaunchAttribute: a number that says which, and a union of 64 bytes.
 struct LaunchAttribute {
   int id;
-  alignas(8) int value;
-  char rest[60];
+  alignas(8) unsigned value[16];
 };
 static_assert(sizeof(LaunchAttribute) == 72);
 
@@ -34,6 +33,8 @@ struct LaunchConfig {
 };
 static_assert(sizeof(LaunchConfig) == 56);
 
+/// CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: blocks along x, y and z.
+inline constexpr int clusterDimension = 4;
 /// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 inline constexpr int programmaticSerialization = 6;
 /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

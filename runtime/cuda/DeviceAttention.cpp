@@ -3,20 +3,24 @@
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A step is four kernels on one stream (passes/gpu/AttentionKernels.h). All
-// that they leave for one another has been allocated for the most rows.
+// A step is four kernels on one stream (passes/gpu/AttentionKernels.h), or one
+// over a bounded cache (passes/gpu/BoundedKernels.h); prompts are three
+// (passes/gpu/AttentionPrompts.h), up to seven of a cache that evicts, which
+// lowers budgets in up to three (passes/gpu/BoundedPrompts.h), or four a round
+// of a segmented one (passes/gpu/SegmentPrompts.h). All that they leave for one
+// another has been allocated for the most rows. Where a decoder keeps
+// diagnostics, one more looks at what a step has left.
 //
 //===----------------------------------------------------------------------===//
 
 #include "runtime/cuda/DeviceAttention.h"
-#include "runtime/Arguments.h"
 #include "runtime/AttentionDecoderImpl.h"
 #include "runtime/Text.h"
+#include "runtime/cuda/AttentionLauncher.h"
 #include "runtime/cuda/DeviceMemory.h"
-#include "runtime/cuda/Range.h"
+#include "runtime/cuda/DevicePrompts.h"
 
 #include <algorithm>
-#include <bit>
 
 using namespace ladle;
 
@@ -26,61 +30,15 @@ static Status invalid(std::string message) {
 
 namespace {
 
-/// What kernels leave for one another, for so many rows.
-struct Workspace {
-  static Result<Workspace> create(const AttentionProgramImpl &made,
-                                  int64_t window, int64_t rows);
-  Result<Workspace> allocate(const cuda::Device &device,
-                             const std::map<std::string, int64_t> &sizes);
-  int64_t rows = 0, sections = 0, pieces = 0;
-  std::map<std::string, cuda::Memory> arrays;
-};
-
-/// The values of a form's arguments, by the names of these.
-class Launcher {
-public:
-  Launcher(const AttentionProgramImpl &made, const GpuAttentionForm &form,
-           const AttentionPoolImpl &pool, const AttentionSettings &settings,
-           const Workspace &work);
-  Launcher(const Launcher &) = delete;
-
-  /// Takes over tensors; a token of each row.
-  Status describe(int64_t rows, const NamedTensors &tensors);
-  Status setMemory(std::string_view name, const void *data);
-  void set(const std::string &argument, uint64_t value) {
-    values[argument].assign(1, value);
-  }
-  Status launch(int64_t rows, void *stream, Start start = Start::InOrder);
-
-private:
-  Status checkAlignment(const TensorSpec &spec, uint64_t address,
-                        std::span<const int64_t> strides) const;
-  Status prepare();
-  std::vector<const GpuAttentionKernel *> kernels() const {
-    if (made.bounded)
-      return {&form.attend, &form.finish};
-    return {&form.first, &form.plan, &form.attend, &form.finish};
-  }
-  std::vector<cuda::Kernel::Extent> grids(int64_t rows) const;
-
-  const AttentionProgramImpl &made;
-  const GpuAttentionForm &form;
-  const Workspace &work;
-  std::string name;                          ///< in a profiler
-  std::vector<MemoryDescriptor> descriptors; ///< params, tokens, output
-  /// A tensor is its address and strides.
-  std::map<std::string, std::vector<uint64_t>, std::less<>> values;
-  /// What each kernel is launched with; empty until it is known.
-  std::vector<std::vector<void *>> lists;
-};
-
 class BoundDeviceAttention final : public BoundStep::Impl {
 public:
   BoundDeviceAttention(const AttentionProgram &program, AttentionPoolImpl &pool,
-                       const AttentionSettings &settings, const Workspace &work)
+                       const AttentionSettings &settings,
+                       const AttentionWorkspace &work,
+                       const DeviceDiagnostics *watching)
       : program(program), memory(*pool.device),
         launcher(this->program.getImpl(), this->program.getImpl().gpu->decode,
-                 pool, settings, work) {}
+                 pool, settings, work, AttentionCall::Answers, watching) {}
 
   Status fill(const AttentionArguments &arguments) {
     rows = arguments.rows;
@@ -109,24 +67,39 @@ public:
 private:
   AttentionProgram program;
   DeviceAttentionPool &memory;
-  Launcher launcher;
+  AttentionLauncher launcher;
 };
 
 class DeviceAttention final : public AttentionDecoder::Impl {
 public:
   DeviceAttention(const AttentionProgram &program, AttentionPoolImpl &pool,
-                  const AttentionSettings &settings, Workspace work)
+                  const AttentionSettings &settings, AttentionWorkspace work,
+                  std::unique_ptr<const DeviceDiagnostics> diagnostics)
       : program(program), made(this->program.getImpl()), pool(pool),
         settings(settings), work(std::move(work)),
-        steps(this->program, pool, settings, this->work),
-        prompts(made, made.gpu->prefill, pool, settings, this->work) {}
+        watching(std::move(diagnostics)),
+        steps(this->program, pool, settings, this->work, watching.get()),
+        prompts(made, made.gpu->prefill, pool, settings, this->work),
+        budgets(made, made.gpu->prefill, pool, settings, this->work,
+                AttentionCall::LowersBudgets) {}
 
   Status step(const AttentionArguments &arguments, void *stream) override;
   Status prefill(const PrefillArguments &arguments, void *stream) override;
   Result<BoundStep> bind(const AttentionArguments &arguments) override;
   std::span<const int64_t> matches() override;
+  std::vector<AttentionHeadDiagnostics> diagnostics() const override {
+    return watching ? watching->report()
+                    : std::vector<AttentionHeadDiagnostics>();
+  }
+  Status setBudget(int32_t slot, int64_t budget) override;
+  Status setBudgets(std::span<const int32_t> slots,
+                    std::span<const int32_t> each, void *stream) override;
+  std::span<const LayerPreference> preferences() override;
+  PreferenceParts preferenceParts() const override;
 
 private:
+  Status checkEvicting() const;
+  Status checkNumbers(const char *name, std::span<const int32_t> numbers) const;
   Status checkRows(int64_t rows) const {
     if (rows <= work.rows)
       return Status();
@@ -140,243 +113,16 @@ private:
   const AttentionProgramImpl &made;
   AttentionPoolImpl &pool;
   AttentionSettings settings;
-  Workspace work;
+  AttentionWorkspace work;
+  std::unique_ptr<const DeviceDiagnostics> watching; ///< null: nobody asks
   BoundDeviceAttention steps;
-  Launcher prompts;
-  int64_t lastRows = 0;
+  AttentionLauncher prompts, budgets;
+  int64_t lastRows = 0, lastPrompts = 0;
   std::vector<int64_t> matched;
+  std::vector<LayerPreference> preferred;
 };
 
 } // namespace
-
-//===----------------------------------------------------------------------===//
-// Memory between kernels
-//===----------------------------------------------------------------------===//
-
-Result<Workspace> Workspace::create(const AttentionProgramImpl &made,
-                                    int64_t window, int64_t rows) {
-  const GpuAttentionCode &code = *made.gpu;
-  Workspace work;
-  work.rows = rows;
-  work.sections = (window + code.section - 1) / code.section;
-  int64_t heads = made.signature.heads, tasks = rows * code.tasksOfRow;
-  work.pieces = tasks * code.piecesOfTask;
-  constexpr int64_t numbers = 8;
-  std::map<std::string, int64_t> sizes;
-  if (made.bounded) {
-    sizes = {{"piece_values", work.pieces * code.share * made.valueSize},
-             {"piece_sums", work.pieces * code.share * 2}};
-    if (made.bounded->observes)
-      sizes["scores"] = rows * heads * code.stride;
-    return work.allocate(code.device, sizes);
-  }
-  sizes = {{"row_plans", rows * numbers},
-           {"piece_bounds", tasks * numbers},
-           {"pieces", work.pieces * 4},
-           {"piece_count", 1},
-           {"piece_values", work.pieces * code.share * made.valueSize},
-           {"piece_sums", work.pieces * code.share * 2}};
-  if (made.hasRing) {
-    sizes["hits"] = sizes["starts"] = rows * heads;
-    sizes["nearest"] = sizes["nearest_entry"] = rows * heads * work.sections;
-  }
-  return work.allocate(code.device, sizes);
-}
-
-Result<Workspace>
-Workspace::allocate(const cuda::Device &device,
-                    const std::map<std::string, int64_t> &sizes) {
-  for (const auto &[name, size] : sizes) {
-    Result<cuda::Memory> memory = cuda::Memory::allocate(
-        device, size * static_cast<int64_t>(sizeof(float)));
-    if (!memory)
-      return memory.status();
-    if (Status status = memory->fill(0); !status)
-      return status;
-    arrays[name] = std::move(*memory);
-  }
-  return std::move(*this);
-}
-
-//===----------------------------------------------------------------------===//
-// Arguments and launches
-//===----------------------------------------------------------------------===//
-
-static uint64_t bitsOf(float value) { return std::bit_cast<uint32_t>(value); }
-
-Launcher::Launcher(const AttentionProgramImpl &made,
-                   const GpuAttentionForm &form, const AttentionPoolImpl &pool,
-                   const AttentionSettings &settings, const Workspace &work)
-    : made(made), form(form), work(work),
-      name(fmt::format("ladle {}", made.signature.name)) {
-  const DeviceAttentionPool &memory = *pool.device;
-  const Signature &signature = made.signature;
-  descriptors.resize(signature.params.size() + signature.tokens.size() +
-                     signature.outputs.size());
-  for (const auto &[name, array] : work.arrays)
-    set(name, array.address());
-  for (const auto &[name, ring] : memory.rings)
-    set(name, ring.address());
-  set("cursors", memory.cursors.address());
-  set("key_pages", memory.keys.address());
-  set("value_pages", memory.values.address());
-  set("fault", memory.fault.address());
-  values["page_table"] = {memory.table.address(),
-                          static_cast<uint64_t>(memory.pagesOfSlot + 1)};
-  auto limit = [](double share) {
-    return bitsOf(static_cast<float>(2 * (1 - share) * (1 - share)));
-  };
-  set("limit", limit(settings.tau));
-  set("drift_limit", limit(settings.drift));
-  for (auto [name, value] :
-       {std::pair{"pieces_of_task", made.gpu->piecesOfTask},
-        {"capacity", pool.window},
-        {"sections", work.sections},
-        {"spare_page", memory.sparePage},
-        {"last_page", memory.pagesOfSlot},
-        {"window", made.bounded ? made.bounded->window : settings.window},
-        {"band", settings.band},
-        {"sinks", settings.sinks},
-        {"wide", settings.wideBand},
-        {"wide_gap", settings.wideGap},
-        {"max_gap", settings.maxGap},
-        {"max_chain", settings.maxChain},
-        {"skip", settings.skip}})
-    set(name, static_cast<uint64_t>(value));
-}
-
-/// Kernels load 16 bytes at once.
-Status Launcher::checkAlignment(const TensorSpec &spec, uint64_t address,
-                                std::span<const int64_t> strides) const {
-  constexpr int64_t widest = 16;
-  if (spec.shape.size() < 2)
-    return Status();
-  if (address % widest)
-    return invalid(fmt::format("argument '{}' is at {}, wanted a multiple of "
-                               "{} bytes",
-                               spec.name, pointerTo(address), widest));
-  int64_t bytes = sizeInBytes(spec.dtype);
-  for (int64_t stride : strides)
-    if (stride * bytes % widest)
-      return invalid(fmt::format("argument '{}' has the stride {}, wanted a "
-                                 "multiple of {}",
-                                 spec.name, stride, widest / bytes));
-  return Status();
-}
-
-Status Launcher::describe(int64_t rows, const NamedTensors &tensors) {
-  lists.clear();
-  const Signature &signature = made.signature;
-  std::span<MemoryDescriptor> all(descriptors);
-  size_t params = signature.params.size();
-  if (Status status = bindArguments(
-          signature, rows, made.device, tensors,
-          {all.first(params), all.subspan(params, signature.tokens.size()),
-           all.last(signature.outputs.size())});
-      !status)
-    return status;
-  size_t next = 0;
-  for (const auto *specs :
-       {&signature.params, &signature.tokens, &signature.outputs})
-    for (const TensorSpec &spec : *specs) {
-      const MemoryDescriptor &memory = descriptors[next];
-      bool hasRows = next++ >= params;
-      size_t rank = spec.shape.size() + hasRows;
-      // The last dimension is dense unless it counts heads.
-      size_t count = spec.shape.size() > 1 ? rank - 1 : rank;
-      std::span strides(memory.sizesAndStrides + rank, count);
-      uint64_t address = addressOf(memory.aligned);
-      if (Status status = checkAlignment(spec, address, strides); !status)
-        return status;
-      std::vector<uint64_t> &value = values["tensor:" + spec.name];
-      value = {address};
-      value.insert(value.end(), strides.begin(), strides.end());
-    }
-  return Status();
-}
-
-Status Launcher::setMemory(std::string_view name, const void *data) {
-  auto found = values.find("tensor:" + std::string(name));
-  if (found == values.end())
-    return Status(ErrorCode::NotFound, fmt::format("'{}' has no argument '{}'",
-                                                   made.signature.name, name));
-  for (const auto *specs : {&made.signature.params, &made.signature.tokens,
-                            &made.signature.outputs})
-    for (const TensorSpec &spec : *specs)
-      if (spec.name == name)
-        if (Status status = checkAlignment(spec, addressOf(data), {}); !status)
-          return status;
-  found->second.front() = addressOf(data);
-  return Status();
-}
-
-/// The addresses of all values, which stay where they are until tensors are
-/// described anew.
-Status Launcher::prepare() {
-  lists.clear();
-  for (const GpuAttentionKernel *kernel : kernels()) {
-    std::vector<void *> &list = lists.emplace_back();
-    for (const std::string &argument : kernel->arguments) {
-      auto found = values.find(argument);
-      if (found == values.end())
-        return Status(ErrorCode::Internal,
-                      fmt::format("kernel '{}' has an argument '{}'",
-                                  kernel->kernel.info().name, argument));
-      for (uint64_t &value : found->second)
-        list.push_back(&value);
-    }
-  }
-  return Status();
-}
-
-Status Launcher::launch(int64_t rows, void *stream, Start start) {
-  const GpuAttentionCode &code = *made.gpu;
-  set("rows", static_cast<uint64_t>(rows));
-  set("starts_early", start == Start::Early);
-  if (lists.empty())
-    if (Status status = prepare(); !status)
-      return status;
-  cuda::CurrentContext current(*code.device.context());
-  cuda::Range range(name.c_str());
-  size_t next = 0;
-  std::vector<cuda::Kernel::Extent> all = grids(rows);
-  for (const GpuAttentionKernel *kernel : kernels()) {
-    // Those of bounded caches wait for what is ahead before they read.
-    if (Status status = kernel->kernel.launch(
-            all[next], {kernel->kernel.info().threads, 1, 1},
-            lists[next].data(), stream, /*early=*/made.bounded.has_value());
-        !status)
-      return status;
-    ++next;
-  }
-  return Status();
-}
-
-std::vector<cuda::Kernel::Extent> Launcher::grids(int64_t rows) const {
-  const GpuAttentionCode &code = *made.gpu;
-  auto narrow = [](int64_t value) { return static_cast<unsigned>(value); };
-  unsigned ofRows = narrow(rows), heads = narrow(made.signature.heads);
-  unsigned cacheHeads = narrow(made.cacheHeads);
-  if (made.bounded) {
-    // As many blocks as keep all multiprocessors busy, and not more: each piece
-    // begins with an empty pipe.
-    int64_t wanted = 2 * code.device.multiprocessors();
-    int64_t tasks = rows * code.tasksOfRow;
-    int64_t blocks =
-        std::clamp<int64_t>((wanted + tasks - 1) / tasks, 1, code.piecesOfTask);
-    return {{narrow(blocks), narrow(code.tasksOfRow), ofRows},
-            {cacheHeads, ofRows, 1}};
-  }
-  unsigned first = form.finds ? heads * narrow(work.sections) : cacheHeads;
-  // Two blocks of a multiprocessor take turns in waiting.
-  int64_t blocks =
-      std::min<int64_t>(2 * code.device.multiprocessors(),
-                        rows * code.tasksOfRow * code.piecesOfTask);
-  return {{first, ofRows, 1},
-          {1, 1, 1},
-          {narrow(blocks), 1, 1},
-          {heads, ofRows, 1}};
-}
 
 //===----------------------------------------------------------------------===//
 // Steps and prompts
@@ -407,8 +153,8 @@ Result<BoundStep> DeviceAttention::bind(const AttentionArguments &arguments) {
     return status;
   if (arguments.rows == 0)
     return invalid("rows is 0, wanted 1 at least to bind a step");
-  auto bound =
-      std::make_unique<BoundDeviceAttention>(program, pool, settings, work);
+  auto bound = std::make_unique<BoundDeviceAttention>(program, pool, settings,
+                                                      work, watching.get());
   if (Status status = bound->fill(arguments); !status)
     return status;
   lastRows = arguments.rows;
@@ -428,7 +174,8 @@ Status DeviceAttention::prefill(const PrefillArguments &arguments,
     return status;
   if (arguments.rows == 0)
     return Status();
-  if (made.bounded && made.bounded->kind == BoundedKind::Evicting)
+  bool selects = made.gpu->prefill.selects();
+  if (made.bounded && made.bounded->kind == BoundedKind::Evicting && !selects)
     return Status(ErrorCode::Unsupported,
                   fmt::format("prompts of '{}' choose the tokens that they "
                               "keep, which runs on the CPU alone: decode them "
@@ -438,14 +185,15 @@ Status DeviceAttention::prefill(const PrefillArguments &arguments,
     return invalid(fmt::format("tokens is {}, wanted the tokens that there is "
                                "room for: cuSeqlens is read on the device",
                                arguments.tokens));
+  if (selects && arguments.tokens > work.tokens)
+    return invalid(fmt::format("tokens is {}, wanted the {} at most that the "
+                               "decoder has memory for "
+                               "(AttentionDecoderOptions::promptTokens)",
+                               arguments.tokens, work.tokens));
   for (auto [name, numbers] : {std::pair("slots", arguments.slots),
                                std::pair("cuSeqlens", arguments.cuSeqlens)})
-    if (!numbers.data() || addressOf(numbers.data()) % alignof(int32_t))
-      return invalid(fmt::format("{} is at {}, wanted int32 numbers in memory "
-                                 "of {}",
-                                 name,
-                                 static_cast<const void *>(numbers.data()),
-                                 toString(made.device)));
+    if (Status status = checkNumbers(name, numbers); !status)
+      return status;
   if (Status status = prompts.describe(arguments.tokens, arguments.tensors);
       !status)
     return status;
@@ -453,12 +201,126 @@ Status DeviceAttention::prefill(const PrefillArguments &arguments,
     return status;
   prompts.set("slots", addressOf(arguments.slots.data()));
   prompts.set("cu_seqlens", addressOf(arguments.cuSeqlens.data()));
+  lastPrompts = arguments.rows;
+  if (!made.bounded || selects)
+    return prompts.launch(arguments.rows, stream);
+  if (made.gpu->prefill.scans()) {
+    for (int64_t first = 0; first < arguments.tokens; first += work.tokens) {
+      prompts.setRound(first, std::min(work.tokens, arguments.tokens - first));
+      if (Status status = prompts.launch(arguments.rows, stream); !status)
+        return status;
+    }
+    return Status();
+  }
   for (int64_t token = 0; token < arguments.tokens; ++token) {
     prompts.set("prompt_step", static_cast<uint64_t>(token));
     if (Status status = prompts.launch(arguments.rows, stream); !status)
       return status;
   }
   return Status();
+}
+
+Status DeviceAttention::checkNumbers(const char *name,
+                                     std::span<const int32_t> numbers) const {
+  if (numbers.data() && addressOf(numbers.data()) % alignof(int32_t) == 0)
+    return Status();
+  return invalid(fmt::format("{} is at {}, wanted int32 numbers in memory of "
+                             "{}",
+                             name, static_cast<const void *>(numbers.data()),
+                             toString(made.device)));
+}
+
+//===----------------------------------------------------------------------===//
+// Budgets, and what they cost
+//===----------------------------------------------------------------------===//
+
+Status DeviceAttention::checkEvicting() const {
+  if (!made.bounded || made.bounded->kind != BoundedKind::Evicting)
+    return Status(ErrorCode::Unsupported,
+                  "only a cache that evicts has a budget");
+  if (made.gpu->prefill.selects())
+    return Status();
+  return Status(ErrorCode::Unsupported,
+                fmt::format("budgets of '{}' are lowered on the CPU alone, as "
+                            "its prompts are: its answer is not that of what "
+                            "is attended to, normalized",
+                            made.signature.name));
+}
+
+Status DeviceAttention::setBudgets(std::span<const int32_t> slots,
+                                   std::span<const int32_t> each,
+                                   void *stream) {
+  if (Status status = checkEvicting(); !status)
+    return status;
+  if (each.size() != slots.size())
+    return invalid(fmt::format("budgets has {} numbers, wanted {}, one for "
+                               "each slot",
+                               each.size(), slots.size()));
+  auto rows = static_cast<int64_t>(slots.size());
+  if (Status status = checkRows(rows); !status || rows == 0)
+    return status;
+  for (auto [name, numbers] :
+       {std::pair("slots", slots), std::pair("budgets", each)})
+    if (Status status = checkNumbers(name, numbers); !status)
+      return status;
+  budgets.set("slots", addressOf(slots.data()));
+  budgets.set("budgets", addressOf(each.data()));
+  return budgets.launch(rows, stream);
+}
+
+Status DeviceAttention::setBudget(int32_t slot, int64_t budget) {
+  if (Status status = checkEvicting(); !status)
+    return status;
+  if (Status status = pool.checkSlot(slot); !status)
+    return status;
+  if (Status status = checkBudget(*made.bounded, budget); !status)
+    return status;
+  const cuda::Device &device = made.gpu->device;
+  // Any stream may be at work in the slot, or with the numbers of a call ahead.
+  if (Status status = device.synchronize(); !status)
+    return status;
+  const int32_t numbers[] = {slot, static_cast<int32_t>(budget)};
+  std::span<const int32_t> there[2];
+  for (auto [i, name] : {std::pair(0, "one_slot"), {1, "one_budget"}}) {
+    cuda::Memory &memory = work.arrays.at(name);
+    if (Status status = memory.write(&numbers[i], sizeof(int32_t)); !status)
+      return status;
+    there[i] = {static_cast<const int32_t *>(pointerTo(memory.address())), 1};
+  }
+  if (Status status = setBudgets(there[0], there[1], nullptr); !status)
+    return status;
+  return device.synchronize();
+}
+
+AttentionDecoder::Impl::PreferenceParts
+DeviceAttention::preferenceParts() const {
+  if (!work.preference)
+    return {};
+  return {work.arrays.at("preference_parts").address(), lastPrompts,
+          made.cacheHeads * preferenceBlocks(made, work.preference->queries)};
+}
+
+std::span<const LayerPreference> DeviceAttention::preferences() {
+  preferred.clear();
+  PreferenceParts left = preferenceParts();
+  if (left.rows == 0)
+    return preferred;
+  auto numbers = static_cast<size_t>(made.gpu->preferenceNumbers);
+  size_t ofRow = static_cast<size_t>(left.ofRow) * numbers;
+  std::vector<float> parts(static_cast<size_t>(left.rows) * ofRow);
+  if (!made.gpu->device.synchronize() ||
+      !work.arrays.at("preference_parts")
+           .read(parts.data(),
+                 static_cast<int64_t>(parts.size() * sizeof(float))))
+    return preferred;
+  for (size_t row = 0; row < parts.size(); row += ofRow) {
+    double sums[3] = {};
+    for (size_t i = 0; i < ofRow; ++i)
+      sums[i % numbers] += parts[row + i];
+    double queries = std::max(sums[2], 1.0);
+    preferred.push_back({sums[0] / queries, sums[1] / queries});
+  }
+  return preferred;
 }
 
 std::span<const int64_t> DeviceAttention::matches() {
@@ -490,15 +352,29 @@ std::span<const int64_t> DeviceAttention::matches() {
   return matched;
 }
 
-Result<std::unique_ptr<AttentionDecoder::Impl>>
-ladle::makeDeviceAttention(const AttentionProgram &program,
-                           AttentionPoolImpl &pool,
-                           const AttentionSettings &settings, int64_t rows) {
-  Result<Workspace> work =
-      Workspace::create(program.getImpl(), pool.window, rows);
+Result<std::unique_ptr<AttentionDecoder::Impl>> ladle::makeDeviceAttention(
+    const AttentionProgram &program, AttentionPoolImpl &pool,
+    const AttentionSettings &settings, int64_t rows, int64_t tokens,
+    const AttentionDecoderOptions &options) {
+  const AttentionProgramImpl &made = program.getImpl();
+  if (options.preference && !made.gpu->prefill.selects())
+    return Status(ErrorCode::Unsupported,
+                  fmt::format("preferences of '{}' are found on the CPU alone, "
+                              "as its prompts are answered: its answer is not "
+                              "that of what is attended to, normalized",
+                              made.signature.name));
+  Result<AttentionWorkspace> work = AttentionWorkspace::create(
+      made, pool.window, rows, tokens, options.preference);
   if (!work)
     return work.status();
+  std::unique_ptr<const DeviceDiagnostics> watching;
+  if (options.diagnostics) {
+    Result<DeviceDiagnostics> created = DeviceDiagnostics::create(made);
+    if (!created)
+      return created.status();
+    watching = std::make_unique<const DeviceDiagnostics>(std::move(*created));
+  }
   return std::unique_ptr<AttentionDecoder::Impl>(
       std::make_unique<DeviceAttention>(program, pool, settings,
-                                        std::move(*work)));
+                                        std::move(*work), std::move(watching)));
 }

@@ -22,10 +22,28 @@ struct GpuAttentionKernel {
 };
 
 /// The kernels of a form. The first puts tokens into their pages, and looks for
-/// matches where there are any.
+/// matches where there are any. Prompts are answered by tiles, without a plan.
 struct GpuAttentionForm {
   GpuAttentionKernel first, plan, attend, finish;
+  /// Of prompts of a cache that evicts (passes/gpu/BoundedPrompts.h), which may
+  /// have nothing to score or to fold.
+  GpuAttentionKernel score, select, fold;
+  /// Of the same: lower budgets, and what a cut would cost.
+  GpuAttentionKernel lower, pack, mark, prefer;
+  /// Of runtime/jit/Budgets.cuh; a warp a row.
+  GpuAttentionKernel share;
+  /// With `fold`, of prompts by segments (passes/gpu/SegmentPrompts.h).
+  GpuAttentionKernel scan;
   bool finds = false;
+  /// Of a bounded cache: blocks of a cluster of `attend` at the least, and
+  /// those that fit into a multiprocessor.
+  int64_t leastBlocks = 1, blocksAtOnce = 1;
+
+  bool answersPrompts() const {
+    return plan.arguments.empty() && !first.arguments.empty();
+  }
+  bool selects() const { return !select.arguments.empty(); }
+  bool scans() const { return !scan.arguments.empty(); }
 };
 
 struct GpuAttentionCode {
@@ -36,16 +54,31 @@ struct GpuAttentionCode {
   /// Heads of the query that attend together, how often a row has so many, and
   /// the pieces of each at the most.
   int64_t share = 1, tasksOfRow = 1, piecesOfTask = 1;
-  int64_t section = 1; ///< entries of a ring that a block looks at
-  /// Of a bounded cache (passes/gpu/BoundedInfo.h), whose forms have the last
-  /// two kernels alone: numbers of a row with one for each entry.
-  int64_t stride = 0;
+  int64_t section = 1;       ///< entries of a ring that a block looks at
+  int64_t queriesOfWarp = 1; ///< of prompts
+  /// Of a bounded cache (passes/gpu/BoundedInfo.h), whose forms have `attend`
+  /// alone: numbers of a row with one for each entry, and blocks of a cluster
+  /// at the most.
+  int64_t stride = 0, mostBlocks = 1;
+  /// Of its prompts: candidates of a block, rows of a memory that one folds
+  /// into, and numbers that are left of these.
+  int64_t keysOfTile = 1, rowsOfFold = 1, spreadParts = 1;
+  /// Of their preferences: tokens of a block, and numbers that it leaves.
+  int64_t tokensOfBlock = 1, preferenceNumbers = 1;
+  /// The kernel that watches heads (DeviceDiagnostics), which is compiled or
+  /// found on disk when a decoder is to have it. Of a cache that keeps all
+  /// tokens.
+  std::function<Result<cuda::Kernel>()> compileDiagnostics;
+  /// Of those by segments: rows of a memory that a warp folds into, and
+  /// elements of it that a block sums up.
+  int64_t rowsOfSegment = 1, elementsOfScan = 1;
 };
 
 /// Places in the cursor of a head of a bounded cache (BoundedNumber of
 /// passes/gpu/BoundedInfo.h).
 struct BoundedCursor {
-  static constexpr size_t length = 0, count = 1, victim = 3, folds = 6;
+  static constexpr size_t length = 0, count = 1, place = 2, victim = 3,
+                          seen = 4, evicted = 5, folds = 6, budget = 7;
 };
 
 /// The memory of a pool. A slot has 8 numbers: length, entries, amended, band,

@@ -41,9 +41,10 @@ boundedSizes(const AttentionProgramImpl &made) {
   if (bounded.kind == BoundedKind::Segmented)
     return sizes;
   sizes["sequence"] = sizes["token_positions"] = heads * stride;
-  if (bounded.observes && bounded.queries)
+  if (bounded.observes && bounded.queries) {
     sizes["weights"] = heads * bounded.queries * stride;
-  else if (bounded.observes)
+    sizes["window_sums"] = sizes["window_squares"] = heads * stride;
+  } else if (bounded.observes)
     sizes["weight_sums"] = heads * stride;
   return sizes;
 }
@@ -52,7 +53,9 @@ static int64_t elementBytes(const AttentionProgramImpl &made,
                             const std::string &name) {
   if (name == "memory")
     return sizeInBytes(made.bounded->memoryType);
-  return name == "weights" ? sizeInBytes(DType::F16) : number;
+  if (name == "weights")
+    return sizeInBytes(DType::F16);
+  return name == "window_squares" ? 2 * number : number;
 }
 
 /// What kernels call the arrays of ringArrays.
@@ -173,6 +176,8 @@ DeviceAttentionPool::read(int32_t slot, const Cursor &host) const {
     // What a prompt has filled is folded by the step after it.
     int64_t full = segment ? (cursor.length - behindSegments) / segment : 0;
     cursor.segments = std::max<int64_t>(numbers[BoundedCursor::folds], full);
+    if (numbers[BoundedCursor::budget])
+      cursor.budget = numbers[BoundedCursor::budget];
     return cursor;
   }
   cursor.entries = numbers[1];

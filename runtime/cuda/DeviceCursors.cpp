@@ -27,7 +27,7 @@ struct SlotArray {
 } // namespace
 
 static std::vector<SlotArray> slotArrays(int64_t capacity, int64_t drafts,
-                                         int64_t table) {
+                                         int64_t table, bool byChunk) {
   std::vector<SlotArray> arrays{{&DeviceCursors::positions, cursorBytes},
                                 {&DeviceCursors::epochs, number},
                                 {&DeviceCursors::staged, number}};
@@ -39,14 +39,16 @@ static std::vector<SlotArray> slotArrays(int64_t capacity, int64_t drafts,
   if (table) {
     arrays.push_back({&DeviceCursors::pageTable, (table + 1) * number});
     arrays.push_back({&DeviceCursors::stateTable, number});
-    arrays.push_back({&DeviceCursors::prompts, number});
   }
+  if (table || byChunk)
+    arrays.push_back({&DeviceCursors::prompts, number});
   return arrays;
 }
 
 int64_t DeviceCursors::slotBytes(int64_t capacity, int64_t drafts) {
   int64_t bytes = 0;
-  for (const SlotArray &array : slotArrays(capacity, drafts, /*table=*/0))
+  for (const SlotArray &array :
+       slotArrays(capacity, drafts, /*table=*/0, /*byChunk=*/false))
     bytes += array.bytes;
   return bytes;
 }
@@ -62,7 +64,7 @@ Status DeviceCursors::begin() {
   if (Status status = allocate(thresholds, 2 * number); !status)
     return status;
   for (const SlotArray &array :
-       slotArrays(capacity, drafts, page ? tableSize() : 0))
+       slotArrays(capacity, drafts, page ? tableSize() : 0, fixedThreshold > 0))
     if (Status status = allocate(this->*array.memory, slots * array.bytes);
         !status)
       return status;
@@ -239,7 +241,7 @@ Status DeviceCursors::move(const CursorMove &move, void *stream) {
                           drafts ? order.address() : 0,
                           page ? pageTable.address() : 0,
                           page ? stateTable.address() : 0,
-                          page ? prompts.address() : 0};
+                          page || fixedThreshold ? prompts.address() : 0};
   int32_t numbers[] = {
       padSlot, static_cast<int32_t>(move.rows), static_cast<int32_t>(capacity),
       static_cast<int32_t>(move.kind), static_cast<int32_t>(page)};

@@ -15,6 +15,8 @@
 #include "runtime/cuda/DevicePrefill.h"
 #include "runtime/cuda/Range.h"
 
+#include <algorithm>
+
 using namespace ladle;
 
 static Status invalid(std::string message) {
@@ -163,6 +165,9 @@ Status DeviceStep::setSlots(const int32_t *readSlots,
                                  "of {}",
                                  name, static_cast<const void *>(slots),
                                  toString(pool.device)));
+  if (program.foldsByChunk() && writeSlots != readSlots)
+    return invalid("writeSlots are given, wanted none: who folds by chunks "
+                   "(numerics = chunk) stays in its slot");
   reads = readSlots;
   writes = writeSlots;
   kernels.setSlots(addressOf(readSlots), addressOf(writeSlots));
@@ -294,7 +299,7 @@ Status DeviceVerify::fill(const VerifyArguments &arguments) {
 
 Status DeviceVerify::run(const VerifyArguments &arguments, void *stream,
                          Start start) {
-  if (pool.drafts == 0 || !route.gpu->verify)
+  if (pool.drafts == 0 || (!route.gpu->verify && !route.gpu->draft))
     return invalid(fmt::format("'{}' was compiled without drafts; set "
                                "CompileOptions::drafts to the most of a row",
                                program.signature().name));
@@ -313,11 +318,13 @@ Status DeviceVerify::run(const VerifyArguments &arguments, void *stream,
   }
   cuda::CurrentContext current(*pool.code->device.context());
   cuda::Range range(name.c_str());
-  if (Status status =
-          kernels.launch(arguments.rows, stream, start == Start::Early);
-      !status)
-    return withReproducer(status, program);
-  return Status();
+  // A row has as many as there is room for at most, whatever the others have.
+  Status status =
+      kernels.isSerial()
+          ? kernels.launchDrafts(
+                arguments.rows, std::min(pool.drafts, arguments.drafts), stream)
+          : kernels.launch(arguments.rows, stream, start == Start::Early);
+  return status ? status : withReproducer(status, program);
 }
 
 Result<std::unique_ptr<Decoder::Impl>>
@@ -333,6 +340,13 @@ ladle::makeDeviceDecoder(const Program &program, DevicePool &pool,
                               "own state alone: make the pool without "
                               "CursorOptions::states, or decode by another",
                               toString(route.route)));
+  bool isByChunk = pool.positions().fixedThreshold > 0;
+  if (program.chunk() && program.foldsByChunk() != isByChunk)
+    return invalid(fmt::format(
+        "'{}' {} by chunks (numerics = chunk), and the program of the cursors "
+        "{}: both do or neither, if prompts are to come",
+        program.signature().name, isByChunk ? "does not fold" : "folds",
+        isByChunk ? "does" : "does not"));
   auto decoder = std::make_unique<DeviceDecoder>(program, pool, heads);
   if (Status status = decoder->begin(); !status)
     return status;

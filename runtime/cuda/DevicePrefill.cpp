@@ -153,9 +153,25 @@ Status DevicePrefill::notePrompts(const PrefillArguments &arguments,
       {threads, 1, 1}, values, stream);
 }
 
+/// What fills up the chunks that slots have begun, and then the rest.
+Status DevicePrefill::launchParts(const PrefillArguments &arguments,
+                                  void *stream) {
+  Status status;
+  for (uint64_t part : {0, 1}) {
+    kernels.setPart(part);
+    if (status)
+      status = kernels.launch(arguments.rows, stream);
+    if (status)
+      status = keepCarries(arguments, stream);
+  }
+  return status ? notePrompts(arguments, stream) : status;
+}
+
 Status DevicePrefill::launch(const PrefillArguments &arguments, void *stream) {
   cuda::CurrentContext current(*pool.code->device.context());
   cuda::Range range(name.c_str());
+  if (program.foldsByChunk())
+    return launchParts(arguments, stream);
   if (folding.usesBuffer && folding.gpu->fold)
     if (Status status = folds.launch(std::span(&*folding.gpu->fold, 1),
                                      arguments.rows, stream);
@@ -194,8 +210,7 @@ Status DevicePrefill::run(const PrefillArguments &arguments, void *stream) {
     return withReproducer(status, program);
   if (cursors.isShared)
     return Status();
-  return cursors.move({CursorMove::kindOf(route, /*prefills=*/true),
-                       arguments.rows, arguments.slots.data(),
-                       arguments.slots.data()},
+  return cursors.move({cursors.kindOf(route, /*prefills=*/true), arguments.rows,
+                       arguments.slots.data(), arguments.slots.data()},
                       stream);
 }

@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // A call is a fixed row of launches: entries that slots hold are folded, the
-// prompts are, carries go to their slots, and the cursors move.
+// prompts are, carries go to their slots, and the cursors move. Where folds are
+// by chunks, prompts and carries come twice: what fills up the chunks that
+// slots have begun, which folds their entries, and the rest.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,6 +32,7 @@ public:
 private:
   Status fill(const PrefillArguments &arguments);
   Status launch(const PrefillArguments &arguments, void *stream);
+  Status launchParts(const PrefillArguments &arguments, void *stream);
   /// Where layers share cursors, these move when all have seen the prompts.
   Status notePrompts(const PrefillArguments &arguments, void *stream);
   Status keepCarries(const PrefillArguments &arguments, void *stream);

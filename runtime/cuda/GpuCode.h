@@ -24,8 +24,11 @@ struct GpuRoute {
   /// Folds the rows that have entries. Nothing without a buffer.
   std::optional<cuda::Kernel> fold;
   /// Answers the drafts of each row, and folds before where that is due.
-  /// Nothing if the program takes none.
+  /// Nothing if the program takes none, or they wait for their parents.
   std::optional<cuda::Kernel> verify;
+  /// Then one answers a draft of each row, and the other folds before the
+  /// first.
+  std::optional<cuda::Kernel> draft, draftFold;
   /// Folds the prompt of each row; that of kv_only leaves entries while they
   /// are few. Nothing if the program takes none, and of kv_only without pages.
   std::optional<cuda::Kernel> prefill;

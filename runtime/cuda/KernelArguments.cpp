@@ -48,7 +48,12 @@ KernelArguments::KernelArguments(const RouteKernels &route,
   if (call == KernelCall::Verify) {
     add(0);
     add(0);
+    if (route.gpu->draft)
+      numberOfDraft = add(0), add(0);
   }
+  bool foldsByChunk = cursors.fixedThreshold > 0;
+  if (call == KernelCall::Prefill && foldsByChunk)
+    add(0);
   /// The first head of the range, of a tensor that has fewer.
   auto firstOf = [&](int64_t count) {
     return heads.begin / (allHeads / count);
@@ -91,7 +96,7 @@ KernelArguments::KernelArguments(const RouteKernels &route,
       break;
     case Kind::Field:
       // Prompts that are folded leave no entries behind.
-      if (call == KernelCall::Prefill &&
+      if (call == KernelCall::Prefill && !foldsByChunk &&
           !(cursors.page && route.route == RouteKind::KvOnly))
         break;
       addArray(pool.fields[i]);
@@ -217,13 +222,15 @@ CallKernels::CallKernels(const Program &program, const DevicePool &pool,
   const ProgramImpl &impl = program.getImpl();
   const RouteKernels *route = impl.find(program.route());
   routes.push_back(route);
-  if (route->route == RouteKind::KvOnly && pool.page)
+  // Rows that fold before their drafts have a state for these.
+  bool isSerialVerify = call == KernelCall::Verify && isSerial();
+  if (route->route == RouteKind::KvOnly && (pool.page || isSerialVerify))
     if (const RouteKernels *next = impl.find(impl.longRoute))
       routes.push_back(next);
   for (const RouteKernels *each : routes)
     parts.push_back(std::make_unique<KernelArguments>(
         *each, program.signature(), pool, heads, call));
-  if (parts.size() > 1) {
+  if (parts.size() > 1 && !isSerialVerify) {
     parts[0]->setRowKind(KernelArguments::WithoutState);
     parts[1]->setRowKind(KernelArguments::WithState);
   }
@@ -263,4 +270,22 @@ Status CallKernels::launch(int64_t rows, void *stream, bool early) {
       return status;
   }
   return Status();
+}
+
+Status CallKernels::launchDrafts(int64_t rows, int64_t drafts, void *stream) {
+  auto launchOne = [&](std::optional<cuda::Kernel> GpuRoute::*kernel,
+                       int64_t draft) {
+    Status status;
+    for (size_t i = 0; status && i < parts.size(); ++i) {
+      parts[i]->setDraft(static_cast<uint64_t>(draft),
+                         parts.size() > 1 ? i + 1 : 0);
+      if (const auto &found = (*routes[i]->gpu).*kernel)
+        status = parts[i]->launch(std::span(&*found, 1), rows, stream);
+    }
+    return status;
+  };
+  Status status = launchOne(&GpuRoute::draftFold, 0);
+  for (int64_t draft = 0; status && draft < drafts; ++draft)
+    status = launchOne(&GpuRoute::draft, draft);
+  return status;
 }

@@ -79,8 +79,17 @@ public:
     values[firstOfDrafts + 2] = parents != 0;
   }
 
+  /// Which draft of each row, and of which rows, a launch answers.
+  void setDraft(uint64_t draft, uint64_t rowsOf) {
+    values[numberOfDraft] = draft;
+    values[numberOfDraft + 1] = rowsOf;
+  }
+
   /// Where the tokens of prompts are.
   void setPrompts(uint64_t cuSeqlens) { values[firstOfDrafts] = cuSeqlens; }
+  /// Of prompts that fold where chunks end: 0 is what fills up the chunk that a
+  /// slot has begun, 1 the rest.
+  void setPart(uint64_t part) { values[firstOfDrafts + 1] = part; }
   /// Memory like that of the pool's carry, for what prompts leave behind.
   void setNextCarry(size_t carry, uint64_t data, int64_t stride);
 
@@ -99,6 +108,7 @@ private:
   size_t paramCount, tokenCount;
   /// Of what says where drafts or prompts are; 0 for none.
   size_t firstOfDrafts = 0;
+  size_t numberOfDraft = 0;        ///< of drafts that wait for their parents
   size_t rowKind = 0;              ///< 0 for none
   std::vector<size_t> nextCarries; ///< addresses, each with its stride
   std::vector<MemoryDescriptor> descriptors;
@@ -135,6 +145,10 @@ public:
     for (auto &part : parts)
       part->setPrompts(cuSeqlens);
   }
+  void setPart(uint64_t number) {
+    for (auto &part : parts)
+      part->setPart(number);
+  }
   void setNextCarry(size_t carry, uint64_t data, int64_t stride) {
     for (auto &part : parts)
       part->setNextCarry(carry, data, stride);
@@ -143,6 +157,10 @@ public:
   bool prefills() const;
   /// As KernelArguments::launch.
   Status launch(int64_t rows, void *stream, bool early = false);
+  /// Whether drafts wait for their parents; then the launches of so many
+  /// drafts a row, and of what folds before them.
+  bool isSerial() const { return routes[0]->gpu->draft.has_value(); }
+  Status launchDrafts(int64_t rows, int64_t drafts, void *stream);
 
 private:
   KernelCall call;

@@ -23,6 +23,13 @@
 //   row_kind, 1 for the rows without a state, 2 for those with one, 0 for all
 // - the kernel that verifies: const int *cu_seqlens [rows + 1], *parents, and
 //   int has_parents, 0 for chains; its tokens and outputs are those of drafts
+//   A kernel of one draft of each row: int draft and rows_of besides, which of
+//   the drafts, and 1 for the rows without a state, 2 for those that have one
+//   or fold before their drafts, 0 for all
+// - the kernel of prompts: const int *cu_seqlens [rows + 1]; where they fold by
+//   chunks, int part, 0 for what fills up the chunk that a slot has begun and 1
+//   for the rest; after all others a pointer and the stride of slots of each
+//   carry, for what prompts leave behind
 // - for each Argument a pointer, then int64 strides in elements: of a parameter
 //   [heads, dims...], token or output [rows, heads, dims...] all but the
 //   last of [.., D]; of a carry, state or field the one of its slots

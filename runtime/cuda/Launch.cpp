@@ -64,18 +64,24 @@ Result<Kernel> Module::kernel(const KernelInfo &info) const {
 }
 
 Status Kernel::launch(Extent grid, Extent block, void *const *arguments,
-                      void *stream, bool early) const {
+                      void *stream, bool early,
+                      unsigned blocksOfCluster) const {
   const Api &api = *context->api;
   auto **values = const_cast<void **>(arguments);
-  if (!early || !about.programmatic)
+  LaunchAttribute attributes[2];
+  unsigned count = 0;
+  if (early && about.programmatic)
+    attributes[count++] = {programmaticSerialization, {1}};
+  if (blocksOfCluster > 1)
+    attributes[count++] = {clusterDimension, {blocksOfCluster, 1, 1}};
+  if (count == 0)
     return api.check(api.launchKernel(function, grid.x, grid.y, grid.z, block.x,
                                       block.y, block.z, about.sharedBytes,
                                       stream, values, nullptr),
                      "cuLaunchKernel");
-  LaunchAttribute attribute{programmaticSerialization, 1, {}};
   LaunchConfig config{
       grid.x, grid.y,     grid.z, block.x, block.y, block.z, about.sharedBytes,
-      stream, &attribute, 1};
+      stream, attributes, count};
   return api.check(api.launchKernelEx(&config, function, values, nullptr),
                    "cuLaunchKernelEx");
 }

@@ -5,19 +5,15 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/jit/AttentionCompiler.h"
 #include "codegen/cpu/CpuTarget.h"
 #include "codegen/cpu/LowerToLLVM.h"
 #include "codegen/cpu/ObjectEmitter.h"
-#include "codegen/cpu/ObjectLoader.h"
-#include "codegen/cuda/Nvrtc.h"
 #include "dialect/LadleOps.h"
 #include "frontend/Frontend.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Diagnostics.h"
 #include "passes/Pipelines.h"
-#include "runtime/AttentionKernels.h"
-#include "runtime/jit/GpuAttention.h"
-#include "runtime/jit/GpuLayout.h"
 #include "runtime/jit/Interface.h"
 #include "llvm/Support/MemoryBuffer.h"
 
@@ -29,7 +25,7 @@ class AttentionCompiler {
 public:
   AttentionCompiler(std::string_view text, std::string_view name,
                     const AttentionCompileOptions &options);
-  Result<AttentionProgram> run();
+  Result<jit::AttentionObject> run(const jit::Target &target);
 
 private:
   Status runPasses(llvm::function_ref<void(mlir::OpPassManager &)> build);
@@ -43,7 +39,7 @@ private:
   void describeBounds(AttentionOp attention);
   void describe(AttentionStepOp step);
   Status compileForHost();
-  Status compileForGpu(const cuda::Device &device);
+  Status compileForGpu(const jit::Target &target);
 
   const AttentionCompileOptions &options;
   mlir::MLIRContext context;
@@ -52,10 +48,8 @@ private:
   llvm::raw_string_ostream stream;
   std::unique_ptr<mlir::SourceMgrDiagnosticHandler> handler;
   mlir::OwningOpRef<mlir::ModuleOp> module;
-  AttentionProgramImpl made;
-  /// Symbols of kernels, and where their addresses go.
-  std::vector<std::string> symbols;
-  std::vector<KernelFunction *> places;
+  jit::AttentionObject object;
+  AttentionProgramImpl &made = object.program;
 };
 
 } // namespace
@@ -199,13 +193,12 @@ void AttentionCompiler::describeBounds(AttentionOp attention) {
 void AttentionCompiler::describe(AttentionStepOp step) {
   if (made.bounded) {
     bool decodes = step.getForm() == ladle::AttentionForm::Decode;
-    symbols.push_back((step.getSymName() + kPackedSuffix).str());
-    places.push_back(decodes ? &made.bounded->decode
-                             : &made.bounded->prefillSelect);
-    if (decodes || made.bounded->memory == BoundedMemory::None)
-      return;
-    symbols.push_back((step.getSymName() + "_fold" + kPackedSuffix).str());
-    places.push_back(&made.bounded->prefillFold);
+    object.symbols.push_back({decodes ? "bounded.decode" : "bounded.select",
+                              (step.getSymName() + kPackedSuffix).str()});
+    if (!decodes && made.bounded->memory != BoundedMemory::None)
+      object.symbols.push_back(
+          {"bounded.fold",
+           (step.getSymName() + "_fold" + kPackedSuffix).str()});
     return;
   }
   bool decodes = step.getForm() == ladle::AttentionForm::Decode;
@@ -217,14 +210,15 @@ void AttentionCompiler::describe(AttentionStepOp step) {
                            static_cast<BoundKind>(attend.getEnd()),
                            attend.getAfter() != nullptr});
   });
-  auto add = [&](llvm::StringRef suffix, KernelFunction &place) {
-    symbols.push_back((step.getSymName() + suffix + kPackedSuffix).str());
-    places.push_back(&place);
+  auto add = [&](llvm::StringRef kernel) {
+    object.symbols.push_back(
+        {((decodes ? "decode." : "prefill.") + kernel).str(),
+         (step.getSymName() + "_" + kernel + kPackedSuffix).str()});
   };
   if (finds)
-    add("_find", form.find);
-  add("_attend", form.attend);
-  add("_finish", form.finish);
+    add("find");
+  add("attend");
+  add("finish");
   if (!step.getRing())
     return;
   auto ring = llvm::cast<RingType>(step.getRing().getType());
@@ -252,17 +246,7 @@ static Status setSegments(AttentionOp attention,
                     attention.getSymName().str() + "' is not segmented");
 }
 
-Result<AttentionProgram> AttentionCompiler::run() {
-  if (options.target != "cpu" && options.target != "cuda")
-    return Status(ErrorCode::InvalidArgument,
-                  "target is '" + options.target + "', expected cpu or cuda");
-  std::optional<cuda::Device> device;
-  if (options.target == "cuda") {
-    Result<cuda::Device> opened = cuda::Device::shared(options.device);
-    if (!opened)
-      return opened.status();
-    device = *opened;
-  }
+Result<jit::AttentionObject> AttentionCompiler::run(const jit::Target &target) {
   if (options.pageSize < 0)
     return Status(ErrorCode::InvalidArgument,
                   "pageSize is " + std::to_string(options.pageSize) +
@@ -307,63 +291,49 @@ Result<AttentionProgram> AttentionCompiler::run() {
   if (!made.hasRing)
     made.settings = {};
 
-  if (Status status = device ? compileForGpu(*device) : compileForHost();
+  if (Status status = target.isGpu() ? compileForGpu(target) : compileForHost();
       !status)
     return status;
   made.warnings = diagnostics;
-  return AttentionProgram(std::move(made));
+  return std::move(object);
 }
 
 Status AttentionCompiler::compileForHost() {
   LowerToLLVMOptions lowering;
-  lowering.expandBF16 = !CpuTarget::host().has("avx512bf16");
+  const CpuTarget &host = CpuTarget::host();
+  ConvertLadleAttentionToCPUOptions kernel;
+  kernel.lanes = host.lanes();
+  kernel.dotsBF16 = host.has("avx512bf16");
+  lowering.expandBF16 = !host.has("avx512bf16");
   if (Status status = runPasses([&](mlir::OpPassManager &manager) {
-        buildAttentionKernelPipeline(manager);
+        buildAttentionKernelPipeline(manager, kernel);
         buildLowerToLLVMPipeline(manager, lowering);
       });
       !status)
     return status;
-  auto object = emitObject(*module);
-  if (failed(object))
+  auto emitted = emitObject(*module);
+  if (failed(emitted))
     return failure();
-  llvm::Expected<LoadedObject> code =
-      loadObject(llvm::StringRef(object->data(), object->size()), symbols);
-  if (!code)
-    return Status(ErrorCode::Internal, llvm::toString(code.takeError()));
-  for (auto [place, address] : llvm::zip_equal(places, code->addresses))
-    *place = reinterpret_cast<KernelFunction>(address);
-  if (!made.hasRing)
-    made.prefill = made.decode;
-  made.code = std::move(code->owner);
+  object.image.assign(emitted->begin(), emitted->end());
   return Status();
 }
 
-Status AttentionCompiler::compileForGpu(const cuda::Device &device) {
-  std::vector<jit::GpuAttentionStep> steps;
+Status AttentionCompiler::compileForGpu(const jit::Target &target) {
   Result<std::string> text =
-      jit::buildGpuAttention(*module, jit::sharedBytesOf(device.arch()), steps);
+      jit::buildGpuAttention(*module, target.gpu().arch(), object.steps);
   if (!text)
     return diagnostics.empty() ? text.status() : failure();
-  llvm::Expected<Nvrtc> nvrtc = Nvrtc::open();
-  if (!nvrtc)
-    return Status(ErrorCode::NotFound, "no compiler for " + device.name() +
-                                           ": " +
-                                           llvm::toString(nvrtc.takeError()));
-  llvm::Expected<Cubin> cubin =
-      nvrtc->compile(*text, made.signature.name + ".cu", {device.arch(), {}});
+  Result<std::string> cubin =
+      target.makeCubin(*text, made.signature.name + ".cu", /*splits=*/true);
   if (!cubin)
-    return Status(ErrorCode::Internal, llvm::toString(cubin.takeError()));
-  Result<std::shared_ptr<const GpuAttentionCode>> code =
-      jit::loadGpuAttention(device, cubin->image, steps, made);
-  if (!code)
-    return code.status();
-  made.gpu = std::move(*code);
-  made.device = device.id();
+    return cubin.status();
+  object.image = std::move(*cubin);
   return Status();
 }
 
-Result<AttentionProgram>
-ladle::compileAttention(std::string_view text, std::string_view name,
-                        const AttentionCompileOptions &options) {
-  return AttentionCompiler(text, name, options).run();
+Result<jit::AttentionObject>
+jit::compileAttentionObject(std::string_view text, std::string_view name,
+                            const AttentionCompileOptions &options,
+                            const Target &target) {
+  return AttentionCompiler(text, name, options).run(target);
 }

@@ -85,10 +85,11 @@ Status jit::checkOptions(const CompileOptions &options) {
 }
 
 Status jit::checkTarget(const CompileOptions &options, bool isGpu) {
-  if (foldsByChunk(options) && isGpu)
+  if (foldsByChunk(options) && options.page > 0 && isGpu)
     return Status(ErrorCode::Unsupported,
-                  "numerics is 'chunk', expected 'step': prompts do not become "
-                  "entries on a GPU yet; compile for the target cpu");
+                  "page is " + std::to_string(options.page) +
+                      ", expected 0 with numerics = chunk: on a GPU what "
+                      "follows the last whole chunk lies in rings");
   if (options.page > 0 && options.longRoute == "recurrent" && isGpu)
     return Status(ErrorCode::Unsupported,
                   "longRoute is 'recurrent', expected inner or outer: on a GPU "

@@ -14,6 +14,7 @@
 #include "passes/analysis/CostModel.h"
 #include "passes/cpu/ScheduleInfo.h"
 #include "runtime/jit/BuildGpuProgram.h"
+#include "runtime/jit/CheckOptions.h"
 #include "runtime/jit/Interface.h"
 #include "runtime/tune/Problem.h"
 
@@ -113,6 +114,7 @@ jit::Compiler::Impl::pipelineOptions(llvm::ArrayRef<Route> routes) const {
   pipeline.stateLayout = options.stateLayout;
   pipeline.drafts = options.drafts;
   pipeline.chunk = options.prefill ? options.chunk : 0;
+  pipeline.foldsByChunk = foldsByChunk(options);
   return pipeline;
 }
 
@@ -293,12 +295,13 @@ Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind,
   if (failed(buildGpuProgram(*module, impl->pipelineOptions(toRoute(kind)),
                              optionsOf(layout), program)))
     return impl->failure();
-  if (impl->pipelineOptions(toRoute(kind)).drafts && !program.verify)
+  if (impl->pipelineOptions(toRoute(kind)).drafts && !program.verify &&
+      !program.draft)
     return Status(ErrorCode::Unsupported,
                   "route '" + std::string(toString(kind)) +
-                      "' verifies one draft after another, which GPUs do not: "
-                      "compile without drafts, by another route, or for the "
-                      "target cpu\n" +
+                      "' has no entries for drafts, and a GPU keeps no state a "
+                      "draft: compile without drafts, by another route, or for "
+                      "the target cpu\n" +
                       impl->diagnostics);
   // Once there is a state, kv_only has handed over to inner.
   if (impl->options.prefill && !program.prefill && kind != RouteKind::KvOnly)
@@ -314,6 +317,8 @@ Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind,
   result.gpuStep = {program.decode};
   result.gpuFold = program.fold;
   result.gpuVerify = program.verify;
+  result.gpuDraft = program.draft;
+  result.gpuDraftFold = program.draftFold;
   result.gpuPrefill = program.prefill;
   result.gpuArguments = std::move(program.arguments);
   result.signature = std::move(program.signature);

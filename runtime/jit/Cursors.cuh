@@ -50,7 +50,8 @@ LADLE_INLINE bool has_page(const int *pages, int slot, int place, int page,
 // told of what has found no page and no state. A slot that has folded begins
 // anew at its first page, if there are no drafts. `prompts` [slots] are the
 // tokens that rows of kPrompt have had: without a state they stay entries, as
-// long as they are fewer than the second number.
+// long as they are fewer than the second number. Without pages a row of kPrompt
+// has folded where its ring was full, as chunks are, and nowhere else.
 extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
     const int *__restrict__ read_slots, const int *__restrict__ write_slots,
     int *cursors, int *epochs, const int *__restrict__ fold_threshold,
@@ -82,6 +83,13 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
                          (cursor[0] + position) % capacity]
                  : position;
   };
+  if (kind == kPrompt && !pages) {
+    const int end = cursor[1] + prompts[read_slot];
+    epochs[read_slot] += end >= capacity;
+    cursor[1] = end % capacity;
+    store_vector(cursors + read_slot * 2LL, cursor);
+    return;
+  }
   if (kind == kPrompt && is_fresh) {
     const int end = cursor[1] + prompts[read_slot];
     if (end < fold_threshold[1] || !is_own(states[read_slot])) {

@@ -13,7 +13,10 @@
 #include "passes/Pipelines.h"
 #include "passes/gpu/AttentionInfo.h"
 #include "passes/gpu/BoundedInfo.h"
+#include "passes/gpu/BoundedPrompts.h"
 #include "passes/gpu/KernelInfo.h"
+#include "runtime/jit/Budgets.h"
+#include "runtime/jit/GpuLayout.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace mlir;
@@ -22,7 +25,11 @@ using namespace ladle::jit;
 
 static_assert(BoundedCursor::length == size_t(BoundedNumber::Length) &&
               BoundedCursor::count == size_t(BoundedNumber::Count) &&
+              BoundedCursor::place == size_t(BoundedNumber::Place) &&
               BoundedCursor::victim == size_t(BoundedNumber::Victim) &&
+              BoundedCursor::seen == size_t(BoundedNumber::Seen) &&
+              BoundedCursor::evicted == size_t(BoundedNumber::Evicted) &&
+              BoundedCursor::budget == size_t(BoundedNumber::Budget) &&
               BoundedCursor::folds == size_t(BoundedNumber::Folds) &&
               DeviceAttentionPool::cursorNumbers == kBoundedNumbers);
 
@@ -39,13 +46,18 @@ static GpuAttentionStep::Kernel describe(gpu::GPUFuncOp function) {
 }
 
 Result<std::string>
-jit::buildGpuAttention(ModuleOp module, int64_t shared,
+jit::buildGpuAttention(ModuleOp module, StringRef arch,
                        std::vector<GpuAttentionStep> &steps) {
   std::vector<std::string> names;
-  for (AttentionStepOp step : module.getOps<AttentionStepOp>())
+  for (AttentionStepOp step : module.getOps<AttentionStepOp>()) {
+    if (BoundedPromptPlan::of(step)) {
+      steps.emplace_back().decodes = false;
+      steps.back().share.info = budgetsKernelInfo();
+      names.push_back(step.getSymName().str());
+      continue;
+    }
     for (AttentionForm form :
          {AttentionForm::Decode, AttentionForm::PrefillAmend}) {
-      // What evicts chooses among the tokens of a prompt, which no kernel does.
       if (step.isBounded() && step.getForm() != AttentionForm::Decode)
         continue;
       bool isFolding = false;
@@ -61,9 +73,11 @@ jit::buildGpuAttention(ModuleOp module, int64_t shared,
       each.decodes = form == AttentionForm::Decode;
       step.walk([&](FindOp) { each.finds = true; });
     }
+  }
   PassManager manager(module.getContext());
   ConvertLadleAttentionToGPUOptions lowering;
-  lowering.shared = shared;
+  lowering.shared = sharedBytesOf(arch);
+  lowering.cluster = clusterBlocksOf(arch);
   buildAttentionGPUPipeline(manager, lowering);
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -79,16 +93,39 @@ jit::buildGpuAttention(ModuleOp module, int64_t shared,
         step.first = describe(function);
       else if (suffix == "_plan")
         step.plan = describe(function);
-      else if (suffix == "_attend")
+      else if (suffix == "_attend" || suffix.empty())
         step.attend = describe(function);
-      else if (suffix == "_finish")
+      else if (suffix == "_finish" || suffix == "_keep")
         step.finish = describe(function);
+      else if (suffix == "_score")
+        step.score = describe(function);
+      else if (suffix == "_select")
+        step.select = describe(function);
+      else if (suffix == "_fold")
+        step.fold = describe(function);
+      else if (suffix == "_scan")
+        step.scan = describe(function);
+      else if (suffix == "_lower")
+        step.lower = describe(function);
+      else if (suffix == "_pack")
+        step.pack = describe(function);
+      else if (suffix == "_mark")
+        step.mark = describe(function);
+      else if (suffix == "_prefer")
+        step.prefer = describe(function);
+      if (auto least = function->getAttrOfType<IntegerAttr>(kLeastBlocksAttr))
+        step.leastBlocks = least.getInt();
+      if (auto blocks = function->getAttrOfType<IntegerAttr>(kBlocksAttr))
+        step.blocksAtOnce = blocks.getInt();
     }
   });
+  for (const GpuAttentionStep &step : steps)
+    if (!step.share.info.name.empty())
+      text += budgetsText();
   return text;
 }
 
-Result<std::shared_ptr<const GpuAttentionCode>>
+Result<std::shared_ptr<GpuAttentionCode>>
 jit::loadGpuAttention(const cuda::Device &device, const std::string &image,
                       const std::vector<GpuAttentionStep> &steps,
                       const AttentionProgramImpl &made) {
@@ -99,10 +136,20 @@ jit::loadGpuAttention(const cuda::Device &device, const std::string &image,
   for (const GpuAttentionStep &step : steps) {
     GpuAttentionForm form;
     form.finds = step.finds;
-    for (auto [from, to] : {std::pair(&step.first, &form.first),
-                            std::pair(&step.plan, &form.plan),
-                            std::pair(&step.attend, &form.attend),
-                            std::pair(&step.finish, &form.finish)}) {
+    form.leastBlocks = step.leastBlocks;
+    form.blocksAtOnce = step.blocksAtOnce;
+    for (auto [from, to] :
+         {std::pair(&step.first, &form.first),
+          std::pair(&step.plan, &form.plan),
+          std::pair(&step.attend, &form.attend),
+          std::pair(&step.finish, &form.finish),
+          std::pair(&step.score, &form.score),
+          std::pair(&step.select, &form.select),
+          std::pair(&step.fold, &form.fold), std::pair(&step.scan, &form.scan),
+          std::pair(&step.lower, &form.lower),
+          std::pair(&step.pack, &form.pack), std::pair(&step.mark, &form.mark),
+          std::pair(&step.prefer, &form.prefer),
+          std::pair(&step.share, &form.share)}) {
       if (from->info.name.empty())
         continue;
       Result<cuda::Kernel> kernel = module->kernel(from->info);
@@ -117,10 +164,18 @@ jit::loadGpuAttention(const cuda::Device &device, const std::string &image,
   code->piecesOfTask =
       attentionPieces(code->tasksOfRow) + static_cast<int64_t>(mostAttends);
   code->section = kAttentionSection;
+  code->queriesOfWarp = kAttentionWarpQueries;
   if (made.bounded) {
-    const BoundedProgram &bounded = *made.bounded;
-    code->piecesOfTask = (bounded.capacity + kBoundedPiece - 1) / kBoundedPiece;
-    code->stride = boundedStride(bounded.capacity);
+    code->stride = boundedStride(made.bounded->capacity);
+    code->mostBlocks = clusterBlocksOf(device.arch());
+    code->keysOfTile = kPromptTileKeys;
+    code->rowsOfFold = kFoldRows;
+    code->spreadParts = kSpreadParts;
+    code->tokensOfBlock =
+        preferenceTokens(made.signature.heads / made.cacheHeads);
+    code->preferenceNumbers = kPreferenceNumbers;
+    code->rowsOfSegment = kSegmentRows;
+    code->elementsOfScan = kScanElements;
   }
-  return std::shared_ptr<const GpuAttentionCode>(std::move(code));
+  return code;
 }

@@ -23,16 +23,24 @@ struct GpuAttentionStep {
     std::vector<std::string> arguments;
   };
   bool decodes = true, finds = false;
+  /// If the kernel is one alone: blocks of a cluster at the least, and those
+  /// that fit into a multiprocessor.
+  int64_t leastBlocks = 1, blocksAtOnce = 1;
   Kernel first, plan, attend, finish;
+  Kernel score, select, fold;       ///< of prompts of a cache that evicts
+  Kernel scan;                      ///< with `fold`, of one that is segmented
+  Kernel lower, pack, mark, prefer; ///< lower budgets, and preferences
+  Kernel share;                     ///< of Budgets.cuh
 };
 
-/// Lowers a module of steps as far as CUDA C++, for blocks with so many bytes
-/// of shared memory (0: as on Hopper). Emits what cannot be lowered.
-Result<std::string> buildGpuAttention(mlir::ModuleOp module, int64_t shared,
+/// Lowers a module of steps as far as CUDA C++ for an architecture, for
+/// instance "sm_90a". Emits what cannot be lowered.
+Result<std::string> buildGpuAttention(mlir::ModuleOp module,
+                                      llvm::StringRef arch,
                                       std::vector<GpuAttentionStep> &steps);
 
 /// The kernels of a cubin on a device.
-Result<std::shared_ptr<const GpuAttentionCode>>
+Result<std::shared_ptr<GpuAttentionCode>>
 loadGpuAttention(const cuda::Device &device, const std::string &image,
                  const std::vector<GpuAttentionStep> &steps,
                  const AttentionProgramImpl &made);

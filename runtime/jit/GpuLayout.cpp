@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/jit/GpuLayout.h"
+#include "passes/gpu/BoundedInfo.h"
 #include "passes/gpu/KernelInfo.h"
 #include "runtime/jit/BuildGpuProgram.h"
 #include "llvm/ADT/StringExtras.h"
@@ -91,6 +92,15 @@ int64_t jit::sharedBytesOf(llvm::StringRef arch) {
       .Cases({"86", "89", "120", "121"}, 99 << 10)
       .Cases({"80", "87"}, 163 << 10)
       .Default(0);
+}
+
+int64_t jit::clusterBlocksOf(llvm::StringRef arch) {
+  constexpr int firstWithClusters = 90;
+  int number = 0;
+  arch.consume_front("sm_");
+  if (arch.take_while(llvm::isDigit).getAsInteger(10, number))
+    return kMostBlocks;
+  return number < firstWithClusters ? 1 : kMostBlocks;
 }
 
 Result<int64_t> jit::formsOf(const std::vector<std::string> &names) {

@@ -40,6 +40,8 @@ const std::vector<GpuParameter> &gpuParameters();
 /// The value of the parameter "shared" for an architecture, for instance
 /// "sm_120"; 0 for one that has as much as Hopper, or that is not known.
 int64_t sharedBytesOf(llvm::StringRef arch);
+/// Blocks of a cluster at the most: 1 before sm_90.
+int64_t clusterBlocksOf(llvm::StringRef arch);
 
 /// The value of the parameter "forms" for these: decode, decode_fold, fold,
 /// prefill_fold and prefill_entries, which are one number.

@@ -11,6 +11,7 @@
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
+#include "passes/gpu/DraftKernel.h"
 #include "passes/gpu/KernelInfo.h"
 #include "runtime/jit/BuildGpuProgram.h"
 #include "runtime/jit/Interface.h"
@@ -99,12 +100,13 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
   buildGPUStepPipeline(steps, options);
   if (failed(steps.run(module)))
     return failure();
-  std::string decode, decodeFold, fold, verify, prefill;
+  std::string decode, decodeFold, fold, verify, prefill, draft, draftFold;
   bool keepsPrompts = false;
   module.walk([&](StepOp step) {
     switch (step.getForm()) {
     case Form::Decode:
       decode = step.getSymName();
+      draft = draftNameOf(step);
       program.fields = fieldsOf(step);
       program.arguments = argumentsOf(step);
       break;
@@ -114,6 +116,7 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
       break;
     case Form::Fold:
       fold = step.getSymName();
+      draftFold = draftNameOf(step);
       break;
     case Form::Verify:
       verify = step.getSymName();
@@ -122,8 +125,9 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
       prefill = step.getSymName();
       break;
     case Form::PrefillEntries:
-      // Of other routes on the CPU alone.
-      if (options.page > 0 && step.getRoute() == Route::KvOnly) {
+      // Of other routes where chunks fold, or on the CPU.
+      if (step.getRoute() == Route::KvOnly ? options.page > 0
+                                           : options.foldsByChunk) {
         prefill = step.getSymName();
         keepsPrompts = true;
       }
@@ -133,7 +137,9 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
     }
   });
   PassManager kernels(module.getContext());
-  kernels.addPass(createConvertLadleToGPU(lowering));
+  ConvertLadleToGPUOptions withDrafts = lowering;
+  withDrafts.drafts = options.drafts;
+  kernels.addPass(createConvertLadleToGPU(withDrafts));
   OpPassManager &kernel =
       kernels.nest<gpu::GPUModuleOp>().nest<gpu::GPUFuncOp>();
   kernel.addPass(createCanonicalizerPass());
@@ -146,8 +152,12 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
   module.walk([&](gpu::GPUFuncOp function) {
     if (function.getName() == fold)
       program.fold = describe(function);
+    if (function.getName() == draftFold)
+      program.draftFold = describe(function);
     if (function.getName() == verify)
       program.verify = describe(function);
+    else if (function.getName() == draft)
+      program.draft = describe(function);
     else if (function.getName() == prefill)
       program.prefill = describe(function);
     else if (function.getName() == decode)

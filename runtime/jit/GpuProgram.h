@@ -45,6 +45,8 @@ struct GpuProgram {
   /// Of all drafts of a row at once. Nothing without drafts, or where they wait
   /// for their parents.
   std::optional<GpuKernelInfo> verify;
+  /// Otherwise of one draft of each row, and what folds before the first.
+  std::optional<GpuKernelInfo> draft, draftFold;
   /// Of all tokens of each prompt. Nothing without prompts, or where tokens
   /// wait for those before them.
   std::optional<GpuKernelInfo> prefill;

@@ -31,11 +31,11 @@ static bool fromJSON(const json::Value &value, RouteKind &route,
   return parsed.has_value();
 }
 
-static json::Value toJSON(DType dtype) {
+json::Value toJSON(DType dtype) {
   return json::Value(llvm::StringRef(toString(dtype)));
 }
 
-static bool fromJSON(const json::Value &value, DType &dtype, json::Path path) {
+bool fromJSON(const json::Value &value, DType &dtype, json::Path path) {
   std::optional<llvm::StringRef> text = value.getAsString();
   for (DType candidate : {DType::F32, DType::BF16, DType::F16})
     if (text && *text == llvm::StringRef(toString(candidate))) {
@@ -96,7 +96,7 @@ template <typename T> static json::Array toArray(const std::vector<T> &items) {
   return array;
 }
 
-static json::Value toJSON(const Signature &signature) {
+json::Value toJSON(const Signature &signature) {
   return json::Object{{"name", signature.name},
                       {"heads", signature.heads},
                       {"params", toArray(signature.params)},
@@ -106,8 +106,7 @@ static json::Value toJSON(const Signature &signature) {
                       {"states", toArray(signature.states)}};
 }
 
-static bool fromJSON(const json::Value &value, Signature &signature,
-                     json::Path path) {
+bool fromJSON(const json::Value &value, Signature &signature, json::Path path) {
   json::ObjectMapper map(value, path);
   return map && map.map("name", signature.name) &&
          map.map("heads", signature.heads) &&
@@ -120,7 +119,7 @@ static bool fromJSON(const json::Value &value, Signature &signature,
 
 namespace cuda {
 
-static json::Value toJSON(const KernelInfo &info) {
+json::Value toJSON(const KernelInfo &info) {
   return json::Object{{"name", info.name},
                       {"grid_blocks", info.gridBlocks},
                       {"threads", info.threads},
@@ -128,8 +127,7 @@ static json::Value toJSON(const KernelInfo &info) {
                       {"programmatic", info.programmatic}};
 }
 
-static bool fromJSON(const json::Value &value, KernelInfo &info,
-                     json::Path path) {
+bool fromJSON(const json::Value &value, KernelInfo &info, json::Path path) {
   json::ObjectMapper map(value, path);
   return map && map.map("name", info.name) &&
          map.map("grid_blocks", info.gridBlocks) &&
@@ -245,6 +243,8 @@ std::string jit::serialize(const RouteObject &object) {
                              {"gpu_fold", toJSON(object.gpuFold)},
                              {"gpu_verify", toJSON(object.gpuVerify)},
                              {"gpu_prefill", toJSON(object.gpuPrefill)},
+                             {"gpu_draft", toJSON(object.gpuDraft)},
+                             {"gpu_draft_fold", toJSON(object.gpuDraftFold)},
                              {"gpu_arguments", toArray(object.gpuArguments)},
                              {"signature", toJSON(object.signature)},
                              {"fields", toArray(object.fields)},
@@ -269,6 +269,8 @@ std::optional<jit::RouteObject> jit::parseRouteObject(llvm::StringRef text) {
            map.map("gpu_fold", object.gpuFold) &&
            map.map("gpu_verify", object.gpuVerify) &&
            map.map("gpu_prefill", object.gpuPrefill) &&
+           map.map("gpu_draft", object.gpuDraft) &&
+           map.map("gpu_draft_fold", object.gpuDraftFold) &&
            map.map("gpu_arguments", object.gpuArguments) &&
            map.map("signature", object.signature) &&
            map.map("fields", object.fields) &&

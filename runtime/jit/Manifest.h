@@ -15,6 +15,23 @@
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/JSON.h"
 
+namespace ladle {
+
+llvm::json::Value toJSON(DType dtype);
+bool fromJSON(const llvm::json::Value &value, DType &dtype,
+              llvm::json::Path path);
+llvm::json::Value toJSON(const Signature &signature);
+bool fromJSON(const llvm::json::Value &value, Signature &signature,
+              llvm::json::Path path);
+
+namespace cuda {
+llvm::json::Value toJSON(const KernelInfo &info);
+bool fromJSON(const llvm::json::Value &value, KernelInfo &info,
+              llvm::json::Path path);
+} // namespace cuda
+
+} // namespace ladle
+
 namespace ladle::jit {
 
 llvm::json::Object toJSON(const RouteSummary &summary);

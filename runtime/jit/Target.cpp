@@ -8,6 +8,7 @@
 #include "runtime/jit/Target.h"
 #include "codegen/cpu/CpuTarget.h"
 #include "codegen/cuda/Prelude.h"
+#include "runtime/jit/AttentionDiagnostics.h"
 #include "runtime/jit/Cursors.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -75,8 +76,8 @@ void Target::describe(llvm::json::Object &manifest) const {
 //===----------------------------------------------------------------------===//
 
 Result<std::string> Target::makeCubin(llvm::StringRef text,
-                                      llvm::StringRef name) const {
-  auto cubin = nvrtc->compile(text, name, {device->arch(), {}});
+                                      llvm::StringRef name, bool splits) const {
+  auto cubin = nvrtc->compile(text, name, {device->arch(), {}, splits});
   if (!cubin)
     return Status(ErrorCode::Internal, llvm::toString(cubin.takeError()));
   return std::move(cubin->image);
@@ -127,6 +128,8 @@ Result<LoadedRoute> Target::load(RouteObject object) const {
   }
   for (auto [info, to] : {std::pair(&object.gpuFold, &route->fold),
                           std::pair(&object.gpuVerify, &route->verify),
+                          std::pair(&object.gpuDraft, &route->draft),
+                          std::pair(&object.gpuDraftFold, &route->draftFold),
                           std::pair(&object.gpuPrefill, &route->prefill)}) {
     if (!*info)
       continue;
@@ -141,23 +144,38 @@ Result<LoadedRoute> Target::load(RouteObject object) const {
   return loaded;
 }
 
-Result<std::shared_ptr<const GpuCode>>
-Target::shared(const DiskCache &cache) const {
+Result<cuda::Module> Target::loadText(llvm::StringRef name,
+                                      llvm::StringRef text,
+                                      const DiskCache &cache) const {
   llvm::SmallVector<llvm::StringRef> key(parts.begin(), parts.end());
-  key.append({"cursors", cudaPrelude(), cursorsText()});
+  key.append({name, cudaPrelude(), text});
   std::string hash = DiskCache::makeKey(key);
   std::string image;
   if (std::optional<DiskCache::Entry> entry = cache.lookup(hash);
       entry && entry->parts.size() == 1) {
     image = entry->parts[0].str();
   } else {
-    Result<std::string> cubin = makeCubin(cursorsText(), "ladle_cursors.cu");
+    Result<std::string> cubin =
+        makeCubin(text, ("ladle_" + name + ".cu").str());
     if (!cubin)
       return cubin.status();
     image = std::move(*cubin);
     llvm::consumeError(cache.store(hash, {image}));
   }
-  Result<cuda::Module> module = cuda::Module::load(*device, image);
+  return cuda::Module::load(*device, image);
+}
+
+Result<cuda::Kernel> Target::diagnostics(const DiskCache &cache) const {
+  Result<cuda::Module> module =
+      loadText("diagnostics", diagnosticsText(), cache);
+  if (!module)
+    return module.status();
+  return module->kernel(diagnosticsKernelInfo());
+}
+
+Result<std::shared_ptr<const GpuCode>>
+Target::shared(const DiskCache &cache) const {
+  Result<cuda::Module> module = loadText("cursors", cursorsText(), cache);
   if (!module)
     return module.status();
   Result<cuda::Kernel> advance = module->kernel(cursorsKernelInfo());

@@ -45,6 +45,11 @@ public:
   /// Not for several threads with one compiler.
   Result<RouteObject> compile(RouteKind route, Compiler &compiler,
                               const GpuLayout &layout) const;
+  /// The device, which has to be there.
+  const cuda::Device &gpu() const { return *device; }
+  /// `splits` as in CubinOptions.
+  Result<std::string> makeCubin(llvm::StringRef text, llvm::StringRef name,
+                                bool splits = false) const;
   /// What the model knows of the device; null on the host.
   const Machine::Card *card() const { return isGpu() ? &about : nullptr; }
   /// Of the device; empty on the host.
@@ -52,13 +57,17 @@ public:
   Result<LoadedRoute> load(RouteObject object) const;
   /// What the routes of a program for a GPU share, from the cache or compiled.
   Result<std::shared_ptr<const GpuCode>> shared(const DiskCache &cache) const;
+  /// The kernel that watches attentions, likewise.
+  Result<cuda::Kernel> diagnostics(const DiskCache &cache) const;
   /// Adds what a manifest says of the target.
   void describe(llvm::json::Object &manifest) const;
 
 private:
+  /// A text that depends on nothing but the device, from the cache or compiled.
+  Result<cuda::Module> loadText(llvm::StringRef name, llvm::StringRef text,
+                                const DiskCache &cache) const;
+
   using Clock = std::chrono::steady_clock;
-  Result<std::string> makeCubin(llvm::StringRef text,
-                                llvm::StringRef name) const;
 
   Clock::time_point start = Clock::now();
   std::string reason;

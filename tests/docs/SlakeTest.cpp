@@ -7,7 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "ladle/attention.h"
+#include "ladle/prompt_budgets.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -71,7 +71,8 @@ TEST_CASE("layers share a budget") {
       need(compileAttention(text, "slake.ladle", options));
   std::vector<AttentionPool> pools;
   std::vector<AttentionDecoder> decoders;
-  pools.reserve(layerCount); // decoders keep where they are
+  pools.reserve(layerCount);    // decoders keep where they are, and
+  decoders.reserve(layerCount); // budgets where these are
   for (int64_t layer = 0; layer < layerCount; ++layer) {
     pools.push_back(need(AttentionPool::create(program, {.slots = 4})));
     AttentionDecoderOptions each;
@@ -81,10 +82,10 @@ TEST_CASE("layers share a budget") {
   }
 
   // 64 tokens a layer on average, of which none has fewer than 16.
-  LayerBudgets budgets = need(LayerBudgets::create({.layers = layerCount,
-                                                    .total = 64 * layerCount,
-                                                    .least = 16,
-                                                    .most = 128}));
+  PromptBudgetOptions shared;
+  shared.layers = {
+      .layers = layerCount, .total = 64 * layerCount, .least = 16, .most = 128};
+  PromptBudgets budgets = need(PromptBudgets::create(program, shared));
   const int32_t slots[] = {slot}, starts[] = {0, promptTokens};
   for (int64_t layer = 0; layer < layerCount; ++layer) {
     Activations prompt(promptTokens, layer); // the layer before gives them
@@ -94,9 +95,7 @@ TEST_CASE("layers share a budget") {
     arguments.cuSeqlens = starts;
     arguments.tensors = prompt.views();
     need(decoders[layer].prefill(arguments));
-    need(budgets.add(preferenceScore(decoders[layer].preferences()[0])));
-    for (int64_t before = 0; before <= layer; ++before)
-      need(decoders[before].setBudget(slot, budgets.budgets()[before]));
+    need(budgets.add(decoders[layer], slots)); // sets those of all so far
   }
   // [budgets]
 
@@ -110,7 +109,7 @@ TEST_CASE("layers share a budget") {
   step.slots = slots;
   step.tensors = token.views();
   need(decoders[1].step(step));
-  CHECK(pools[1].keptTokens(slot) == budgets.budgets()[1]);
+  CHECK(pools[1].keptTokens(slot) == budgets.budgets(1)[0]);
   for (float element : token.o)
     CHECK(std::isfinite(element));
 }

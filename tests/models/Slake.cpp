@@ -339,7 +339,7 @@ SlakePreference Slake::preference(int64_t at, int64_t queries, double exponent,
       auto normalise = [](Vector &weights) {
         double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
         for (double &weight : weights)
-          weight /= sum;
+          weight = sum > 0 ? weight / sum : 0;
       };
       normalise(exact);
       normalise(approximate);

@@ -72,9 +72,12 @@ static Decoded decode(Sequence sequence, AttentionSettings settings,
       *compileAttention(test::readExample("mac"), "mac", options);
   AttentionPool pool = *AttentionPool::create(
       program, {.slots = 1, .pages = 4, .maxTokens = 0, .window = 16});
-  AttentionDecoder decoder = *AttentionDecoder::create(
-      program, pool,
-      {.threads = 1, .settings = settings, .diagnostics = diagnoses});
+  AttentionDecoder decoder =
+      *AttentionDecoder::create(program, pool,
+                                {.threads = 1,
+                                 .settings = settings,
+                                 .diagnostics = diagnoses,
+                                 .preference = {}});
   Decoded result;
   for (int64_t token = 0; token < tokenCount; ++token) {
     const int32_t slots[] = {0};

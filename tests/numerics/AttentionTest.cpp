@@ -6,24 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/check/AttentionCheck.h"
+#include "tests/numerics/Examples.h"
 #include "tests/numerics/Requests.h"
 
 using namespace ladle;
 using namespace ladle::check;
-
-/// An attention with everything that a match may have.
-static const char *const everything = R"(
-attention everything(Hq, Hkv, D, Dv) {
-  preset "p" { Hq = 4, Hkv = 2, D = 64, Dv = 64 }
-  param moment[Hq] : f32
-  token q_pre[Hq, D], q[Hq, D], k[Hkv, D], v[Hkv, Dv] : bf16
-  cache KV[k, v] paged(16)
-  let prefix = match(q_pre, 16, 0.4, moment = moment, drift = 0.1)
-  out o[Hq, Dv] : bf16 =
-    complete(prefix, softmax(q, KV, scale = rsqrt(D)), 4, sinks = 2,
-             wide_band = 10, wide_gap = 3)
-}
-)";
 
 static AttentionRequest requestOf(const std::string &text) {
   AttentionRequest request;
@@ -70,7 +57,8 @@ TEST_CASE("heads and head sizes of every kind") {
 }
 
 TEST_CASE("sinks, two bands, a gate and a moment that is given") {
-  AttentionRequest request = requestOf(everything);
+  AttentionRequest request =
+      requestOf(test::everythingOfMatches("Hq = 4, Hkv = 2, D = 64, Dv = 64"));
   for (int64_t gap : {0, 3, 100})
     for (int64_t prompt : {0, 19}) {
       AttentionCase config;
@@ -134,7 +122,8 @@ struct OneHead {
   }
   AttentionDecoder decoderOf(AttentionSettings settings) {
     return std::move(*AttentionDecoder::create(
-        *program, *pool, {.threads = 1, .settings = settings}));
+        *program, *pool,
+        {.threads = 1, .settings = settings, .preference = {}}));
   }
   Status tryStep(AttentionDecoder &by, float query, int32_t slot = 0) {
     std::vector<float> q(16, query), kv(16, 1);
@@ -238,12 +227,14 @@ TEST_CASE("a call that is wrong says why, and changes nothing") {
   says(head.pool->truncate(0, 3), "length is 3, wanted 0 to the 0 tokens");
   AttentionSettings wrong = near;
   wrong.window = 5;
-  says(AttentionDecoder::create(*head.program, *head.pool, {.settings = wrong})
+  says(AttentionDecoder::create(*head.program, *head.pool,
+                                {.settings = wrong, .preference = {}})
            .status(),
        "window is 5, wanted 1 to the 4 entries");
   wrong = near;
   wrong.sinks = 1;
-  says(AttentionDecoder::create(*head.program, *head.pool, {.settings = wrong})
+  says(AttentionDecoder::create(*head.program, *head.pool,
+                                {.settings = wrong, .preference = {}})
            .status(),
        "sinks is 1, wanted 0: 'mac' is compiled without");
   CHECK(head.pool->length(0) == 0);

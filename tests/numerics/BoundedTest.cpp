@@ -59,7 +59,11 @@ TEST_CASE("heads, head sizes and hidden sizes of every kind") {
   // MHA, one head for all, sizes that are no multiple of a vector.
   for (Shape shape : {Shape{8, 1, 64, 16, "bf16"}, Shape{4, 4, 96, 5, "f16"},
                       Shape{4, 2, 128, 64, "f32"}, Shape{6, 2, 20, 12, "f32"},
-                      Shape{2, 1, 256, 8, "bf16"}}) {
+                      Shape{2, 1, 256, 8, "bf16"},
+                      // Heads that fill no tile, or two, or one by themselves.
+                      Shape{6, 2, 64, 4, "bf16"}, Shape{5, 1, 32, 4, "bf16"},
+                      Shape{16, 1, 32, 4, "bf16"}, Shape{2, 2, 96, 4, "bf16"},
+                      Shape{11, 1, 48, 4, "bf16"}}) {
     BoundedCase config;
     config.type = shape.type;
     config.prompt = 30;
@@ -123,7 +127,8 @@ TEST_CASE("other memories and arithmetic") {
 namespace {
 /// One slot of a decoder, and the reference.
 struct Sequence {
-  Sequence(const SegmentSettings &segments, int64_t hidden, uint64_t seed)
+  Sequence(const SegmentSettings &segments, int64_t hidden, uint64_t seed,
+           bool isWide = false)
       : reference{4,
                   2,
                   64,
@@ -136,11 +141,14 @@ struct Sequence {
                   {},
                   {},
                   {},
-                  {}} {
+                  {}},
+        isWide(isWide) {
     AttentionCompileOptions options;
     options.preset = "small";
     options.sizes = {{"R", hidden}};
     options.tokenTypes = {{"o", "f32"}};
+    if (isWide)
+      options.tokenTypes["q"] = "f32";
     options.segments = segments;
     Result<AttentionProgram> compiled =
         compileAttention(test::readExample(edgeInfinite), "edge", options);
@@ -192,6 +200,12 @@ struct Sequence {
     for (auto [name, key] :
          {std::pair{"q", "q_post"}, {"k", "k_post"}, {"v", "v"}})
       tensors.emplace(name, trace->view(key)->slice(0, from, from + count));
+    if (isWide) {
+      wide.clear();
+      for (int64_t t = from; t < from + count; ++t)
+        wide.insert(wide.end(), q[t].begin(), q[t].end());
+      tensors.at("q") = TensorView::dense(wide, DType::F32, {count, 4, 64});
+    }
     o.assign(static_cast<size_t>(count) * 256, NAN);
     tensors.emplace("o", TensorView::dense(o, DType::F32, {count, 4, 64}));
     return tensors;
@@ -230,6 +244,8 @@ struct Sequence {
   }
 
   EdgeInfinite reference;
+  bool isWide; ///< queries are f32, and the cache bf16
+  std::vector<float> wide;
   std::vector<float> w1, b1, w2, b2, g, o;
   std::map<std::string, TensorView, std::less<>> gate;
   std::vector<std::vector<double>> q, k, v;
@@ -258,6 +274,35 @@ TEST_CASE("EdgeInfinite on real activations is Algorithm 1") {
             segments.sinks + std::max<int64_t>(segments.window, 1) +
                 segments.segment);
     }
+}
+
+TEST_CASE("a memory that is asked before the first fold says nothing") {
+  AttentionRequest request = requestOf(R"(
+attention unguarded(Hq, Hkv, D) {
+  preset "small" { Hq = 4, Hkv = 2, D = 32 }
+  token q[Hq, D], k[Hkv, D], v[Hkv, D] : bf16
+  cache KV[k, v] segmented(sinks = 2, window = 4, segment = 8)
+  memory M[KV] = linear(elu(k) + 1) : f32
+  out o[Hq, D] : f32 =
+    softmax(q, KV, scale = rsqrt(D)) + recall(elu(q) + 1, M)
+}
+)");
+  request.elaboration.preset = "small";
+  BoundedCase config;
+  config.segments = {2, 4, 8};
+  config.tokens = 30;
+  for (int64_t prompt : {0, 5, 20}) {
+    config.prompt = prompt;
+    CHECK(passes(request, config) > 0);
+  }
+}
+
+TEST_CASE("queries of f32 over a cache of bf16") {
+  Sequence sequence({4, 30, 64}, 16, 3, /*isWide=*/true);
+  sequence.prefill(150);
+  while (sequence.position < 360)
+    sequence.step();
+  CHECK(sequence.worst < 1e-5);
 }
 
 TEST_CASE("before the first fold it is plain attention, bit for bit") {

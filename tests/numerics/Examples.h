@@ -47,6 +47,25 @@ inline bool hasOption(const std::string &model, const std::string &name) {
   return readExample(model).find("option " + name + " =") != std::string::npos;
 }
 
+/// An attention with everything that a match may have: sinks, two bands, a gate
+/// on drift, and a moment that is given. `sizes` is of its one preset.
+inline std::string everythingOfMatches(
+    const std::string &sizes = "Hq = 4, Hkv = 2, D = 64, Dv = 32",
+    int window = 16) {
+  return "attention everything(Hq, Hkv, D, Dv) {\n  preset \"p\" { " + sizes +
+         R"( }
+  param moment[Hq] : f32
+  token q_pre[Hq, D], q[Hq, D], k[Hkv, D], v[Hkv, Dv] : bf16
+  cache KV[k, v] paged(16)
+  let prefix = match(q_pre, )" +
+         std::to_string(window) + R"(, 0.4, moment = moment, drift = 0.1)
+  out o[Hq, Dv] : bf16 =
+    complete(prefix, softmax(q, KV, scale = rsqrt(D)), 4, sinks = 2,
+             wide_band = 10, wide_gap = 3)
+}
+)";
+}
+
 } // namespace ladle::test
 
 #endif // LADLE_TESTS_NUMERICS_EXAMPLES_H

@@ -22,9 +22,10 @@ ladle.attention_step @slake_decode of @slake form(decode) (
   // CHECK: scf.if
   // CHECK: scf.for {{.*}} -> (vector<16xf32>, vector<16xf32>)
   // CHECK: arith.maximumf %{{.*}} : vector<16xf32>
-  // CHECK-COUNT-5: vector.load %{{.*}} : memref<52xf32>, vector<16xf32>
-  // CHECK: scf.for {{.*}} -> (f32, index)
-  // CHECK: arith.cmpf olt
+  // CHECK-COUNT-5: vector.load %{{.*}} : memref<68xf32>, vector<16xf32>
+  // CHECK: scf.for {{.*}} -> (vector<16xf32>, vector<16xi32>)
+  // CHECK: arith.cmpf olt, {{.*}} : vector<16xf32>
+  // CHECK: vector.extract %{{.*}}[0] : i32 from vector<16xi32>
   // It is folded, before the last entry takes its place.
   // CHECK: vector.store %{{.*}} : memref<?x2x32x16xf32>, vector<16xf32>
   // CHECK: vector.load %{{.*}} : memref<?x2x41x32xbf16>

@@ -26,24 +26,53 @@ ladle.attention @a(token %q: tensor<2x64xbf16>, token %k: tensor<1x64xbf16>,
   ladle.yield %o, %seen, %folded : tensor<2x64xf32>, !cache, !memory
 }
 
-// What is ahead has ended before anything is read; scores are left for who notes
-// weights.
-// CHECK-LABEL: gpu.func @a_decode_attend
+// Half of the warps attend to one head after another. Nothing is written before
+// what is ahead has ended, unless it may have written what is read.
+// CHECK-LABEL: gpu.func @a_decode(
+// CHECK-SAME: ladle.least_blocks = 1 : index
 // CHECK-SAME: ladle.starts_early
+// CHECK: gpu.block_id  x
+// CHECK: gpu.grid_dim  x
 // CHECK: nvvm.griddepcontrol launch_dependents
-// CHECK: nvvm.griddepcontrol wait
-// CHECK: memref.load %{{.*}} : memref<?xi32>
-// CHECK: nvgpu.mma.sync
-// CHECK: memref.store %{{.*}} : memref<?x40xf32>
+// CHECK: scf.if
+// CHECK-NEXT: nvvm.griddepcontrol wait
+// CHECK: nvvm.setmaxregister increase 144
+// CHECK: gpu.block_id  y
+// CHECK: gpu.grid_dim  y
+// CHECK: scf.for
+// CHECK: vector.load %{{.*}} : memref<?x8xi32>, vector<8xi32>
 
-// Rows of the memory are loaded, updated, stored and multiplied; weights of a
-// query go into their row; the token that leaves next is chosen.
-// CHECK-LABEL: gpu.func @a_decode_finish
+// Keys and values are on their way before the head ahead has been merged; no
+// warp waits for another's.
+// CHECK: nvgpu.device_async_copy
+// CHECK: nvvm.barrier id = %c4_i32 number_of_threads = %c256_i32
+// CHECK: nvgpu.mma.sync
+// CHECK: gpu.barrier {ladle.of_warp}
+// CHECK: nvgpu.device_async_copy
+// CHECK: nvvm.barrier id = %c1_i32{{.*}} number_of_threads = %c128_i32
+// CHECK: nvvm.cluster.arrive
+// CHECK: nvvm.cluster.wait
+// CHECK: nvvm.barrier id = %c3_i32{{.*}} number_of_threads = %c256_i32
+
+// Meanwhile the others update rows of the memory, score the mean key, and add up
+// earlier weights.
+// CHECK: nvvm.setmaxregister decrease 112
+// CHECK: vector.load %{{.*}} : memref<?x64xf32>, vector<2xf32>
 // CHECK: nvvm.griddepcontrol wait
-// CHECK: vector.load %{{.*}} : memref<?x64xf32>
-// CHECK: vector.store %{{.*}} : memref<?x64xf32>
+// CHECK: vector.store %{{.*}} : memref<?x64xf32>, vector<2xf32>
 // CHECK: math.sqrt
-// CHECK: vector.store %{{.*}} : memref<?x40xf16>, vector<4xf16>
+// CHECK: memref.load %{{.*}} : memref<?x40xi64>
+// CHECK: memref.load %{{.*}} : memref<?x40xf16>
+// CHECK: nvvm.barrier id = %c3_i32{{.*}} number_of_threads = %c256_i32
+
+// Summaries of all blocks are merged, and the weights of this query noted.
+// CHECK: builtin.unrealized_conversion_cast %{{.*}}, %{{.*}} : memref<2xf32, #gpu.address_space<workgroup>>, index
+// CHECK: memref.store %{{.*}} : memref<?x40xf16>
+// CHECK: memref.store %{{.*}} : memref<?x40xi64>
+// CHECK: nvvm.barrier id = %c4_i32{{.*}} number_of_threads = %c256_i32
+// CHECK: memref.store %{{.*}} : memref<?x2x64xf32
 // CHECK: gpu.shuffle xor
-// A prompt chooses what it keeps elsewhere.
-// CHECK-NOT: gpu.func
+// CHECK: nvvm.cluster.wait
+// CHECK: memref.store %{{.*}} : memref<?x8xi32>
+// A prompt chooses what it keeps in kernels of its own.
+// CHECK: gpu.func @a_prefill_select_attend(

@@ -44,22 +44,23 @@ ladle.attention @mac(token %p: tensor<2x64xbf16>, token %q: tensor<2x64xbf16>,
 // weights that are two numbers of 16 bits each.
 // CHECK-LABEL: gpu.func @mac_decode_attend
 // CHECK: nvgpu.device_async_copy
-// CHECK: nvgpu.device_async_wait {{.*}} {numGroups = 1 : i32}
+// CHECK: nvgpu.device_async_wait {{.*}} {ladle.of_warp, numGroups = 5 : i32}
 // CHECK: nvgpu.mma.sync
+// CHECK: gpu.barrier {ladle.of_warp}
+// CHECK: nvgpu.device_async_copy
 // CHECK: math.exp
+// CHECK: nvgpu.device_async_wait {{.*}} {ladle.of_warp, numGroups = 5 : i32}
 // CHECK: arith.truncf
 // CHECK: arith.truncf
 // CHECK: nvgpu.mma.sync
+// CHECK: gpu.barrier {ladle.of_warp}
+// CHECK: nvgpu.device_async_copy
 
 // What the entry held is read before it is written.
 // CHECK-LABEL: gpu.func @mac_decode_finish
 // CHECK: gpu.barrier
 // CHECK: math.log
 
-// A prompt looks for nothing.
+// Prompts have kernels of their own.
 // CHECK-LABEL: gpu.func @mac_prefill_amend_append
-// CHECK-LABEL: gpu.func @mac_prefill_amend_plan
-// CHECK-SAME: ladle.argument = "cu_seqlens"
-// CHECK-LABEL: gpu.func @mac_prefill_amend_attend
-// CHECK-LABEL: gpu.func @mac_prefill_amend_finish
 // CHECK-NOT: ladle.attend

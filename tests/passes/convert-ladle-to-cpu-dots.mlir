@@ -1,7 +1,7 @@
 // RUN: ladle-opt %s --pass-pipeline="builtin.module(ladle.step(ladle-schedule),convert-ladle-to-cpu,canonicalize)" | FileCheck %s
 
 // Over 32 keys a row leaves 16 partial sums of its dot product, and 16 rows are
-// summed together: 8 + 4 + 2 + 1 additions of two shuffles each. The line that
+// summed together: 8 + 4 + 2 + 1 additions of a blend and a shuffle. The line that
 // the output goes to and the query of the next head are asked for before.
 // CHECK-LABEL: func.func @read(
 // CHECK: %[[SUMS:.*]] = memref.alloca() {{.*}} : memref<16x16xf32>
@@ -23,9 +23,9 @@
 // CHECK: }
 // CHECK-NOT: vector.reduction
 // CHECK: %[[R0:.*]] = vector.load %[[SUMS]][%c0, %c0]
-// CHECK: %[[R8:.*]] = vector.load %[[SUMS]][%c8, %c0]
-// CHECK: %[[NEAR:.*]] = vector.shuffle %[[R0]], %[[R8]] [0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23]
-// CHECK: %[[FAR:.*]] = vector.shuffle %[[R0]], %[[R8]] [8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31]
+// CHECK: %[[R4:.*]] = vector.load %[[SUMS]][%c4, %c0]
+// CHECK: %[[NEAR:.*]] = vector.shuffle %[[R0]], %[[R4]] [0, 1, 2, 3, 20, 21, 22, 23, 8, 9, 10, 11, 28, 29, 30, 31]
+// CHECK: %[[FAR:.*]] = vector.shuffle %[[R0]], %[[R4]] [4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27]
 // CHECK: arith.addf %[[NEAR]], %[[FAR]]
 // CHECK-COUNT-14: arith.addf
 // CHECK: vector.store %{{.*}}, %[[Y]]

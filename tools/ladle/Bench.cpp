@@ -51,19 +51,19 @@ int tool::bench(const BenchOptions &options) {
                                                         text, elaboration);
   if (isBounded && options.device == "cpu")
     return benchBounded(options, text);
-  if (isAttention &&
-      (options.device == "cpu" || hasDrafts || options.prompts)) {
-    fmt::print(stderr,
-               "error: attentions are timed on a GPU, a token a step\n"
-               "note: leave --device cpu, --drafts and --prompts out\n");
+  if (isAttention && (options.device == "cpu" || hasDrafts)) {
+    fmt::print(stderr, "error: attentions are timed on a GPU, steps of a token "
+                       "or prompts\n"
+                       "note: leave --device cpu and --drafts out\n");
     return 2;
   }
   if (options.device == "cpu")
     return benchOnHost(options);
   Result<measure::Gpu> gpu = measure::Gpu::open();
   if (isAttention && gpu)
-    return isBounded ? benchBoundedOnGpu(options, *gpu)
-                     : benchAttention(options, *gpu);
+    return options.prompts ? benchAttentionPrompts(options, *gpu)
+           : isBounded     ? benchBoundedOnGpu(options, *gpu)
+                           : benchAttention(options, *gpu);
   if (isAttention) {
     fmt::print(stderr, "error: {}\n", gpu.message());
     return 1;

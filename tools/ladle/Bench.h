@@ -8,13 +8,17 @@
 #ifndef LADLE_TOOLS_LADLE_BENCH_H
 #define LADLE_TOOLS_LADLE_BENCH_H
 
+#include "ladle/attention.h"
 #include "tools/ladle/Commands.h"
 #include "tools/measure/Gpu.h"
 
 namespace ladle::tool {
 
 int benchOnGpu(const BenchOptions &options, const measure::Gpu &gpu);
+/// How the attention of the file is compiled for a GPU.
+AttentionCompileOptions attentionOptions(const BenchOptions &options);
 int benchAttention(const BenchOptions &options, const measure::Gpu &gpu);
+int benchAttentionPrompts(const BenchOptions &options, const measure::Gpu &gpu);
 /// An attention with a bounded cache, on a GPU.
 int benchBoundedOnGpu(const BenchOptions &options, const measure::Gpu &gpu);
 int benchDrafts(const BenchOptions &options, const measure::Gpu &gpu);

@@ -6,6 +6,7 @@
 // Steps of sequences that stand at one length, against the bytes that they
 // cannot do without. Nothing is prefilled: caches and rings hold random
 // numbers, and where a head is to match, its ring holds the query to the bit.
+// Where that is was drawn once (MatchPositions.h), so that runs compare.
 // Layers take turns in a graph, until what they read is twice the second-level
 // cache; before each replay their cursors are set back.
 //
@@ -18,6 +19,7 @@
 #include "tools/ladle/Bench.h"
 #include "tools/ladle/BenchStore.h"
 #include "tools/ladle/DeviceInputs.h"
+#include "tools/ladle/MatchPositions.h"
 #include "tools/ladle/Table.h"
 #include "tools/measure/Ceilings.h"
 #include "tools/measure/Statistics.h"
@@ -34,16 +36,13 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-/// Which heads match, and how far back.
-struct Scenario {
-  const char *name;
-  double hits;         ///< the share of heads
-  int64_t least, most; ///< tokens back, drawn alike
-};
-constexpr Scenario scenarios[] = {{"all hit", 1, 1, 127},
-                                  {"gap 64", 1, 64, 64},
-                                  {"95 % hit", 0.95, 64, 64},
-                                  {"no hit", 0, 64, 64}};
+using Gaps = MatchScenario::Gaps;
+constexpr MatchScenario scenarios[] = {
+    {"all hit", Gaps::Uniform},
+    {"grouped", Gaps::Grouped},
+    {"gap 64", Gaps::Same, 64},
+    {"95 % hit", Gaps::Same, 64, /*hasMisses=*/true},
+    {"no hit", Gaps::None}};
 
 class AttentionBench {
 public:
@@ -52,7 +51,7 @@ public:
       : options(options), device(gpu.device()), program(program), rows(rows),
         window(std::max<int64_t>(program.settings().window, 1)) {}
 
-  Status prepare(const Scenario &scenario);
+  Status prepare(const MatchScenario &scenario);
   /// Seconds of a step.
   Result<std::vector<double>> time();
   /// What a step has to read and to write.
@@ -60,7 +59,6 @@ public:
   size_t layers() const { return decoders.size(); }
 
 private:
-  void drawGaps(const Scenario &scenario);
   double countBytes() const;
   Status makeTensors();
   Status addLayer();
@@ -86,18 +84,6 @@ private:
 };
 
 } // namespace
-
-void AttentionBench::drawGaps(const Scenario &scenario) {
-  int64_t heads = program.signature().heads;
-  int64_t most = std::min({scenario.most, window - 1, options.context});
-  int64_t least = std::min(scenario.least, most);
-  std::uniform_real_distribution<double> share;
-  std::uniform_int_distribution<int64_t> gap(least, std::max(least, most));
-  gaps.assign(static_cast<size_t>(rows * heads), 0);
-  for (int64_t &each : gaps)
-    if (program.reuses() && share(random) < scenario.hits)
-      each = gap(random);
-}
 
 double AttentionBench::countBytes() const {
   const AttentionProgramImpl &made = program.getImpl();
@@ -248,8 +234,11 @@ Status AttentionBench::addLayer() {
   return Status();
 }
 
-Status AttentionBench::prepare(const Scenario &scenario) {
-  drawGaps(scenario);
+Status AttentionBench::prepare(const MatchScenario &scenario) {
+  int64_t heads = program.signature().heads;
+  gaps = MatchPositions::committed().gaps(
+      scenario, rows * heads, heads / program.cacheHeads(),
+      program.reuses() ? std::min(window - 1, options.context) : 0);
   stepBytes = countBytes();
   if (Status status = makeTensors(); !status)
     return status;
@@ -336,7 +325,7 @@ Result<std::vector<double>> AttentionBench::time() {
 // All of them
 //===----------------------------------------------------------------------===//
 
-static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
+AttentionCompileOptions tool::attentionOptions(const BenchOptions &options) {
   AttentionCompileOptions compile;
   compile.attention = options.source.recurrence;
   compile.preset = options.source.preset;
@@ -345,6 +334,13 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
   compile.options.insert(options.source.options.begin(),
                          options.source.options.end());
   compile.target = "cuda";
+  if (!options.source.stateType.empty())
+    compile.stateTypes["*"] = options.source.stateType;
+  return compile;
+}
+
+static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
+  AttentionCompileOptions compile = attentionOptions(options);
   Result<AttentionProgram> program = compileAttention(
       readSource(options.source.file), options.source.file, compile);
   if (!program)
@@ -367,11 +363,13 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
                 {"preset", options.source.preset},
                 {"context", options.context},
                 {"read_bytes_per_s", ceilings->read().bytesPerSecond()},
+                {"gaps_file", MatchPositions::file},
+                {"gaps_seed", MatchPositions::committed().seed()},
                 {"figures", Json::array()}};
   for (int64_t batch : options.batches)
-    for (const Scenario &scenario : scenarios) {
+    for (const MatchScenario &scenario : scenarios) {
       // Without rings nothing ever matches.
-      if (!program->reuses() && scenario.hits > 0)
+      if (!program->reuses() && scenario.gaps != Gaps::None)
         continue;
       AttentionBench bench(options, gpu, *program, batch);
       if (Status status = bench.prepare(scenario); !status)
@@ -381,9 +379,10 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
         return samples.status();
       double step = measure::median(*samples);
       double limit = bench.bytes() / ceilings->read().bytesPerSecond();
-      Json figure{{"matches", scenario.name}, {"batch", batch},
-                  {"layers", bench.layers()}, {"us", 1e6 * step},
-                  {"bytes", bench.bytes()},   {"limit_us", 1e6 * limit}};
+      Json figure{{"matches", scenario.name}, {"gaps", scenario.gapsName()},
+                  {"batch", batch},           {"layers", bench.layers()},
+                  {"us", 1e6 * step},         {"bytes", bench.bytes()},
+                  {"limit_us", 1e6 * limit}};
       for (double each : *samples)
         figure["samples_us"].push_back(1e6 * each);
       document["figures"].push_back(std::move(figure));

@@ -3,10 +3,11 @@
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Slots stand in the middle of a segment, their caches and memories hold random
-// numbers, and there are so many that a step finds nothing of the last one in a
-// cache of the processor. Rounds of steps and of a stream that reads as many
-// bytes take turns, so that both see the machine alike.
+// Slots stand in the middle of a segment, or their caches are full, so that a
+// token leaves with every step. Caches and memories hold random numbers, and
+// there are so many that a step finds nothing of the last one in a cache of the
+// processor. Rounds of steps and of a stream that reads as many bytes take
+// turns, so that both see the machine alike.
 //
 //===----------------------------------------------------------------------===//
 
@@ -36,9 +37,14 @@ public:
 
 private:
   Status prepare();
+  void fillEvicting();
+  bool evicts() const {
+    return program.getImpl().bounded->kind == BoundedKind::Evicting;
+  }
   /// So many numbers.
   void fill(AttentionPoolImpl::Array &array, DType type, int64_t count);
-  /// Of keys, values, memories and parameters that a step reads.
+  /// Of keys, values and memories that a step reads, and of a memory that it
+  /// writes.
   int64_t bytesOfStep() const;
   void report() const;
 
@@ -70,10 +76,48 @@ void BoundedBench::fill(AttentionPoolImpl::Array &array, DType type,
                at + i * width);
 }
 
+/// Each head holds as many tokens as it may, which have been weighed by as many
+/// queries as there may be.
+void BoundedBench::fillEvicting() {
+  const AttentionProgramImpl &made = program.getImpl();
+  const BoundedProgram &bounded = *made.bounded;
+  int64_t heads = rows * made.cacheHeads;
+  auto next = pool->getImpl().bounded.begin();
+  if (bounded.memory != BoundedMemory::None)
+    next += 2;
+  if (bounded.memory == BoundedMemory::Taylor) {
+    fill(*next++, DType::F32, heads * made.valueSize);
+    auto *spread = static_cast<float *>((next++)->memory.data());
+    for (int64_t head = 0; head < heads; ++head) {
+      spread[2 * head] = static_cast<float>(kept); // tokens that have left
+      spread[2 * head + 1] = 1;
+    }
+  }
+  auto *counts = static_cast<int64_t *>((next++)->memory.data());
+  auto *order = static_cast<int32_t *>((next++)->memory.data());
+  auto *positions = static_cast<int64_t *>((next++)->memory.data());
+  for (int64_t head = 0; head < heads; ++head) {
+    counts[head] = kept;
+    // As if those before them had left one by one.
+    for (int64_t i = 0; i < kept; ++i) {
+      order[head * bounded.capacity + i] = static_cast<int32_t>(i);
+      positions[head * bounded.capacity + i] = kept + i;
+    }
+  }
+  if (!bounded.observes)
+    return;
+  int64_t noted = std::max<int64_t>(bounded.queries, 1);
+  fill(*next++, DType::F32, heads * noted * bounded.capacity);
+  if (bounded.queries)
+    std::fill_n(static_cast<int64_t *>(next->memory.data()), heads,
+                bounded.queries);
+}
+
 Status BoundedBench::prepare() {
   const AttentionProgramImpl &made = program.getImpl();
   const BoundedProgram &bounded = *made.bounded;
-  kept = bounded.sinks + bounded.window + bounded.segment / 2;
+  kept = evicts() ? bounded.budget
+                  : bounded.sinks + bounded.window + bounded.segment / 2;
   int64_t wanted = 4 * Host::describe().cacheBytes();
   rows = options.hostRows
              ? options.hostRows
@@ -88,13 +132,19 @@ Status BoundedBench::prepare() {
   fill(inside.keys, made.keyType, heads * bounded.capacity * made.keySize);
   fill(inside.values, made.valueType,
        heads * bounded.capacity * made.valueSize);
-  fill(inside.bounded[0], bounded.memoryType,
-       heads * bounded.memoryKeySize * made.valueSize);
-  fill(inside.bounded[1], DType::F32, heads * bounded.memoryKeySize);
+  if (bounded.memory != BoundedMemory::None) {
+    fill(inside.bounded[0], bounded.memoryType,
+         heads * bounded.memoryKeySize * made.valueSize);
+    fill(inside.bounded[1], DType::F32, heads * bounded.memoryKeySize);
+  }
+  if (evicts())
+    fillEvicting();
   for (int64_t slot = 0; slot < rows; ++slot) {
     AttentionPoolImpl::Cursor cursor;
-    cursor.segments = 2;
-    cursor.length = kept + cursor.segments * bounded.segment;
+    cursor.budget = bounded.budget;
+    cursor.segments = evicts() ? 0 : 2;
+    cursor.length =
+        evicts() ? 2 * kept : kept + cursor.segments * bounded.segment;
     if (Status status = inside.write(static_cast<int32_t>(slot), cursor);
         !status)
       return status;
@@ -142,9 +192,14 @@ int64_t BoundedBench::bytesOfStep() const {
   const BoundedProgram &bounded = *made.bounded;
   int64_t token = made.keySize * sizeInBytes(made.keyType) +
                   made.valueSize * sizeInBytes(made.valueType);
-  int64_t remembered = bounded.memoryKeySize *
-                       (made.valueSize * sizeInBytes(bounded.memoryType) +
-                        int64_t(sizeof(float)));
+  int64_t remembered = 0;
+  if (bounded.memory != BoundedMemory::None)
+    remembered = bounded.memoryKeySize *
+                 (made.valueSize * sizeInBytes(bounded.memoryType) +
+                  int64_t(sizeof(float)));
+  // What leaves a cache that evicts changes the memory in each step.
+  if (evicts())
+    remembered *= 2;
   return rows * made.cacheHeads * (kept * token + remembered);
 }
 
@@ -156,16 +211,19 @@ Status BoundedBench::run() {
     return Status(ErrorCode::ResourceExhausted,
                   fmt::format("no memory for {} bytes", bytesOfStep()));
   using Clock = std::chrono::steady_clock;
-  // The cache grows by a token a step, and is brought back before the next.
+  // A segmented cache grows by a token a step, and is brought back before the
+  // next; one that evicts stays as full as it is.
   for (int64_t round = 0; round < options.samples + 1; ++round) {
     double read = stream.read();
     Clock::time_point start = Clock::now();
     if (Status status = decoder->step(arguments); !status)
       return status;
     double step = std::chrono::duration<double>(Clock::now() - start).count();
-    for (int32_t slot : slots)
-      if (Status status = pool->truncate(slot, pool->length(slot) - 1); !status)
-        return status;
+    if (!evicts())
+      for (int32_t slot : slots)
+        if (Status status = pool->truncate(slot, pool->length(slot) - 1);
+            !status)
+          return status;
     if (round == 0) // brings memory in
       continue;
     readSeconds.push_back(read * static_cast<double>(bytesOfStep()) /
@@ -185,10 +243,12 @@ void BoundedBench::report() const {
     return bytes / seconds[at] * 1e-9;
   };
   size_t middle = stepSeconds.size() / 2;
-  fmt::print("{} on {}, {} rows, {} tokens kept and a memory each: {:.1f} MB a "
-             "step\n\n{:>10} {:>12} {:>10} {:>10}\n",
-             program.signature().name, host.processor, rows, kept, bytes * 1e-6,
-             "", "us a row", "GB/s", "of read");
+  bool remembers = program.getImpl().bounded->memory != BoundedMemory::None;
+  fmt::print("{} on {}, {} rows, {} tokens kept{} each: {:.1f} MB a "
+             "step, reading gives {:.2f} GB/s\n\n{:>10} {:>12} {:>10} {:>10}\n",
+             program.signature().name, host.processor, rows, kept,
+             remembers ? " and a memory" : "", bytes * 1e-6,
+             rate(readSeconds, 0), "", "us a row", "GB/s", "of read");
   for (auto [label, at] : {std::pair{"best", size_t(0)}, {"median", middle}}) {
     double step = rate(stepSeconds, at), read = rate(readSeconds, at);
     fmt::print("{:>10} {:>12.1f} {:>10.2f} {:>8.1f} %\n", label,
@@ -222,10 +282,6 @@ int tool::benchBounded(const BenchOptions &options, const std::string &source) {
   Result<AttentionProgram> program =
       compileAttention(source, options.source.file, compile);
   Status status = program ? Status() : program.status();
-  if (status && program->getImpl().bounded->kind != BoundedKind::Segmented)
-    status = Status(ErrorCode::Unsupported,
-                    "on a CPU the attentions that are timed have segmented "
-                    "caches");
   if (status)
     status = BoundedBench(options, *program).run();
   if (status)

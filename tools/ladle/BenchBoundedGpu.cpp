@@ -211,16 +211,7 @@ Status BoundedGpuBench::time() {
 }
 
 static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
-  AttentionCompileOptions compile;
-  compile.attention = options.source.recurrence;
-  compile.preset = options.source.preset;
-  compile.sizes.insert(options.source.sizes.begin(),
-                       options.source.sizes.end());
-  compile.options.insert(options.source.options.begin(),
-                         options.source.options.end());
-  compile.target = "cuda";
-  if (!options.source.stateType.empty())
-    compile.stateTypes["*"] = options.source.stateType;
+  AttentionCompileOptions compile = attentionOptions(options);
   Result<AttentionProgram> program = compileAttention(
       readSource(options.source.file), options.source.file, compile);
   if (!program)

@@ -53,7 +53,7 @@ ARGUMENTS} NAME_arguments;
 /* What a kernel does for a token. */
 typedef struct NAME_task {
   int64_t row, slot, head, position, appends, answers, entry, holds;
-  int64_t kept[6], folded[4], is_first, budget;
+  int64_t kept[6], folded[4], is_first, budget, first, listed;
 } NAME_task;
 
 /* One head of the cache of one token. */

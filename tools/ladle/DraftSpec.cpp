@@ -60,7 +60,7 @@ Result<std::string> DraftSpec::check() const {
   Result<const check::Oracles *> oracles = workbench.getOracles(*config);
   if (!oracles)
     return oracles.status();
-  Result<Program> program = workbench.compileAlone(*config);
+  Result<Program> program = workbench.getProgram(*config);
   if (!program)
     return program.status();
   check::CaseResult result =

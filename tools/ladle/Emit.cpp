@@ -110,10 +110,11 @@ static int emitAttention(Source &source, const EmitOptions &options) {
     buildAttentionPipeline(manager, pipeline);
     ConvertLadleAttentionToGPUOptions lowering;
     lowering.shared = jit::sharedBytesOf(options.arch);
+    lowering.cluster = jit::clusterBlocksOf(options.arch);
     if (isCuda || (isKernel && options.target != "cpu"))
       buildAttentionGPUPipeline(manager, lowering);
     else if (isKernel)
-      buildAttentionKernelPipeline(manager);
+      buildAttentionKernelPipeline(manager, {});
   } else if (options.stage != "spec") {
     llvm::errs() << "error: an attention has no stage '" << options.stage
                  << "'\nnote: its stages are spec, step, kernel, cuda, ptx, "

@@ -56,16 +56,17 @@ int tool::emitObjectFile(Source &source, const tool::EmitOptions &options) {
     return 1;
 
   CpuTarget target = CpuTarget::host();
-  if (options.cpu != "native") {
-    target.cpu = options.cpu;
-    target.features.clear();
-  }
+  if (options.cpu != "native")
+    target = CpuTarget::named(options.cpu);
   mlir::DialectRegistry registry;
   registerCpuCodegenDialects(registry);
   source.context.appendDialectRegistry(registry);
   mlir::PassManager manager(&source.context);
   buildAttentionPipeline(manager, {});
-  buildAttentionKernelPipeline(manager);
+  ConvertLadleAttentionToCPUOptions kernel;
+  kernel.lanes = target.lanes();
+  kernel.dotsBF16 = target.has("avx512bf16");
+  buildAttentionKernelPipeline(manager, kernel);
   LowerToLLVMOptions lowering;
   lowering.expandBF16 = !target.has("avx512bf16");
   buildLowerToLLVMPipeline(manager, lowering);

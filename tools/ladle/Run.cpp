@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "ladle/compile.h"
+#include "runtime/check/AttentionCheck.h"
 #include "runtime/check/Oracle.h"
+#include "tools/ladle/RunAttention.h"
 #include "tools/ladle/RunReport.h"
 #include "tools/measure/Ceilings.h"
 
@@ -38,6 +40,8 @@ class RunCommand {
 public:
   explicit RunCommand(const RunOptions &options) : options(options) {}
   int run();
+  /// The text of the file, if what the options choose is an attention.
+  std::optional<std::string> findAttention() const;
 
 private:
   Status checkOptions() const;
@@ -408,6 +412,24 @@ Status RunCommand::timePrompt() {
   return timing.status();
 }
 
+std::optional<std::string> RunCommand::findAttention() const {
+  // Standard input can be read once, and is refused for recurrences.
+  if (options.source.file == "-")
+    return std::nullopt;
+  std::ifstream file(options.source.file, std::ios::binary);
+  std::stringstream contents;
+  contents << file.rdbuf();
+  frontend::ElaborationOptions elaboration;
+  elaboration.recurrence = options.source.recurrence;
+  elaboration.preset = options.source.preset;
+  elaboration.sizes = options.source.sizes;
+  elaboration.options = options.source.options;
+  if (!check::choosesAttention(options.source.file, contents.str(),
+                               elaboration))
+    return std::nullopt;
+  return contents.str();
+}
+
 int RunCommand::run() {
   if (Status status = checkOptions(); !status)
     return fail(status);
@@ -445,4 +467,9 @@ int RunCommand::run() {
   return report.passed() ? 0 : 1;
 }
 
-int tool::run(const RunOptions &options) { return RunCommand(options).run(); }
+int tool::run(const RunOptions &options) {
+  RunCommand command(options);
+  if (std::optional<std::string> attention = command.findAttention())
+    return runAttention(options, *attention);
+  return command.run();
+}

@@ -247,7 +247,8 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
           "--prompts", bench.prompts,
           "calls that prefill a prompt of so many tokens a row, against "
           "steps that verify 16 drafts; on a GPU, by inner unless "
-          "--routes says otherwise")
+          "--routes says otherwise; of an attention, against what its "
+          "tensor cores give")
       ->check(CLI::Range(1, 1 << 20));
   command
       .add_option("--context", bench.context,

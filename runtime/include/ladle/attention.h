@@ -10,8 +10,8 @@
 //
 // On a GPU a step is four kernels, which read slots, lengths and matches on the
 // device and allocate nothing: a CUDA graph can capture it and replay it while
-// sequences grow. Pages are taken by the host, between steps, with
-// AttentionPool::reserve.
+// sequences grow. A fifth keeps diagnostics, where these are asked for. Pages
+// are taken by the host, between steps, with AttentionPool::reserve.
 //
 //===----------------------------------------------------------------------===//
 
@@ -86,6 +86,11 @@ public:
   DType memoryType() const;
   /// What the compiler had to say.
   const std::string &warnings() const;
+  /// What was compiled for what, as JSON: "version", "target", "bytes" of code,
+  /// whether it was "cached" on disk, "milliseconds" since compileAttention was
+  /// called, "warnings"; of a GPU "device", "driver", "nvrtc" and
+  /// "context_milliseconds", which are not in the others.
+  const std::string &manifest() const;
 
   const AttentionProgramImpl &getImpl() const { return *impl; }
 
@@ -110,6 +115,8 @@ struct AttentionCompileOptions {
   /// "cpu", or "cuda", for which there has to be a device and NVRTC.
   std::string target = "cpu";
   int device = 0; ///< of cuda
+  /// Whether kernels may come from the cache on disk, and go there.
+  bool useDiskCache = true;
 };
 
 /// Compiles an attention of a text, which diagnostics call `name`.
@@ -203,13 +210,19 @@ struct AttentionDecoderOptions {
   /// Of a GPU: the most of a step, for which there is memory; 0 is as many as
   /// the pool has slots.
   int64_t rows = 0;
+  /// Of a bounded cache, on a GPU: tokens of prompts for which there is memory;
+  /// 0 is 8192. A call has no more where tokens are evicted; a segmented cache
+  /// answers so many at a time.
+  int64_t promptTokens = 0;
   /// Instead of the program's. What the kernels are compiled for stays: whether
   /// there are sinks, a drift gate, two bands, or a ring at all.
   std::optional<AttentionSettings> settings;
-  /// Whether to keep what `diagnostics` tells. It changes no answer.
-  /// Unsupported on a GPU.
+  /// Whether to keep what `diagnostics` tells. It changes no answer. On a GPU
+  /// it is one more launch a step, and its kernel is compiled, or found in the
+  /// cache on disk, when the decoder is made. Unsupported if the cache is
+  /// bounded.
   bool diagnostics = false;
-  /// Of a cache that evicts, on the CPU: `preferences` is asked for.
+  /// Of a cache that evicts: `preferences` is asked for.
   std::optional<PreferenceOptions> preference;
 };
 
@@ -262,10 +275,11 @@ public:
 
   /// Answers all tokens of each row by exact attention, tokens of row r being
   /// cuSeqlens[r] to cuSeqlens[r + 1] − 1, and leaves the summaries of the last
-  /// `window` of them. A slot may hold a sequence already. On a GPU the tokens
-  /// of a prompt are answered one after another. With a segmented cache a token
-  /// of the prompt is answered by the sinks, the tokens of its segment up to it
-  /// and the memory of the segments before (EdgeInfinite, Algorithm 1).
+  /// `window` of them. A slot may hold a sequence already. On a GPU it is
+  /// launches alone, which a graph can capture; a token without a page is lost
+  /// as in a step. With a segmented cache a token of the prompt is answered by
+  /// the sinks, the tokens of its segment up to it and the memory of the
+  /// segments before (EdgeInfinite, Algorithm 1).
   Status prefill(const PrefillArguments &arguments, void *stream = nullptr);
 
   /// Of the last step: for each row and head the position of the token that was
@@ -276,21 +290,31 @@ public:
   /// Of a cache that evicts: how many tokens each head of a slot keeps from now
   /// on, until it is reset. If it holds more, the least salient leave, by what
   /// the last queries gave them, and are folded into the memory. What is in
-  /// budgets.h gives the layers of a model budgets of their own.
+  /// budgets.h gives the layers of a model budgets of their own. On a GPU it
+  /// waits for the device.
   /// InvalidArgument if it is less than the sinks and the recent tokens, or
   /// more than the program's; Unsupported for other caches.
   Status setBudget(int32_t slot, int64_t budget);
+  /// The same of many slots, a budget each; a negative slot is left out. On a
+  /// GPU both are in its memory, no slot is there twice, a budget that is out
+  /// of range counts as the nearest that is not, and it is launches alone,
+  /// which a graph can capture.
+  Status setBudgets(std::span<const int32_t> slots,
+                    std::span<const int32_t> budgets, void *stream = nullptr);
 
   /// Of the rows of the last prefill, padding among them; empty if
   /// AttentionDecoderOptions::preference asks for none. Of a slot that held
-  /// tokens before, the weights are those over what it kept and the prompt.
+  /// tokens before, the weights are those over what it kept and the prompt. On
+  /// a GPU it waits for the device, and is empty if that has failed.
   std::span<const LayerPreference> preferences() const;
 
   /// Of all steps so far, prompts left out, [heads]; empty if
-  /// AttentionDecoderOptions::diagnostics is off.
+  /// AttentionDecoderOptions::diagnostics is off. On a GPU it waits for the
+  /// device, and is empty if that has failed.
   std::vector<AttentionHeadDiagnostics> diagnostics() const;
 
   struct Impl;
+  Impl &getImpl() { return *impl; }
 
 private:
   explicit AttentionDecoder(std::unique_ptr<Impl> impl);

@@ -23,7 +23,8 @@ namespace ladle {
 /// What a prompt says about a layer whose cache is cut to a budget, as means
 /// over the heads of the query and the last queries. With A the weights of
 /// exact attention over the tokens before a query, and Ã those after the cut,
-/// the evicted tokens at what their Taylor series gives them:
+/// the evicted tokens at what their Taylor series gives them, or 0 for a query
+/// of whose tokens none would be left:
 struct LayerPreference {
   /// Of ½ Σ |Ã − A| · (Σ_j ‖v_j‖ / Σ ‖v‖ · |Ã_j − A_j|)^e. 0: nothing is lost.
   double disturbance = 0;

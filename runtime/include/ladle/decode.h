@@ -180,9 +180,10 @@ public:
   /// many of them, a parent that is none, a slot that still has drafts,
   /// or other ones than a layer that shares its cursor has verified.
   ///
-  /// On a GPU it is one launch, and as in a step what is in memory of the
-  /// device is the caller's to get right: slots, numbers of drafts, parents,
-  /// and that no slot has drafts left.
+  /// On a GPU it is one launch, or one a draft where these wait for their
+  /// parents (Program::verifiesAtOnce), and as in a step what is in memory of
+  /// the device is the caller's to get right: slots, numbers of drafts,
+  /// parents, and that no slot has drafts left.
   Status verify(const VerifyArguments &arguments, void *stream = nullptr,
                 Start start = Start::InOrder);
 

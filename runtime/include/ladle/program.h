@@ -54,7 +54,8 @@ public:
   /// The most drafts of a row that Decoder::verify takes; 0: it takes none.
   int64_t drafts() const;
   /// Whether the route answers all drafts of a row at once. Otherwise they are
-  /// decoded one after another, and `recurrent` keeps a state for each.
+  /// decoded one after another, on a GPU a launch each, and `recurrent` keeps a
+  /// state for each, on the CPU.
   bool verifiesAtOnce() const;
   /// Tokens of a prompt that Decoder::prefill answers at once; 0: it takes no
   /// prompts.

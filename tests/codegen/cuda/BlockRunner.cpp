@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <numeric>
 
 using namespace ladle::test;
 using ladle::emulation::Point;
@@ -31,10 +33,14 @@ static const char *print(Point point) {
     return "the shuffle";
   case Point::WarpBarrier:
     return "__syncwarp";
+  case Point::PartBarrier:
+    return "a part's barrier";
   case Point::BlockBarrier:
     return "the barrier";
   case Point::Copies:
     return "its copies";
+  case Point::Cluster:
+    return "the cluster's barrier";
   }
   return "";
 }
@@ -45,15 +51,27 @@ static bool contains(const Memory &memory, const void *address, size_t bytes) {
   return offset < memory.bytes && bytes <= memory.bytes - offset;
 }
 
-BlockRunner::BlockRunner(const Launch &launch, Memory shared)
-    : launch(launch), shared(shared), threads(countThreads(launch.block)),
-      warpEpochs((threads.size() + warpThreads - 1) / warpThreads),
-      values(2 * warpThreads * warpEpochs.size(), ~0ull),
+BlockRunner::BlockRunner(const Launch &launch, Memory shared, Cluster &cluster,
+                         unsigned ofCluster)
+    : launch(launch), shared(shared), cluster(cluster),
+      threads(countThreads(launch.block)),
+      warpBarriers((threads.size() + warpThreads - 1) / warpThreads),
+      known(warpBarriers.size(), std::vector<uint32_t>(warpBarriers.size())),
+      values(2 * warpThreads * warpBarriers.size(), ~0ull),
       fibers(threads.size()), races(shared.bytes) {
   blockSize = launch.block;
   gridSize = launch.grid;
+  rank = ofCluster;
   wait = [](Scheduler &scheduler, Point point, int line) {
     static_cast<BlockRunner &>(scheduler).waitHere(point, line);
+  };
+  misaligned = [](Scheduler &scheduler, const void *address,
+                  unsigned alignment) {
+    auto &runner = static_cast<BlockRunner &>(scheduler);
+    auto offset = reinterpret_cast<uintptr_t>(address) % alignment;
+    runner.stop("misaligned: " + runner.nameOf(runner.current) +
+                " accesses memory " + std::to_string(offset) +
+                " bytes behind a multiple of " + std::to_string(alignment));
   };
   access = [](Scheduler &scheduler, const void *address, unsigned bytes,
               bool writes) {
@@ -77,6 +95,8 @@ void BlockRunner::waitHere(Point point, int line) {
   thread.state = State::Waiting;
   thread.point = point;
   thread.line = line;
+  thread.part = part;
+  thread.partThreads = partThreads;
   fibers.suspend();
 }
 
@@ -85,25 +105,38 @@ void BlockRunner::stop(std::string message) {
   fibers.suspend();
 }
 
+/// Whether it is shared memory, of this block or of another of the cluster.
+bool BlockRunner::noteShared(const void *address, size_t bytes, bool writes) {
+  std::optional<size_t> owner = cluster.ownerOf(address, bytes);
+  if (!owner)
+    return false;
+  auto race = [&](const std::string &partner, int line) {
+    std::string since =
+        line ? "since the barrier at line " + std::to_string(line)
+             : "before any barrier";
+    stop("race in shared memory: " + nameOf(current) + " " +
+         (writes ? "writes" : "reads") + " what " + partner + " accessed " +
+         since);
+  };
+  if (auto line = cluster.note(rank, *owner, address, bytes, writes))
+    race("another block of the cluster", *line);
+  if (*owner != rank)
+    return true;
+  size_t offset = static_cast<const char *>(address) -
+                  static_cast<const char *>(shared.begin);
+  uint32_t warp = current / warpThreads;
+  Races::Access now = {uint32_t(current), warp, warpBarriers[warp]};
+  if (auto other = races.note(offset, bytes, writes, now, known[warp]))
+    race(other->thread == Races::several ? "several threads"
+                                         : nameOf(other->thread),
+         lastBarrier);
+  return true;
+}
+
 void BlockRunner::noteAccess(const void *address, size_t bytes, bool writes) {
   const char *what = writes ? "writes" : "reads";
-  if (contains(shared, address, bytes)) {
-    size_t offset = static_cast<const char *>(address) -
-                    static_cast<const char *>(shared.begin);
-    uint32_t warp = current / warpThreads;
-    Races::Access now = {uint32_t(current), warp, blockEpoch, warpEpochs[warp]};
-    auto other = races.note(offset, bytes, writes, now);
-    if (!other)
-      return;
-    std::string partner = other->thread == Races::several
-                              ? "several threads"
-                              : nameOf(other->thread);
-    std::string since =
-        lastBarrier ? "since the barrier at line " + std::to_string(lastBarrier)
-                    : "before any barrier";
-    return stop("race in shared memory: " + nameOf(current) + " " + what +
-                " what " + partner + " accessed " + since);
-  }
+  if (noteShared(address, bytes, writes))
+    return;
   if (launch.memory.empty() || fibers.isOnStack(current, address) ||
       contains({static_cast<Scheduler *>(this), sizeof(Scheduler)}, address,
                bytes) ||
@@ -140,18 +173,22 @@ void BlockRunner::noteAccess(const void *address, size_t bytes, bool writes) {
 
 bool BlockRunner::run(uint3 block) {
   blockIndex = block;
+  for (size_t i = 0; i < cluster.size(); ++i)
+    Scheduler::shared[i] = cluster.sharedOf(i);
   copyCount = 0;
-  ++blockEpoch;
+  std::vector<size_t> all(warpBarriers.size());
+  std::iota(all.begin(), all.end(), 0);
+  order(all);
   lastBarrier = 0;
   for (size_t i = 0; i < threads.size(); ++i) {
     threads[i] = Thread();
     fibers.prepare(i, runThread, this);
   }
   do {
-    for (size_t warp = 0; warp < warpEpochs.size(); ++warp)
+    for (size_t warp = 0; warp < warpBarriers.size(); ++warp)
       if (!runWarp(warp))
         return false;
-  } while (passBlock());
+  } while (passParts() || (failure.empty() && passBlock()));
   return failure.empty();
 }
 
@@ -181,8 +218,10 @@ bool BlockRunner::runWarp(size_t warp) {
 bool BlockRunner::passWarp(size_t first, size_t end) {
   auto waitsForWarp = [&](size_t i) {
     return threads[i].state == State::Waiting &&
+           threads[i].point != Point::PartBarrier &&
            threads[i].point != Point::BlockBarrier &&
-           threads[i].point != Point::Copies;
+           threads[i].point != Point::Copies &&
+           threads[i].point != Point::Cluster;
   };
   size_t one = first;
   while (one < end && !waitsForWarp(one))
@@ -202,8 +241,66 @@ bool BlockRunner::passWarp(size_t first, size_t end) {
     threads[i].state = State::Ready;
     threads[i].shuffles += met.point == Point::Shuffle;
   }
-  warpEpochs[first / warpThreads] += met.point == Point::WarpBarrier;
+  if (met.point == Point::WarpBarrier)
+    order({first / warpThreads});
   return true;
+}
+
+void BlockRunner::order(const std::vector<size_t> &warps) {
+  ++barriers;
+  std::vector<uint32_t> all = known[warps.front()];
+  for (size_t warp : warps) {
+    std::transform(all.begin(), all.end(), known[warp].begin(), all.begin(),
+                   [](uint32_t a, uint32_t b) { return std::max(a, b); });
+    warpBarriers[warp] = barriers;
+  }
+  for (size_t warp : warps)
+    all[warp] = barriers;
+  for (size_t warp : warps)
+    known[warp] = all;
+}
+
+bool BlockRunner::passParts() {
+  std::map<int, std::vector<size_t>> waiting;
+  for (size_t i = 0; i < threads.size(); ++i)
+    if (threads[i].state == State::Waiting &&
+        threads[i].point == Point::PartBarrier)
+      waiting[threads[i].part].push_back(i);
+  bool goesOn = false;
+  for (const auto &[part, members] : waiting) {
+    std::vector<size_t> warps;
+    for (size_t i : members) {
+      size_t wanted = threads[i].partThreads;
+      bool isWanted = wanted == size_t(threads[members.front()].partThreads);
+      if (!isWanted || members.size() > wanted) {
+        failure = refuse(i, members.size());
+        return false;
+      }
+      if (members.size() < wanted)
+        break;
+      if (warps.empty() || warps.back() != i / warpThreads)
+        warps.push_back(i / warpThreads);
+      threads[i].state = State::Ready;
+    }
+    if (warps.empty())
+      continue;
+    lastBarrier = threads[members.front()].line;
+    order(warps);
+    goesOn = true;
+  }
+  // Those that are left wait for threads that never come.
+  if (!goesOn && !waiting.empty()) {
+    const std::vector<size_t> &members = waiting.begin()->second;
+    failure = refuse(members.front(), members.size());
+  }
+  return goesOn;
+}
+
+std::string BlockRunner::refuse(size_t thread, size_t count) const {
+  const Thread &t = threads[thread];
+  return "divergent part: " + nameOf(thread) + " " + placeOf(thread) + " for " +
+         std::to_string(t.partThreads) + " threads at barrier " +
+         std::to_string(t.part) + ", where there are " + std::to_string(count);
 }
 
 /// False if all threads have returned, or if some wait in vain.
@@ -214,7 +311,11 @@ bool BlockRunner::passBlock() {
   if (one == threads.end())
     return false;
   for (size_t i = 0; i < threads.size(); ++i) {
-    if (threads[i].state == State::Waiting && threads[i].line == one->line)
+    // Warps of a cluster may meet from different places.
+    bool isHere = one->point == Point::Cluster
+                      ? threads[i].point == Point::Cluster
+                      : threads[i].line == one->line;
+    if (threads[i].state == State::Waiting && isHere)
       continue;
     size_t waits = one - threads.begin();
     failure = "divergent block: " + nameOf(waits) + " " + placeOf(waits) +
@@ -230,8 +331,14 @@ bool BlockRunner::passBlock() {
       std::memcpy(copy->to, copy->from, copy->bytes);
     copyCount = static_cast<int>(end - copies);
   } else {
+    if (one->point == Point::Cluster && !cluster.meet(rank, one->line)) {
+      failure = cluster.failure();
+      return false;
+    }
     lastBarrier = one->line;
-    ++blockEpoch;
+    std::vector<size_t> all(warpBarriers.size());
+    std::iota(all.begin(), all.end(), 0);
+    order(all);
   }
   for (Thread &thread : threads)
     thread.state = State::Ready;

@@ -9,6 +9,7 @@
 #define LADLE_TESTS_CODEGEN_CUDA_BLOCKRUNNER_H
 
 #include "codegen/cuda/emulation.h"
+#include "tests/codegen/cuda/Cluster.h"
 #include "tests/codegen/cuda/Fibers.h"
 #include "tests/codegen/cuda/Races.h"
 
@@ -17,12 +18,6 @@
 #include <vector>
 
 namespace ladle::test {
-
-/// Bytes that a kernel may touch.
-struct Memory {
-  const void *begin;
-  size_t bytes;
-};
 
 /// What all blocks of a launch have in common.
 struct Launch {
@@ -38,8 +33,10 @@ struct Launch {
 /// Runs one block after the other on the OS thread that made it.
 class BlockRunner : private emulation::Scheduler {
 public:
-  /// `shared` is this thread's copy of the kernel's shared variables.
-  BlockRunner(const Launch &launch, Memory shared);
+  /// `shared` is this thread's copy of the kernel's shared variables. The
+  /// blocks that it runs have this rank in their clusters.
+  BlockRunner(const Launch &launch, Memory shared, Cluster &cluster,
+              unsigned ofCluster);
 
   emulation::Scheduler *scheduler() { return this; }
 
@@ -54,16 +51,23 @@ private:
     State state = State::Ready;
     emulation::Point point;
     int line = 0;
+    int part = 0, partThreads = 0;
     unsigned shuffles = 0;
   };
 
   static void runThread(void *runner);
   void waitHere(emulation::Point point, int line);
   void noteAccess(const void *address, size_t bytes, bool writes);
+  bool noteShared(const void *address, size_t bytes, bool writes);
 
   bool runWarp(size_t warp);
   bool passWarp(size_t first, size_t end);
+  /// Barriers of parts of the block; false if nobody can go on.
+  bool passParts();
+  std::string refuse(size_t thread, size_t count) const;
   bool passBlock();
+  /// What one of these warps has done, all know.
+  void order(const std::vector<size_t> &warps);
   /// The fiber that calls this is not resumed.
   void stop(std::string message);
 
@@ -73,9 +77,13 @@ private:
 
   const Launch &launch;
   Memory shared;
+  Cluster &cluster;
   std::vector<Thread> threads;
-  std::vector<uint32_t> warpEpochs;
-  uint32_t blockEpoch = 0;
+  /// The last barrier of each warp, of all that there were; and for each warp
+  /// those before which it knows what others did.
+  std::vector<uint32_t> warpBarriers;
+  std::vector<std::vector<uint32_t>> known;
+  uint32_t barriers = 0;
   int lastBarrier = 0;
   std::vector<unsigned long long> values;
   Fibers fibers;

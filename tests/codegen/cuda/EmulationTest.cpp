@@ -264,6 +264,50 @@ TEST_CASE("a shuffle that some lanes do not reach is reported") {
                              "returned"));
 }
 
+TEST_CASE("parts of a block have barriers of their own") {
+  EmulatedModule module = compile(R"(
+extern "C" __global__ void kernel(float *x) {
+  __shared__ float s[128];
+  const int i = threadIdx.x;
+  if (i < 64) {
+    s[i] = 2.0f * i;
+    part_barrier(1, 64);
+    x[i] = s[63 - i];
+    part_barrier(2, 128);
+  } else {
+    s[i] = 3.0f * i;
+    part_barrier(2, 128);
+    x[i] = s[i] + s[i - 64];
+  }
+})");
+  std::vector<float> x(128);
+  CHECK(launch(module, {1}, {128}, whole(x), x.data()) == "");
+  for (int i = 0; i < 64; ++i) {
+    CHECK(x[i] == 2.0f * (63 - i));
+    CHECK(x[64 + i] == 3.0f * (64 + i) + 2.0f * i);
+  }
+}
+
+TEST_CASE("what parts of a block do wrong is reported") {
+  // The second warp has met nobody.
+  CHECK_THAT(messageOf(R"(
+extern "C" __global__ void kernel(float *x) {
+  __shared__ float s[64];
+  s[threadIdx.x] = 1.0f;
+  part_barrier(1 + threadIdx.x / 32, 32);
+  x[threadIdx.x] = s[63 - threadIdx.x];
+})"),
+             Catch::Contains("race in shared memory"));
+  CHECK_THAT(messageOf(R"(
+extern "C" __global__ void kernel(float *x) {
+  if (threadIdx.x < 32)
+    part_barrier(1, 64);
+})"),
+             Catch::Contains("divergent part: thread (0, 0, 0)") &&
+                 Catch::Contains("for 64 threads at barrier 1, where there are "
+                                 "32"));
+}
+
 TEST_CASE("a race in shared memory is reported") {
   const std::string before = R"(extern "C" __global__ void f(float *x) {
   __shared__ float s[64];
@@ -317,6 +361,15 @@ TEST_CASE("memory that was not given is not touched") {
   x[threadIdx.x + 1] = local[threadIdx.x % 3];
 })") == "out of bounds: thread (63, 0, 0) of block (0, 0, 0) writes 4 bytes at "
         "byte 256 of the 256 bytes of allocation 0");
+}
+
+TEST_CASE("vectors that are not aligned are reported") {
+  CHECK_THAT(
+      messageOf(R"(extern "C" __global__ void f(float *x) {
+  x[threadIdx.x] = load_vector<4>(x + threadIdx.x / 32 * 5)[0];
+})"),
+      Catch::Contains("misaligned: thread (32, 0, 0) of block (0, 0, 0) "
+                      "accesses memory 4 bytes behind a multiple of 16"));
 }
 
 TEST_CASE("shared memory begins as NaN in every block") {

@@ -15,9 +15,11 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <link.h>
 #include <map>
 #include <mutex>
@@ -237,9 +239,83 @@ std::vector<std::string> EmulatedModule::kernels() const {
   return names;
 }
 
+namespace {
+/// Runs blocks of a launch, a cluster of them at a time, until none is left or
+/// one fails.
+class Launcher {
+public:
+  using Scheduler = ladle::emulation::Scheduler;
+
+  Launcher(const Launch &launch, size_t blocksOfCluster)
+      : launch(launch), size(blocksOfCluster),
+        count(size_t(launch.grid.x) * launch.grid.y * launch.grid.z / size) {}
+
+  void run(const std::function<void(Scheduler *)> &bind,
+           const std::function<Memory()> &shared) {
+    // None runs here: this thread's variables may be in use by an outer launch.
+    std::vector<std::thread> workers;
+    size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    size_t clusters = std::min(std::max<size_t>(1, cores / size), count);
+    for (size_t i = 0; i < clusters; ++i) {
+      groups.emplace_back(size);
+      for (size_t rank = 0; rank < size; ++rank)
+        workers.emplace_back([&, &group = groups.back(), rank] {
+          work(group, rank, bind, shared());
+        });
+    }
+    for (std::thread &worker : workers)
+      worker.join();
+  }
+
+  std::string failure;
+
+private:
+  struct Group {
+    explicit Group(size_t blocks) : cluster(blocks) {}
+    Cluster cluster;
+    size_t taken = 0;
+  };
+
+  void work(Group &group, size_t rank, const auto &bind, Memory shared) {
+    Cluster &cluster = group.cluster;
+    BlockRunner runner(launch, shared, cluster, static_cast<unsigned>(rank));
+    cluster.join(rank, shared);
+    while (true) {
+      if (rank == 0)
+        group.taken = next.fetch_add(1);
+      // What a block finds there is not what a kernel may count on: NaN.
+      std::memset(const_cast<void *>(shared.begin), 0xff, shared.bytes);
+      if (!cluster.meet(rank, 0) || group.taken >= count)
+        break;
+      size_t i = group.taken * size + rank;
+      bind(runner.scheduler());
+      if (!runner.run({unsigned(i % launch.grid.x),
+                       unsigned(i / launch.grid.x % launch.grid.y),
+                       unsigned(i / launch.grid.x / launch.grid.y)}))
+        cluster.fail(runner.message());
+      if (!cluster.meet(rank, 0))
+        break;
+    }
+    if (cluster.failure().empty())
+      return;
+    next = count;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (failure.empty())
+      failure = cluster.failure();
+  }
+
+  const Launch &launch;
+  size_t size, count;
+  std::deque<Group> groups;
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+};
+} // namespace
+
 Error EmulatedModule::launch(StringRef kernel, Extent grid, Extent block,
                              void *const *arguments,
-                             ArrayRef<Allocation> memory) const {
+                             ArrayRef<Allocation> memory,
+                             unsigned blocksOfCluster) const {
   auto entry = loaded->entries.find(kernel.str());
   if (entry == loaded->entries.end())
     return createStringError("no kernel '" + kernel + "'");
@@ -255,36 +331,15 @@ Error EmulatedModule::launch(StringRef kernel, Extent grid, Extent block,
   if (threads == 0 || threads > 1024)
     return createStringError("a block has 1 to 1024 threads, not " +
                              std::to_string(threads));
-
-  size_t blocks = size_t(grid.x) * grid.y * grid.z;
-  std::atomic<size_t> next{0};
-  std::mutex mutex;
-  std::string failure;
-  auto work = [&] {
-    Memory shared = loaded->regions().shared;
-    BlockRunner runner(launch, shared);
-    for (size_t i; (i = next.fetch_add(1)) < blocks;) {
-      // What a block finds there is not what a kernel may count on: NaN.
-      std::memset(const_cast<void *>(shared.begin), 0xff, shared.bytes);
-      loaded->bind(runner.scheduler());
-      if (runner.run({unsigned(i % grid.x), unsigned(i / grid.x % grid.y),
-                      unsigned(i / grid.x / grid.y)}))
-        continue;
-      next = blocks;
-      std::lock_guard<std::mutex> lock(mutex);
-      if (failure.empty())
-        failure = runner.message();
-    }
-  };
-  // None runs here: this thread's variables may be in use by an outer launch.
-  std::vector<std::thread> workers;
-  size_t count = std::max(1u, std::thread::hardware_concurrency());
-  workers.reserve(count);
-  for (size_t i = 0; i < std::min(count, blocks); ++i)
-    workers.emplace_back(work);
-  for (std::thread &worker : workers)
-    worker.join();
-  if (!failure.empty())
-    return createStringError(failure);
+  if (blocksOfCluster == 0 || blocksOfCluster > mostBlocksOfCluster ||
+      grid.x % blocksOfCluster != 0)
+    return createStringError("clusters of " + std::to_string(blocksOfCluster) +
+                             " blocks along x, of which there are " +
+                             std::to_string(grid.x));
+  Launcher launcher(launch, blocksOfCluster);
+  launcher.run([&](auto *scheduler) { loaded->bind(scheduler); },
+               [&] { return loaded->regions().shared; });
+  if (!launcher.failure.empty())
+    return createStringError(launcher.failure);
   return Error::success();
 }

@@ -46,9 +46,12 @@ public:
   /// at a barrier that others never reach, if those of a warp are not at the
   /// same shuffle, or if two race in shared memory. With `memory` it also
   /// fails if any other memory is touched. Shared memory is all ones at first.
+  /// Blocks side by side along x are a cluster.
   llvm::Error launch(llvm::StringRef kernel, Extent grid, Extent block,
                      void *const *arguments,
-                     llvm::ArrayRef<Allocation> memory = {}) const;
+                     llvm::ArrayRef<Allocation> memory = {},
+                     unsigned blocksOfCluster = 1) const;
+  static constexpr unsigned mostBlocksOfCluster = 8;
 
 private:
   struct Loaded;

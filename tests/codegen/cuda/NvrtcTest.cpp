@@ -88,6 +88,9 @@ TEST_CASE("a kernel is compiled for each architecture") {
     CHECK(cubin.kernels[1].name == "one");
     CHECK(cubin.kernels[1].registers > 0);
     CHECK(cubin.kernels[1].spillStores == 0);
+    Cubin split = compile(*nvrtc, everything, {arch, {}, /*splits=*/true});
+    REQUIRE(split.kernels.size() == 2);
+    CHECK(split.kernels[0].registers == cubin.kernels[0].registers);
   }
 }
 

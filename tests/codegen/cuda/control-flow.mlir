@@ -75,4 +75,18 @@ gpu.module @m {
     memref.store %r, %out[] : memref<f32>
     gpu.return
   }
+
+  // Parts of a block meet apart, and share registers.
+  // CHECK-LABEL: parts(
+  gpu.func @parts() kernel attributes {known_block_size = array<i32: 256, 1, 1>} {
+    %which = arith.constant 2 : i32
+    %count = arith.constant 128 : i32
+    // CHECK: part_barrier(2, 128);
+    nvvm.barrier id = %which number_of_threads = %count
+    // CHECK: set_registers<136, true>();
+    nvvm.setmaxregister increase 136
+    // CHECK: set_registers<120, false>();
+    nvvm.setmaxregister decrease 120
+    gpu.return
+  }
 }

@@ -33,6 +33,20 @@ gpu.module @m {
     gpu.return
   }
 
+  // A warp that waits for its own copies waits for nobody else.
+  // CHECK-LABEL: of_warp(
+  gpu.func @of_warp(%x: memref<?x64xf16> {ladle.name = "x"})
+      workgroup(%s: !shared {ladle.name = "tile"})
+      kernel attributes {known_block_size = array<i32: 32, 1, 1>} {
+    %c0 = arith.constant 0 : index
+    %copy = nvgpu.device_async_copy %x[%c0, %c0], %s[%c0, %c0], 8
+        : memref<?x64xf16> to !shared
+    %group = nvgpu.device_async_create_group %copy
+    // CHECK: copy_rows_wait_in_warp<3>();
+    nvgpu.device_async_wait %group {numGroups = 3 : i32, ladle.of_warp}
+    gpu.return
+  }
+
   // Tensor cores multiply f16 as they do bf16.
   // CHECK-LABEL: product(
   gpu.func @product(%y: memref<?xf32> {ladle.name = "y"})

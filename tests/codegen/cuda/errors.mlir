@@ -68,3 +68,14 @@ gpu.module @m {
     gpu.return
   }
 }
+
+// -----
+
+gpu.module @m {
+  gpu.func @f() kernel {
+    // expected-error @below {{'nvvm.barrier' cannot be printed as CUDA}}
+    // expected-note @below {{kernels are made of gpu, scf}}
+    nvvm.barrier
+    gpu.return
+  }
+}

@@ -17,20 +17,6 @@ using namespace ladle::check;
 using namespace ladle::test;
 using Catch::Contains;
 
-/// An attention with everything that a match may have.
-static const char *const everything = R"(
-attention everything(Hq, Hkv, D, Dv) {
-  preset "p" { Hq = 4, Hkv = 2, D = 64, Dv = 32 }
-  param moment[Hq] : f32
-  token q_pre[Hq, D], q[Hq, D], k[Hkv, D], v[Hkv, Dv] : bf16
-  cache KV[k, v] paged(16)
-  let prefix = match(q_pre, 16, 0.4, moment = moment, drift = 0.1)
-  out o[Hq, Dv] : bf16 =
-    complete(prefix, softmax(q, KV, scale = rsqrt(D)), 4, sinks = 2,
-             wide_band = 10, wide_gap = 3)
-}
-)";
-
 static void passes(const std::string &text, AttentionCase config, bool hits) {
   config.target = "cuda";
   CAPTURE(config.str());
@@ -88,7 +74,7 @@ TEST_CASE("attentions on a GPU: sinks, two bands, a gate, a given moment") {
                      .drift = 0.1,
                      .wideBand = 10,
                      .wideGap = 3};
-  passes(everything, config, /*hits=*/true);
+  passes(everythingOfMatches(), config, /*hits=*/true);
 }
 
 TEST_CASE("attentions on a GPU: tau = 1 is exact") {
@@ -265,11 +251,6 @@ TEST_CASE("what attentions on a GPU refuse") {
              Contains("slot 0 holds 0 tokens and gets 193, wanted 192"));
   CHECK(a.pool->reserve(all, 100).code() == ErrorCode::ResourceExhausted);
   CHECK(a.pool->freePages() == 12);
-
-  AttentionDecoderOptions watching;
-  watching.diagnostics = true;
-  CHECK_THAT(AttentionDecoder::create(*a.program, *a.pool, watching).message(),
-             Contains("diagnostics are those of the CPU"));
 
   auto refuse = [&](auto change, const std::string &message) {
     AttentionArguments bad = a.arguments;

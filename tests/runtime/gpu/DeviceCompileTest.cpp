@@ -8,6 +8,8 @@
 #include "ladle/device.h"
 #include "runtime/tune/Problem.h"
 #include "runtime/tune/TunedTable.h"
+#include "tests/numerics/AttentionSteps.h"
+#include "tests/numerics/Examples.h"
 #include "tests/runtime/gpu/Gpu.h"
 
 #include <cstdlib>
@@ -76,6 +78,39 @@ TEST_CASE("the second process to ask for kernels compiles nothing") {
   // Other code for the CPU, from the same text and options.
   CHECK(manifestOf(tinyProgram("inner", "cpu"))["kernels"][0]["cached"] ==
         false);
+}
+
+TEST_CASE("the second process to ask for an attention compiles nothing") {
+  if (!hasGpu())
+    return;
+  Cache cache;
+  for (const char *name :
+       {"exact_attention", "mac", "slake", "edge_infinite/edge_infinite"}) {
+    CAPTURE(name);
+    AttentionCompileOptions options;
+    options.target = "cuda";
+    options.preset = "small";
+    auto compile = [&] {
+      return need(compileAttention(readExample(name), name, options));
+    };
+    auto isCached = [](const AttentionProgram &program) {
+      return nlohmann::json::parse(program.manifest())["cached"].get<bool>();
+    };
+    AttentionProgram first = compile();
+    int compilations = emulatedGpu() ? emulatedGpu()->compilations() : 0;
+    AttentionProgram second = compile();
+    CHECK_FALSE(isCached(first));
+    CHECK(isCached(second));
+    if (emulatedGpu())
+      CHECK(emulatedGpu()->compilations() == compilations);
+    CHECK(second.signature() == first.signature());
+    CHECK(nlohmann::json::parse(second.manifest())["target"] ==
+          need(describeDevice()).arch);
+    CHECK(attend(second, 12) == attend(first, 12));
+    // Other code for the CPU, from the same text and options.
+    options.target = "cpu";
+    CHECK_FALSE(isCached(compile()));
+  }
 }
 
 TEST_CASE("a manifest says what the kernels run on") {

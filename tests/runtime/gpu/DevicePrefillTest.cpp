@@ -244,12 +244,6 @@ TEST_CASE("what a prefill on a GPU refuses") {
   CompileOptions options;
   options.preset = "tiny";
   options.target = "cuda";
-  options.numerics = "chunk";
-  Result<Program> byChunk =
-      compileFile(examplePath("gated_delta_rule"), options);
-  CHECK(byChunk.status().code() == ErrorCode::Unsupported);
-  CHECK_THAT(byChunk.message(), Contains("numerics is 'chunk'"));
-  options.numerics = "step";
   options.prefill = true;
   Result<Program> serial = compileSource(R"(
     recurrence serial(H, D) {

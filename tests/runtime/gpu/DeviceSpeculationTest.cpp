@@ -287,6 +287,6 @@ TEST_CASE("verifying drafts on a GPU says what is wrong") {
   serial.drafts = 2;
   CHECK_THAT(
       compileFile(examplePath("gated_delta_rule"), serial).status().message(),
-      Contains("route 'recurrent' verifies one draft after another, "
-               "which GPUs do not"));
+      Contains("route 'recurrent' has no entries for drafts, and a GPU keeps "
+               "no state a draft"));
 }

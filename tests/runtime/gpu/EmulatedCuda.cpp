@@ -10,6 +10,7 @@
 #include "runtime/cuda/Api.h"
 #include "tests/runtime/gpu/EmulatedState.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -222,8 +223,9 @@ static std::vector<size_t> parameterSizes(const std::string &text,
   for (size_t at = 0; at <= list.size();) {
     size_t end = std::min(list.find(',', at), list.size());
     std::string parameter = list.substr(at, end - at);
-    bool isWide = parameter.find('*') != std::string::npos ||
-                  parameter.find("long long") != std::string::npos;
+    bool isWide = false;
+    for (const char *type : {"*", "long long", "double"})
+      isWide |= parameter.find(type) != std::string::npos;
     sizes.push_back(isWide ? 8 : 4);
     at = end + 1;
   }
@@ -257,22 +259,32 @@ EXPORT int cuLaunchKernel(Handle function, unsigned gx, unsigned gy,
                           void **) {
   ENTER auto &kernel = *static_cast<EmulatedKernel *>(function);
   return gpu.launch(
-      {kernel.name, {gx, gy, gz}, {bx, by, bz}, shared, stream, false}, kernel,
-      values);
+      {kernel.name, {gx, gy, gz}, {bx, by, bz}, shared, stream, false, 1},
+      kernel, values);
 }
 EXPORT int cuLaunchKernelEx(const cuda::LaunchConfig *config, Handle function,
                             void **values, void **) {
   ENTER auto &kernel = *static_cast<EmulatedKernel *>(function);
-  bool isProgrammatic =
-      config->attributeCount == 1 &&
-      config->attributes->id == cuda::programmaticSerialization &&
-      config->attributes->value == 1;
+  bool isProgrammatic = false;
+  unsigned cluster[3] = {1, 1, 1};
+  for (unsigned i = 0; i < config->attributeCount; ++i) {
+    const cuda::LaunchAttribute &attribute = config->attributes[i];
+    if (attribute.id == cuda::programmaticSerialization)
+      isProgrammatic = attribute.value[0] == 1;
+    else if (attribute.id == cuda::clusterDimension)
+      std::copy_n(attribute.value, 3, cluster);
+    else
+      return invalidValue;
+  }
+  if (cluster[1] != 1 || cluster[2] != 1)
+    return invalidValue;
   return gpu.launch({kernel.name,
                      {config->gridX, config->gridY, config->gridZ},
                      {config->blockX, config->blockY, config->blockZ},
                      config->sharedBytes,
                      config->stream,
-                     isProgrammatic},
+                     isProgrammatic,
+                     cluster[0]},
                     kernel, values);
 }
 

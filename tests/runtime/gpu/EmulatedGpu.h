@@ -27,6 +27,7 @@ public:
     unsigned grid[3], block[3], sharedBytes;
     void *stream;
     bool isProgrammatic;
+    unsigned blocksOfCluster; ///< along x
   };
   virtual ~EmulatedGpu() = default;
 

@@ -126,7 +126,9 @@ int EmulatedState::launch(const Launch &launch, EmulatedKernel &kernel,
                           launch.block[0], launch.block[1], launch.block[2]})
     if (extent == 0)
       return invalidValue;
-  if (launch.grid[1] > 65535 || launch.grid[2] > 65535 ||
+  if (launch.blocksOfCluster == 0 ||
+      launch.grid[0] % launch.blocksOfCluster != 0 || launch.grid[1] > 65535 ||
+      launch.grid[2] > 65535 ||
       static_cast<int>(launch.sharedBytes) > kernel.sharedLimit)
     return invalidValue;
   // The arguments are the caller's only until it gets back.
@@ -151,7 +153,7 @@ int EmulatedState::run(const Launch &launch, const EmulatedKernel &kernel,
   llvm::Error error = kernel.code->module->launch(
       kernel.name, {launch.grid[0], launch.grid[1], launch.grid[2]},
       {launch.block[0], launch.block[1], launch.block[2]}, arguments.data(),
-      allocations);
+      allocations, launch.blocksOfCluster);
   if (!error)
     return success;
   failure = kernel.name + ": " + llvm::toString(std::move(error));

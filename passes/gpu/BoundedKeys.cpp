@@ -1,0 +1,106 @@
+//===- BoundedKeys.cpp - keys and values of a bounded step ----------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// Each block of a cluster attends to a stretch of the keys. The new token is
+// not in the cache when they are read: it is put where it will be in shared
+// memory.
+
+#include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
+#include "passes/gpu/BoundedKernels.h"
+
+using namespace mlir;
+using namespace ladle;
+
+/// What this block attends to.
+void GpuBounded::takeKeys() {
+  constexpr int64_t keysOfTile = 16;
+  Value each = div(sub(add(span, ranks), index(1)), ranks);
+  keysOfRank =
+      named("keys_of_rank",
+            maximum(mul(div(add(each, keysOfTile - 1), keysOfTile), keysOfTile),
+                    index(keysOfTile)));
+  Value first = mul(rank, keysOfRank), isBusy = less(first, span);
+  begin = named("begin", select(isBusy, first, index(0)));
+  end = named("end",
+              select(isBusy, minimum(add(begin, keysOfRank), span), index(0)));
+  hasNewKey = both(notLess(newKey, begin), less(newKey, end));
+}
+
+/// To where the warp that will attend to the token finds it.
+void GpuBounded::copyNewToken() {
+  int64_t tileKeys = 16 * warps;
+  Value row = rem(sub(newKey, begin), tileKeys);
+  ownsNewKey = both(hasNewKey, equal(div(row, 16), warp));
+  ifThen(ownsNewKey, [&] {
+    for (auto [value, into, size] :
+         {std::tuple(append.getValues()[0], newKeyParts[0], keySize),
+          std::tuple(append.getValues()[1], newKeyParts[1], valueSize)}) {
+      Value from = tensor(value);
+      int64_t width =
+          elementsOfLoad(cast<MemRefType>(from.getType()).getElementType());
+      loop(mul(lane, width), index(size), index(kWarp * width), [&](Value at) {
+        nvgpu::DeviceAsyncCopyOp::create(
+            b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), into,
+            ValueRange{at}, from, ValueRange{of, cacheHead, at},
+            b.getIndexAttr(width), Value(), /*bypassL1=*/b.getUnitAttr());
+      });
+    }
+  });
+}
+
+/// Memory does not have the new token yet, but the one that leaves, or nothing.
+void GpuBounded::changeTile(Value tile, bool isKey) {
+  int64_t tileKeys = 16 * warps;
+  Value at = sub(newKey, begin), row = rem(at, tileKeys);
+  ifThen(both(ownsNewKey, equal(div(at, tileKeys), tile)), [&] {
+    Value tileRow = add(mul(rem(tile, stages), tileKeys), row);
+    Value from = newKeyParts[isKey ? 0 : 1], into = isKey ? keys : values;
+    int64_t size = isKey ? keySize : valueSize;
+    int64_t width = elementsOfLoad(isKey ? plan.keyType : plan.valueType);
+    loop(lane, index(size / width), index(kWarp), [&](Value chunk) {
+      Value place = mul(swizzled(chunk, row, isKey), width);
+      storeVector(loadVector(from, mul(chunk, width), width), into,
+                  {tileRow, place});
+    });
+    warpBarrier();
+  });
+}
+
+void GpuBounded::attendOwnKeys() {
+  from[0] = from[1] = begin;
+  int64_t group = plan.group();
+  for (firstOfTask = 0; firstOfTask < group; firstOfTask += share) {
+    attendKeys(of, add(mul(cacheHead, group), firstOfTask));
+    ifThen(less(thread, index(share)), [&] {
+      Value most = mostOfWarps(thread), at = add(thread, firstOfTask);
+      store(most, blockMosts, at);
+      store(sumOfWarps(thread, most), blockSums, at);
+    });
+    if (share == group)
+      continue;
+    loop(thread, index(share * valueSize), index(threads), [&](Value at) {
+      Value ofHead = div(at, valueSize), element = rem(at, valueSize);
+      store(loadFloat(totals, {ofHead, element}), blockValues,
+            {add(ofHead, firstOfTask), element});
+    });
+    barrier();
+  }
+}
+
+/// Scores are left for who notes their weights.
+void GpuBounded::keepScores(ArrayRef<Value> keysOfLane, ArrayRef<Value> score) {
+  if (!note)
+    return;
+  for (int64_t i = 0; i < 4; ++i) {
+    Value key = keysOfLane[i / 2];
+    Value ofHead = add(mul(lanePart, 2), i % 2);
+    ifThen(both(less(key, end), less(ofHead, index(share))), [&] {
+      store(score[i], scoresOfBlock,
+            {add(ofHead, firstOfTask), sub(key, begin)});
+    });
+  }
+}

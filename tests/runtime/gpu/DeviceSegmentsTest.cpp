@@ -1,0 +1,172 @@
+//===- DeviceSegmentsTest.cpp - prompts by segments, on a GPU -------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "runtime/AttentionPool.h"
+#include "runtime/cuda/DeviceAttention.h"
+#include "runtime/cuda/Driver.h"
+#include "tests/runtime/gpu/PromptPair.h"
+
+using namespace ladle;
+using namespace ladle::test;
+
+static const std::string edgeInfinite = "edge_infinite/edge_infinite";
+
+static Shape narrow(const std::string &type = "f32") {
+  return {2, 1, 32, type, {{"R", 8}}};
+}
+
+static Options segments(double sinks, double window, double segment) {
+  return {{"sinks", sinks}, {"window", window}, {"segment", segment}};
+}
+
+static bool goesBySegments(Pair &pair) {
+  return pair.there.program->getImpl().gpu->prefill.scans();
+}
+
+TEST_CASE("prompts by segments end anywhere and go on anywhere") {
+  if (!hasGpu())
+    return;
+  Pair pair(edgeInfinite, narrow(), segments(2, 3, 6));
+  CHECK(goesBySegments(pair));
+  // Each residue of the segment, from before the sinks to some folds.
+  for (int64_t length = 1; length <= 24; length += 4) {
+    CAPTURE(length);
+    pair.prefill({{0, length},
+                  {3, length + 1},
+                  {-1, 2},
+                  {1, length + 2},
+                  {2, length + 3}},
+                 /*room=*/length % 3);
+    pair.step({0, 1, 2, 3});
+    pair.prefill({{2, 5}, {0, 0}, {1, 7}, {3, 13}});
+    pair.step({3, -1, 1, 0});
+    for (int32_t slot = 0; slot < 4; ++slot)
+      pair.reset(slot);
+  }
+}
+
+TEST_CASE("prompts by segments: no sinks, no window, one token, long windows") {
+  if (!hasGpu())
+    return;
+  auto options =
+      GENERATE(segments(0, 4, 5), segments(3, 0, 5), segments(0, 0, 7),
+               segments(0, 0, 1), segments(2, 3, 1), segments(1, 17, 5),
+               segments(0, 9, 3), segments(4, 2, 200));
+  CAPTURE(options);
+  Pair pair(edgeInfinite, narrow(), options);
+  pair.prefill({{0, 20}, {1, 21}, {2, 22}, {3, 3}});
+  for (int i = 0; i < 3; ++i)
+    pair.step({0, 1, 2, 3});
+  pair.prefill({{3, 18}, {2, 1}, {0, 9}, {1, 6}});
+  for (int i = 0; i < 3; ++i)
+    pair.step({3, 2, 1, 0});
+}
+
+TEST_CASE("prompts by segments of several tiles, and of more rows than lanes") {
+  if (!hasGpu())
+    return;
+  // Tiles of queries begin and end within segments, and sinks are two tiles.
+  Pair pair(edgeInfinite, narrow("bf16"), segments(70, 30, 40));
+  std::vector<Prompt> rows(36, Prompt{-1, 1});
+  rows[3] = {0, 330};
+  rows[20] = {1, 69};
+  rows[35] = {2, 141};
+  pair.prefill(rows);
+  pair.step({0, 1, 2});
+  pair.prefill({{1, 200}, {2, 40}, {0, 1}});
+  pair.step({2, 1, 0});
+}
+
+TEST_CASE("prompts by segments in rounds") {
+  if (!hasGpu())
+    return;
+  // Rounds begin in the middle of rows and of segments, and of windows that
+  // hold several of these.
+  auto options = GENERATE(segments(2, 3, 6), segments(0, 17, 4));
+  Pair pair(edgeInfinite, narrow(), options, /*promptTokens=*/7);
+  pair.prefill({{0, 40}, {-1, 3}, {1, 12}, {2, 2}}, /*room=*/9);
+  pair.step({0, 1, 2});
+  pair.prefill({{2, 23}, {0, 8}, {1, 1}});
+  pair.step({0, 1, 2});
+}
+
+TEST_CASE("shapes and types of prompts by segments") {
+  if (!hasGpu())
+    return;
+  auto shape = GENERATE(Shape{4, 2, 64, "bf16", {{"R", 24}}},
+                        Shape{3, 3, 96, "f16", {{"R", 4}}},
+                        Shape{8, 1, 128, "bf16", {{"R", 64}}},
+                        Shape{10, 2, 64, "f32", {{"R", 32}}},
+                        Shape{2, 1, 256, "bf16", {{"R", 8}}});
+  CAPTURE(shape.heads, shape.cacheHeads, shape.size, shape.type);
+  Pair pair(edgeInfinite, shape, segments(3, 5, 9));
+  CHECK(goesBySegments(pair));
+  pair.prefill({{0, 31}, {1, 8}});
+  pair.step({0, 1});
+  pair.prefill({{1, 21}, {0, 3}});
+  pair.step({1, 0});
+}
+
+TEST_CASE("memories of prompts that decay and have 16 bits") {
+  if (!hasGpu())
+    return;
+  const std::string text = R"(
+attention decayed(Hq, Hkv, D) {
+  token q[Hq, D], k[Hkv, D], v[Hkv, D] : bf16
+  param g[Hq, D] : f32
+  cache KV[k, v] segmented(sinks = 2, window = 4, segment = 8)
+  memory M[KV] = linear(exp(0.5 * k), decay = 0.75) : bf16
+  let exact = softmax(q, KV, scale = rsqrt(D))
+  out o[Hq, D] : f32 =
+    once(M, exact + sigmoid(g) * recall(exp(0.5 * q), M), exact)
+}
+)";
+  Pair pair(text, {4, 2, 32, "bf16", {}}, {});
+  // What is rounded once a fold may be rounded the other way.
+  pair.margin = 8e-3;
+  CHECK(goesBySegments(pair));
+  pair.prefill({{0, 50}, {1, 7}, {2, 14}});
+  pair.step({0, 1, 2});
+  pair.prefill({{1, 30}, {2, 1}});
+  pair.step({0, 1, 2});
+}
+
+TEST_CASE("a graph answers prompts by segments that it does not know") {
+  if (!hasGpu())
+    return;
+  Pair pair(edgeInfinite, narrow(), segments(2, 3, 6), /*promptTokens=*/50);
+  const std::vector<std::vector<Prompt>> calls{{{0, 37}, {1, 60}, {-1, 3}},
+                                               {{2, 90}, {0, 8}, {3, 2}},
+                                               {{1, 5}, {2, 0}, {0, 30}}};
+  cuda::Device device = need(cuda::Device::shared());
+  PrefillArguments first = pair.there.prompts(calls[0], 0, ++pair.seed);
+  auto graph = need(cuda::Graph::record(device, [&] {
+    return pair.there.decoder->prefill(first, device.stream());
+  }));
+  CHECK(pair.there.pool->length(0) == 0);
+  for (const std::vector<Prompt> &rows : calls)
+    pair.replay(graph, first, rows);
+}
+
+TEST_CASE("prompts by segments of an answer without kernels are decoded") {
+  if (!hasGpu())
+    return;
+  const std::string text = R"(
+attention normalized(Hq, Hkv, D) {
+  token q[Hq, D], k[Hkv, D], v[Hkv, D] : bf16
+  cache KV[k, v] segmented(sinks = 2, window = 4, segment = 8)
+  memory M[KV] = linear(elu(k) + 1) : f32
+  let exact = softmax(q, KV, scale = rsqrt(D))
+  out o[Hq, D] : f32 =
+    once(M, exact + l2norm(recall(elu(q) + 1, M)), exact)
+}
+)";
+  Pair pair(text, {2, 1, 32, "bf16", {}}, {});
+  CHECK(!goesBySegments(pair));
+  pair.prefill({{0, 23}, {1, 7}});
+  pair.step({0, 1});
+}

@@ -1,0 +1,600 @@
+//===- RunAttention.cpp - ladle run, of an attention ----------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A sequence of the trace is decoded beside the oracle, which is told what the
+// decoder matched and evicted; then steps of all rows are timed while their
+// contexts grow, those of one row, and on a CPU a prompt.
+//
+//===----------------------------------------------------------------------===//
+
+#include "tools/ladle/RunAttention.h"
+#include "ladle/safetensors.h"
+#include "runtime/AttentionPool.h"
+#include "runtime/check/BoundedCheck.h"
+#include "runtime/check/Comparison.h"
+#include "tools/ladle/Table.h"
+#include "tools/measure/Ceilings.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fmt/format.h>
+#include <numeric>
+#include <random>
+
+using namespace ladle;
+using namespace ladle::tool;
+using check::relativeError;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+/// Tokens that the oracle is asked about: its time grows with their square.
+constexpr int64_t mostCompared = 256;
+/// Random inputs repeat after so many tokens.
+constexpr int64_t randomTokens = 512;
+constexpr int64_t mostRows = 256;
+/// Seconds after which no step begins.
+constexpr double batchBudget = 60, singleBudget = 5, bandwidthSeconds = 1;
+
+double secondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class AttentionRun {
+public:
+  AttentionRun(const RunOptions &options, const std::string &source)
+      : options(options), source(source) {}
+  Result<AttentionRunReport> run();
+
+private:
+  using Tensors = std::map<std::string, TensorView, std::less<>>;
+
+  Status chooseTarget();
+  Status compile();
+  Status makeOracle();
+  Status loadInputs();
+  Status takeTrace();
+  void drawInputs();
+  Status chooseRows();
+  /// Bytes of the cache that a row of so many tokens reads.
+  int64_t cacheBytes(int64_t tokens) const;
+  Status compare();
+  Status time(int64_t rows, double budget, const char *what,
+              AttentionTiming &into);
+  Status timePrompt();
+  /// What a call of `rows` rows takes; row r is token first + r · stride.
+  Result<Tensors> makeTensors(int64_t rows);
+  Status fill(const Tensors &tensors, int64_t first, int64_t stride);
+  Result<AttentionPool> makePool(int64_t rows, int64_t tokens) const;
+  Result<AttentionDecoder> makeDecoder(AttentionPool &pool) const;
+
+  const RunOptions &options;
+  const std::string &source;
+  frontend::ElaborationOptions elaboration;
+  std::optional<measure::Gpu> gpu;
+  std::optional<AttentionProgram> program;
+  std::optional<interpreter::AttentionInterpreter> exact;
+  std::optional<interpreter::BoundedInterpreter> bounded;
+  /// By token and parameter; of a token [tokens, heads, ...].
+  std::map<std::string, std::vector<float>> inputs;
+  int64_t inputTokens = 0;
+  /// Of the tensors of a call.
+  std::vector<DeviceTensor> memory;
+  AttentionRunReport report;
+  Progress progress;
+};
+
+} // namespace
+
+static Status invalid(std::string message) {
+  return Status(ErrorCode::InvalidArgument, std::move(message));
+}
+
+static int64_t countOf(const TensorSpec &spec) {
+  int64_t count = 1;
+  for (int64_t size : spec.shape)
+    count *= size;
+  return count;
+}
+
+//===----------------------------------------------------------------------===//
+// What to run
+//===----------------------------------------------------------------------===//
+
+Status AttentionRun::chooseTarget() {
+  report.host = Host::describe();
+  report.threads =
+      static_cast<int>(options.threads.value_or(report.host.cores));
+  if (options.target == "cpu")
+    return Status();
+  Result<DeviceInfo> device = describeDevice();
+  Result<measure::Gpu> opened =
+      device ? measure::Gpu::open() : Result<measure::Gpu>(device.status());
+  if (!opened) {
+    if (device)
+      report.note =
+          fmt::format("{} is not used: {}", device->name, opened.message());
+    return options.target == "auto" ? Status() : opened.status();
+  }
+  gpu.emplace(std::move(*opened));
+  report.host = Host::describe(*device);
+  report.arch = device->arch;
+  return Status();
+}
+
+Status AttentionRun::compile() {
+  AttentionCompileOptions compile;
+  compile.attention = options.source.recurrence;
+  compile.preset = options.source.preset;
+  compile.sizes = options.source.sizes;
+  compile.options = options.source.options;
+  if (!options.source.stateType.empty())
+    compile.stateTypes["*"] = options.source.stateType;
+  compile.target = gpu ? "cuda" : "cpu";
+  progress.show("compiling", 0, 1);
+  Clock::time_point start = Clock::now();
+  Result<AttentionProgram> made =
+      compileAttention(source, options.source.file, compile);
+  if (!made)
+    return made.status();
+  report.compileSeconds = secondsSince(start);
+  report.name = made->signature().name;
+  report.isBounded = made->isBounded();
+  report.reuses = made->reuses();
+  program.emplace(std::move(*made));
+  return Status();
+}
+
+Status AttentionRun::makeOracle() {
+  std::string messages;
+  if (program->isBounded())
+    bounded = check::compileBoundedOracle(options.source.file, source,
+                                          elaboration, messages);
+  else
+    exact = check::compileAttentionOracle(options.source.file, source,
+                                          elaboration, messages);
+  return bounded || exact ? Status() : Status(ErrorCode::InvalidData, messages);
+}
+
+/// Inputs as the program stores them, which the oracle takes too.
+static Status roundInto(std::vector<float> &values, DType type) {
+  if (type == DType::F32)
+    return Status();
+  std::vector<int64_t> shape{static_cast<int64_t>(values.size())};
+  Result<DeviceTensor> stored = DeviceTensor::allocate(DeviceId(), type, shape);
+  if (!stored)
+    return stored.status();
+  TensorView view = TensorView::dense(values, DType::F32, shape);
+  if (Status status = copy(view, stored->view()); !status)
+    return status;
+  return copy(stored->view(), view);
+}
+
+void AttentionRun::drawInputs() {
+  std::mt19937_64 random(1);
+  std::normal_distribution<float> normal;
+  inputTokens = std::min(options.tokens, randomTokens);
+  auto draw = [&](const TensorSpec &spec, int64_t rows) {
+    std::vector<float> &values = inputs[spec.name];
+    values.resize(static_cast<size_t>(rows * countOf(spec)));
+    for (float &value : values)
+      value = normal(random);
+  };
+  for (const TensorSpec &spec : program->signature().params)
+    draw(spec, 1);
+  for (const TensorSpec &spec : program->signature().tokens)
+    draw(spec, inputTokens);
+}
+
+/// The file's tensors by their names; what a program calls 'q' may be 'q_post'.
+Status AttentionRun::takeTrace() {
+  Result<Safetensors> file = Safetensors::open(options.trace);
+  if (!file)
+    return file.status();
+  auto take = [&](const TensorSpec &spec, bool isToken) {
+    std::string name = spec.name;
+    if (!file->contains(name) && file->contains(name + "_post"))
+      name += "_post";
+    Result<TensorView> view = file->view(name);
+    if (!view)
+      return view.status();
+    std::vector<int64_t> shape = spec.shape;
+    if (isToken)
+      shape.insert(shape.begin(), view->rank() ? view->shape[0] : 0);
+    if (view->shape != shape)
+      return invalid(fmt::format("'{}' of the trace is {}, wanted [{}{}]", name,
+                                 toString(*view), isToken ? "tokens, " : "",
+                                 fmt::join(spec.shape, ", ")));
+    if (isToken) {
+      int64_t found = std::min(shape[0], options.tokens);
+      inputTokens = inputTokens ? std::min(inputTokens, found) : found;
+      *view = view->slice(0, 0, found);
+    }
+    Result<std::vector<float>> values = toFloats(*view);
+    if (!values)
+      return values.status();
+    inputs[spec.name] = std::move(*values);
+    return Status();
+  };
+  for (const TensorSpec &spec : program->signature().params)
+    if (Status status = take(spec, /*isToken=*/false); !status)
+      return status;
+  for (const TensorSpec &spec : program->signature().tokens)
+    if (Status status = take(spec, /*isToken=*/true); !status)
+      return status;
+  return inputTokens ? Status() : invalid("the trace holds no tokens");
+}
+
+Status AttentionRun::loadInputs() {
+  report.inputs = options.trace.empty() ? "random inputs" : options.trace;
+  if (options.trace.empty())
+    drawInputs();
+  else if (Status status = takeTrace(); !status)
+    return status;
+  const Signature &signature = program->signature();
+  for (const auto *specs : {&signature.params, &signature.tokens})
+    for (const TensorSpec &spec : *specs) {
+      for (float value : inputs[spec.name])
+        if (!std::isfinite(value))
+          return invalid(fmt::format("'{}' of the trace holds {}, wanted "
+                                     "finite numbers",
+                                     spec.name, value));
+      if (Status status = roundInto(inputs[spec.name], spec.dtype); !status)
+        return status;
+    }
+  return Status();
+}
+
+int64_t AttentionRun::cacheBytes(int64_t tokens) const {
+  const AttentionProgramImpl &made = program->getImpl();
+  if (program->isBounded())
+    return program->slotBytes();
+  return made.cacheHeads * tokens *
+         (made.keySize * sizeInBytes(made.keyType) +
+          made.valueSize * sizeInBytes(made.valueType));
+}
+
+Status AttentionRun::chooseRows() {
+  report.tokens = options.tokens;
+  report.rowBytes = cacheBytes(options.tokens);
+  int64_t available = report.host.availableMemory;
+  int64_t most = available
+                     ? std::max<int64_t>(1, available / 2 / report.rowBytes)
+                     : int64_t(1) << 20;
+  if (options.rows) {
+    report.rows = *options.rows;
+    if (available == 0 || report.rows <= available / report.rowBytes)
+      return Status();
+    return invalid(fmt::format(
+        "{} rows need {} of memory, {} are available\nnote: --rows {} is the "
+        "most that fits",
+        report.rows, formatBytes(double(report.rows) * double(report.rowBytes)),
+        formatBytes(double(available)), available / report.rowBytes));
+  }
+  report.rows = std::min(
+      {4 * report.host.cacheBytes() / report.rowBytes + 1, most, mostRows});
+  return Status();
+}
+
+//===----------------------------------------------------------------------===//
+// Calls
+//===----------------------------------------------------------------------===//
+
+Result<AttentionPool> AttentionRun::makePool(int64_t rows,
+                                             int64_t tokens) const {
+  AttentionPoolOptions room;
+  room.slots = rows;
+  if (!program->isBounded()) {
+    int64_t pages = (tokens + program->pageSize() - 1) / program->pageSize();
+    room.pages = rows * pages;
+    room.maxTokens = pages * program->pageSize();
+  }
+  return AttentionPool::create(*program, room);
+}
+
+Result<AttentionDecoder> AttentionRun::makeDecoder(AttentionPool &pool) const {
+  AttentionDecoderOptions decoding;
+  decoding.threads = static_cast<int>(options.threads.value_or(0));
+  return AttentionDecoder::create(*program, pool, decoding);
+}
+
+Result<AttentionRun::Tensors> AttentionRun::makeTensors(int64_t rows) {
+  memory.clear();
+  Tensors tensors;
+  const Signature &signature = program->signature();
+  for (const auto *specs :
+       {&signature.params, &signature.tokens, &signature.outputs})
+    for (const TensorSpec &spec : *specs) {
+      std::vector<int64_t> shape = spec.shape;
+      bool isParam = specs == &signature.params;
+      if (!isParam)
+        shape.insert(shape.begin(), rows);
+      Result<DeviceTensor> made =
+          DeviceTensor::allocate(program->device(), spec.dtype, shape);
+      if (!made)
+        return made.status();
+      tensors.emplace(spec.name, made->view());
+      if (isParam)
+        if (Status status =
+                copy(TensorView::dense(inputs[spec.name], DType::F32, shape),
+                     made->view());
+            !status)
+          return status;
+      memory.push_back(std::move(*made));
+    }
+  return tensors;
+}
+
+Status AttentionRun::fill(const Tensors &tensors, int64_t first,
+                          int64_t stride) {
+  for (const TensorSpec &spec : program->signature().tokens) {
+    const TensorView &view = tensors.at(spec.name);
+    int64_t count = countOf(spec);
+    std::vector<float> values;
+    values.reserve(static_cast<size_t>(view.count()));
+    for (int64_t row = 0; row < view.shape[0]; ++row) {
+      int64_t token = (first + row * stride) % inputTokens;
+      auto from = inputs[spec.name].begin() + token * count;
+      values.insert(values.end(), from, from + count);
+    }
+    if (Status status =
+            copy(TensorView::dense(values, DType::F32, view.shape), view);
+        !status)
+      return status;
+  }
+  return Status();
+}
+
+static std::vector<int32_t> listSlots(int64_t rows) {
+  std::vector<int32_t> slots(static_cast<size_t>(rows));
+  std::iota(slots.begin(), slots.end(), 0);
+  return slots;
+}
+
+/// Slots 0 to rows - 1 in memory of a program's device.
+static Result<DeviceTensor> makeSlots(const AttentionProgram &program,
+                                      int64_t rows) {
+  std::vector<int32_t> slots = listSlots(rows);
+  return DeviceTensor::copyOf(program.device(),
+                              TensorView::dense(slots, DType::I32, {rows}));
+}
+
+/// A step that has ended when it returns.
+static Status stepOnce(const AttentionProgram &program,
+                       AttentionDecoder &decoder,
+                       const AttentionArguments &arguments) {
+  Status status = decoder.step(arguments);
+  if (status && program.device().kind != DeviceKind::Cpu)
+    return synchronize(program.device());
+  return status;
+}
+
+//===----------------------------------------------------------------------===//
+// Runs
+//===----------------------------------------------------------------------===//
+
+Status AttentionRun::compare() {
+  int64_t tokens = report.comparedTokens = std::min(
+      {options.tokens, mostCompared, std::max<int64_t>(inputTokens, 1)});
+  Result<AttentionPool> pool = makePool(1, tokens);
+  if (!pool)
+    return pool.status();
+  Result<AttentionDecoder> decoder = makeDecoder(*pool);
+  Result<Tensors> tensors = makeTensors(1);
+  Result<DeviceTensor> slots = makeSlots(*program, 1);
+  for (const Status &status :
+       {decoder.status(), tensors.status(), slots.status()})
+    if (!status)
+      return status;
+  if (Status status = pool->reserve(std::vector{0}, tokens); !status)
+    return status;
+  AttentionArguments arguments;
+  arguments.rows = 1;
+  arguments.slots = {slots->as<int32_t>(), 1};
+  arguments.tensors = *tensors;
+  const Signature &signature = program->signature();
+  auto arraysOf = [&](const std::vector<TensorSpec> &specs, int64_t token) {
+    std::vector<std::vector<double>> arrays;
+    for (const TensorSpec &spec : specs) {
+      auto from = inputs[spec.name].begin() + token * countOf(spec);
+      arrays.emplace_back(from, from + countOf(spec));
+    }
+    return arrays;
+  };
+  std::vector<std::vector<double>> params = arraysOf(signature.params, 0);
+  std::optional<interpreter::AttentionInterpreter::Row> exactRow;
+  std::optional<interpreter::BoundedInterpreter::Row> boundedRow;
+  if (exact)
+    exactRow = exact->makeRow();
+  else
+    boundedRow = bounded->makeRow();
+  DType type = signature.outputs[0].dtype;
+  // Answers are rounded once more than the oracle's, and memories may be.
+  auto epsilonOf = [](DType of) {
+    return of == DType::BF16 ? 0x1p-8 : of == DType::F16 ? 0x1p-11 : 0.0;
+  };
+  report.bound = check::Bound::exact + 2 * epsilonOf(type) +
+                 16 * epsilonOf(program->memoryType());
+  for (int64_t token = 0; token < tokens; ++token) {
+    progress.show("comparing with the oracle", double(token), double(tokens));
+    if (Status status = fill(*tensors, token, 0); !status)
+      return status;
+    if (Status status = stepOnce(*program, *decoder, arguments); !status)
+      return status;
+    Result<std::vector<float>> got =
+        toFloats(tensors->at(signature.outputs[0].name));
+    if (!got)
+      return got.status();
+    std::vector<double> actual(got->begin(), got->end()), expected;
+    auto inputsOfToken = arraysOf(signature.tokens, token);
+    if (exact) {
+      std::span<const int64_t> matches = decoder->matches();
+      for (int64_t match : matches)
+        ++(match >= 0 ? report.hits : report.misses);
+      exact->step(*exactRow, params, inputsOfToken, expected,
+                  llvm::ArrayRef(matches.data(), matches.size()));
+    } else {
+      std::vector<std::vector<double>> outputs(signature.outputs.size());
+      boundedRow->follows.clear();
+      for (size_t head = 0;
+           bounded->isEvicting && head < boundedRow->heads.size(); ++head)
+        boundedRow->follows.push_back(
+            pool->keptPositions(0, static_cast<int64_t>(head)));
+      bounded->step(*boundedRow, params, inputsOfToken, outputs);
+      expected = outputs[0];
+    }
+    double error = relativeError(actual, expected);
+    if (!(error <= report.error)) { // NaN is the worst
+      report.error = error;
+      report.worstToken = token;
+    }
+  }
+  return Status();
+}
+
+Status AttentionRun::time(int64_t rows, double budget, const char *what,
+                          AttentionTiming &into) {
+  Result<AttentionPool> pool = makePool(rows, options.tokens);
+  if (!pool)
+    return pool.status();
+  Result<AttentionDecoder> decoder = makeDecoder(*pool);
+  Result<Tensors> tensors = makeTensors(rows);
+  Result<DeviceTensor> slots = makeSlots(*program, rows);
+  for (const Status &status :
+       {decoder.status(), tensors.status(), slots.status()})
+    if (!status)
+      return status;
+  if (Status status = pool->reserve(listSlots(rows), options.tokens); !status)
+    return status;
+  AttentionArguments arguments;
+  arguments.rows = rows;
+  arguments.slots = {slots->as<int32_t>(), static_cast<size_t>(rows)};
+  arguments.tensors = *tensors;
+  int64_t stride = std::max<int64_t>(1, inputTokens / rows);
+  into = {rows, 0, 0, 0};
+  Clock::time_point start = Clock::now();
+  std::vector<double> seconds;
+  while (into.steps < options.tokens && secondsSince(start) < budget) {
+    progress.show(what, double(into.steps), double(options.tokens));
+    if (Status status = fill(*tensors, into.steps, stride); !status)
+      return status;
+    Clock::time_point begin = Clock::now();
+    if (Status status = stepOnce(*program, *decoder, arguments); !status)
+      return status;
+    seconds.push_back(secondsSince(begin));
+    ++into.steps;
+  }
+  // The last eighth, by its median.
+  auto last = seconds.end() - std::max<int64_t>(1, into.steps / 8);
+  std::nth_element(last, last + (seconds.end() - last) / 2, seconds.end());
+  into.atEnd = last[(seconds.end() - last) / 2];
+  for (double each : seconds)
+    into.seconds += each / static_cast<double>(into.steps);
+  return Status();
+}
+
+/// One prompt of all tokens into an empty slot, on a CPU.
+Status AttentionRun::timePrompt() {
+  if (gpu)
+    return Status();
+  int64_t tokens = std::min(options.tokens, inputTokens);
+  Result<AttentionPool> pool = makePool(1, tokens);
+  if (!pool)
+    return pool.status();
+  Result<AttentionDecoder> decoder = makeDecoder(*pool);
+  Result<Tensors> tensors = makeTensors(tokens);
+  if (!decoder || !tensors)
+    return decoder ? tensors.status() : decoder.status();
+  if (Status filled = fill(*tensors, 0, 1); !filled)
+    return filled;
+  std::vector<int32_t> slots{0}, starts{0, static_cast<int32_t>(tokens)};
+  PrefillArguments arguments;
+  arguments.rows = 1;
+  arguments.slots = slots;
+  arguments.cuSeqlens = starts;
+  arguments.tensors = *tensors;
+  progress.show("a prompt", 0, 1);
+  report.prompt.rows = 1;
+  report.prompt.steps = tokens;
+  // The fastest: the first brings memory in.
+  for (int round = 0; round < 3; ++round) {
+    Clock::time_point start = Clock::now();
+    if (Status status = decoder->prefill(arguments); !status)
+      return status;
+    double seconds = secondsSince(start) / static_cast<double>(tokens);
+    if (round == 0 || seconds < report.prompt.seconds)
+      report.prompt.seconds = seconds;
+    if (Status status = pool->reset(slots); !status)
+      return status;
+  }
+  return Status();
+}
+
+Result<AttentionRunReport> AttentionRun::run() {
+  report.file = options.source.file;
+  elaboration.recurrence = options.source.recurrence;
+  elaboration.preset = options.source.preset;
+  elaboration.sizes = options.source.sizes;
+  elaboration.options = options.source.options;
+  if (!options.source.stateType.empty())
+    elaboration.stateTypes["*"] = options.source.stateType;
+  for (Status (AttentionRun::*part)() :
+       {&AttentionRun::chooseTarget, &AttentionRun::compile,
+        &AttentionRun::makeOracle, &AttentionRun::loadInputs,
+        &AttentionRun::chooseRows, &AttentionRun::compare})
+    if (Status status = (this->*part)(); !status)
+      return status;
+  int64_t bytes = report.rows * report.rowBytes;
+  progress.show("measuring the memory", 0, 1);
+  if (!gpu) {
+    report.readBandwidth =
+        measureBandwidth(bytes, report.threads, bandwidthSeconds).read;
+  } else {
+    constexpr int64_t least = int64_t(64) << 20;
+    Result<measure::Ceilings> ceilings = measure::Ceilings::measure(
+        *gpu, std::max({bytes, 4 * report.host.cacheBytes(), least}));
+    if (ceilings)
+      report.readBandwidth = ceilings->read().bytesPerSecond();
+    else
+      report.note = ceilings.message();
+  }
+  if (Status status =
+          time(report.rows, batchBudget, "steps of all rows", report.batch);
+      !status)
+    return status;
+  if (Status status = time(1, singleBudget, "steps of one row", report.single);
+      !status)
+    return status;
+  if (Status status = timePrompt(); !status)
+    return status;
+  report.bytesAtEnd = report.batch.rows * cacheBytes(report.batch.steps);
+  return std::move(report);
+}
+
+int tool::runAttention(const RunOptions &options, const std::string &source) {
+  auto fail = [](const Status &status) {
+    bool isDiagnostic = status.message().find("error:") != std::string::npos;
+    fmt::print(stderr, "{}{}\n",
+               isDiagnostic ? "" : "error: ", status.message());
+    return status.code() == ErrorCode::InvalidArgument ? 2 : 1;
+  };
+  for (auto [flag, isGiven] :
+       {std::pair{"--route", options.route != "auto"},
+        {"--threshold", options.threshold.has_value()},
+        {"--entry", options.source.entryType != "f32"},
+        {"--state-layout", options.source.stateLayout != "dv_dk"}})
+    if (isGiven)
+      return fail(invalid(fmt::format("{} is for recurrences, and the file "
+                                      "declares an attention\nnote: leave it "
+                                      "out",
+                                      flag)));
+  Result<AttentionRunReport> report = AttentionRun(options, source).run();
+  if (!report)
+    return fail(report.status());
+  std::string output = options.json ? report->json() : report->table();
+  std::fputs(output.c_str(), stdout);
+  return report->passed() ? 0 : 1;
+}
