@@ -218,14 +218,16 @@ Status Simulation::step(int64_t token) {
   return Status();
 }
 
-std::vector<double> Simulation::advance(Sequence &sequence, bool folds,
+std::vector<double> Simulation::advance(Sequence &sequence,
+                                        RoundedRuns::Token token,
                                         const Arrays &tokens, Arrays &exact) {
   std::vector<llvm::ArrayRef<double>> paramViews(params.begin(), params.end());
   std::vector<llvm::ArrayRef<double>> tokenViews(tokens.begin(), tokens.end());
   oracles.exact.step(sequence.exact, paramViews, tokenViews, exact);
   std::vector<double> errors = sequence.rounded.step(
-      oracles.rounded, paramViews, tokenViews, folds, sequence.exact, exact);
-  bool keepsEntry = !folds && config.route != RouteKind::Recurrent;
+      oracles.rounded, paramViews, tokenViews, token, sequence.exact, exact);
+  bool keepsEntry = token != RoundedRuns::Token::Folded &&
+                    config.route != RouteKind::Recurrent;
   sequence.length = keepsEntry ? sequence.length + 1 : 0;
   sequence.isFresh &= keepsEntry;
   return errors;
@@ -265,7 +267,8 @@ Status Simulation::compareOutputs(int64_t row, int64_t token, const Plan &plan,
   bool folds =
       isRecurrent || read != write || target.length + 1 >= limitOf(target);
   Arrays exact(signature.outputs.size());
-  std::vector<double> rounded = advance(target, folds, tokens, exact);
+  std::vector<double> rounded =
+      advance(target, RoundedRuns::decoded(folds), tokens, exact);
   FormKind form =
       folds && !isRecurrent ? FormKind::DecodeFold : FormKind::Decode;
   for (size_t i = 0; i < exact.size(); ++i)
@@ -311,21 +314,6 @@ Status Simulation::compareSlots() {
   return Status();
 }
 
-/// All answers come from the same states and entries: what narrow storage costs
-/// the few of one form says less than what it costs all.
-static void shareBounds(CaseResult &result) {
-  auto isAnswer = [&](size_t kind) {
-    return kind != static_cast<size_t>(FormKind::Fold);
-  };
-  double rounded = 0;
-  for (size_t kind = 0; kind < result.forms.size(); ++kind)
-    if (isAnswer(kind))
-      rounded = std::max(rounded, result.forms[kind].bound.rounded);
-  for (size_t kind = 0; kind < result.forms.size(); ++kind)
-    if (isAnswer(kind) && result.forms[kind].count)
-      result.forms[kind].bound.rounded = rounded;
-}
-
 CaseResult ladle::check::runCase(const CheckCase &config,
                                  const Program &program, const Oracles &oracles,
                                  const RandomInputs &inputs) {
@@ -334,6 +322,5 @@ CaseResult ladle::check::runCase(const CheckCase &config,
   Simulation simulation(config, program, oracles, inputs, result);
   if (Status status = simulation.run(); !status)
     result.failure = status.message();
-  shareBounds(result);
   return result;
 }

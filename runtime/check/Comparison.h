@@ -39,8 +39,7 @@ struct WorstError {
 /// What a run may differ from the oracle by. `exact` is what float32 arithmetic
 /// is allowed. Storage types narrower than float32 are allowed twice what they
 /// cost in float64: `rounded` is the larger error of two float64 runs that
-/// round only what they store, at the same points (RoundedRuns), in any answer
-/// of the run.
+/// round only what they store, at the same points (RoundedRuns).
 struct Bound {
   static constexpr double exact = 1e-5;
   double rounded = 0;

@@ -60,20 +60,20 @@ static void store(size_t run, SpecInterpreter::Arrays &arrays,
 }
 
 std::vector<double> RoundedRuns::step(const SpecInterpreter &oracle,
-                                      Views params, Views tokens, bool folds,
+                                      Views params, Views tokens, Token token,
                                       const Row &exact,
                                       const Arrays &exactOutputs) {
   std::vector<double> errors(exactOutputs.size());
   for (size_t run = 0; run < rows.size(); ++run) {
     Arrays outputs(exactOutputs.size());
-    rows[run].keepsEntry = !folds;
+    rows[run].keepsEntry = token == Token::Kept;
     oracle.step(rows[run], params, tokens, outputs);
     for (size_t i = 0; i < outputs.size(); ++i)
       errors[i] =
           std::max(errors[i], relativeError(outputs[i], exactOutputs[i]));
     store(run, rows[run].carries, exact.carries, oracle.getCarries());
   }
-  if (folds)
+  if (token == Token::Folded)
     storeStates(oracle, exact);
   return errors;
 }

@@ -33,10 +33,16 @@ public:
   /// `oracle` rounds entries.
   explicit RoundedRuns(const interpreter::SpecInterpreter &oracle);
 
-  /// A token, which leaves an entry or folds; `exact` is what it makes of the
-  /// sequence without rounding. The larger error of each output.
+  /// What becomes of a token: an entry, a part of states that are stored, or of
+  /// states that are stored with a later token.
+  enum class Token { Kept, Folded, Held };
+  static Token decoded(bool folds) {
+    return folds ? Token::Folded : Token::Kept;
+  }
+  /// A token; `exact` is what it makes of the sequence without rounding. The
+  /// larger error of each output.
   std::vector<double> step(const interpreter::SpecInterpreter &oracle,
-                           Views params, Views tokens, bool folds,
+                           Views params, Views tokens, Token token,
                            const Row &exact, const Arrays &exactOutputs);
   /// What an export gives.
   void storeStates(const interpreter::SpecInterpreter &oracle,

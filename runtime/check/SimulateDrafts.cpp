@@ -92,7 +92,7 @@ Status Simulation::compareDrafts(const DraftPlan &plan, int64_t row,
     nodes.push_back(parent < 0 ? base : nodes[parent]);
     Arrays exact(signature.outputs.size());
     std::vector<double> rounded = advance(
-        nodes.back(), /*folds=*/!isBuffered,
+        nodes.back(), RoundedRuns::decoded(/*folds=*/!isBuffered),
         inputs.draw(oracles.exact.getTokens(), row, drawPosition(token, draft)),
         exact);
     for (size_t i = 0; i < exact.size(); ++i)

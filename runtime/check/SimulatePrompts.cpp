@@ -78,8 +78,11 @@ Status Simulation::comparePrompt(const PromptPlan &plan, int64_t row,
   for (int32_t token = first; token < last; ++token) {
     Arrays exact(signature.outputs.size());
     bool atEnd = config.byChunk && sequence.length + 1 >= limitOf(sequence);
+    auto becomes = isRecurrent || atEnd ? RoundedRuns::Token::Folded
+                   : folds              ? RoundedRuns::Token::Held
+                                        : RoundedRuns::Token::Kept;
     std::vector<double> rounded =
-        advance(sequence, isRecurrent || atEnd, tokens[token], exact);
+        advance(sequence, becomes, tokens[token], exact);
     for (size_t i = 0; i < exact.size(); ++i)
       add(keeps || config.byChunk ? FormKind::PrefillEntries
                                   : FormKind::PrefillFold,

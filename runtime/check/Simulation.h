@@ -82,7 +82,7 @@ private:
   Plan makePlan();
   bool chance(uint64_t oneIn) { return random() % oneIn == 0; }
   /// The errors of the outputs by rounding; what they should be in `exact`.
-  std::vector<double> advance(Sequence &sequence, bool folds,
+  std::vector<double> advance(Sequence &sequence, RoundedRuns::Token token,
                               const Arrays &tokens, Arrays &exact);
   Status compareOutputs(int64_t row, int64_t token, const Plan &plan,
                         const Arrays &tokens);

@@ -159,7 +159,8 @@ void Comparison::stepRounded(Runner &runner, int64_t step) {
   ThreadPool::shared().forEach(rows, [&](int64_t row, int) {
     check::RoundedRuns &runs = runner.rounded[row];
     for (double error :
-         runs.step(rounded, params, tokensOf(row, step), runner.foldsAt(step),
+         runs.step(rounded, params, tokensOf(row, step),
+                   check::RoundedRuns::decoded(runner.foldsAt(step)),
                    exactRows[row], expected[row]))
       errors[row] = std::max(errors[row], error);
     if (step + 1 == length)

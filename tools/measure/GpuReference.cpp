@@ -101,8 +101,9 @@ double GpuReference::roundedError(int64_t period, int64_t tokenCount) {
     Arrays inputs = tokens(0, position), answers(exact.getOutputs().size());
     exact.step(row, views(drawnParams), views(inputs), answers);
     bool folds = period > 0 && (position + 1) % period == 0;
-    for (double error : runs.step(rounding, views(drawnParams), views(inputs),
-                                  folds, row, answers))
+    for (double error :
+         runs.step(rounding, views(drawnParams), views(inputs),
+                   check::RoundedRuns::decoded(folds), row, answers))
       worst = std::max(worst, error);
   }
   return worst;
