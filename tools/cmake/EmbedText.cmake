@@ -1,11 +1,9 @@
-# Writes OUTPUT, C++ that holds TEXT, a file, as `const char *const` NAME of
-# NAMESPACE.
+# Writes OUTPUT: FUNCTION, which HEADER declares, returns the text of the file TEXT.
 file(READ ${TEXT} contents)
 # A literal may be long but not without end: one a line.
 string(REPLACE "\n" ")text\"\n\"\\n\" R\"text(" contents "${contents}")
-file(WRITE ${OUTPUT} "namespace ${NAMESPACE} {
-extern const char *const ${NAME};
-const char *const ${NAME} =
-R\"text(${contents})text\";
+file(WRITE ${OUTPUT} "#include \"${HEADER}\"
+decltype(${FUNCTION}()) ${FUNCTION}() {
+  return R\"text(${contents})text\";
 }
 ")

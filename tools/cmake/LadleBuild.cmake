@@ -97,3 +97,17 @@ function(ladle_link_mlir target visibility)
     target_link_libraries(${target} ${visibility} MLIR LLVM)
   endif()
 endfunction()
+
+# ladle_embed_text(OUTPUT FILE HEADER FUNCTION): sets OUTPUT to a source file in
+# which FUNCTION, as HEADER declares it, returns the text of FILE.
+set(ladle_embed_script ${CMAKE_CURRENT_LIST_DIR}/EmbedText.cmake)
+function(ladle_embed_text output file header function)
+  cmake_path(GET file STEM name)
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}Text.cpp)
+  add_custom_command(OUTPUT ${source}
+    COMMAND ${CMAKE_COMMAND} -DTEXT=${file} -DHEADER=${header}
+      -DFUNCTION=${function} -DOUTPUT=${source} -P ${ladle_embed_script}
+    DEPENDS ${file} ${ladle_embed_script} VERBATIM)
+  set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  set(${output} ${source} PARENT_SCOPE)
+endfunction()

@@ -12,10 +12,6 @@
 
 using namespace ladle::tool;
 
-namespace ladle::tool {
-extern const char *const macGapsText;
-} // namespace ladle::tool
-
 std::string MatchScenario::gapsName() const {
   switch (gaps) {
   case Gaps::Uniform:
@@ -36,7 +32,7 @@ const MatchPositions &MatchPositions::committed() {
 }
 
 MatchPositions::MatchPositions() {
-  auto document = nlohmann::json::parse(macGapsText);
+  auto document = nlohmann::json::parse(macGapsText());
   document.at("seed").get_to(seedOfAll);
   document.at("most").get_to(mostDrawn);
   document.at("uniform").get_to(uniform);

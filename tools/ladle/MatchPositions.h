@@ -31,8 +31,10 @@ struct MatchScenario {
   std::string gapsName() const;
 };
 
-/// bench/mac-gaps.json, as it was when this program was built;
-/// bench/mac_gaps.py says what its lists are.
+/// The text of bench/mac-gaps.json, as it was when this program was built.
+const char *macGapsText();
+
+/// What that says; bench/mac_gaps.py says what its lists are.
 class MatchPositions {
 public:
   static const MatchPositions &committed();
