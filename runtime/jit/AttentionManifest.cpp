@@ -170,24 +170,17 @@ static void visit(Archive &archive, BoundedProgram &bounded) {
 
 template <typename Archive>
 static void visit(Archive &archive, GpuAttentionStep &step) {
-  auto &[decodes, finds, leastBlocks, blocksAtOnce, first, plan, attend, finish,
-         score, select, fold, scan, lower, pack, mark, prefer, share] = step;
+  auto &[decodes, finds, leastBlocks, blocksAtOnce, kernels] = step;
   archive.member("decodes", decodes);
   archive.member("finds", finds);
   archive.member("least_blocks", leastBlocks);
   archive.member("blocks_at_once", blocksAtOnce);
-  for (auto [name, kernel] :
-       {std::pair("first", &first), std::pair("plan", &plan),
-        std::pair("attend", &attend), std::pair("finish", &finish),
-        std::pair("score", &score), std::pair("select", &select),
-        std::pair("fold", &fold), std::pair("scan", &scan),
-        std::pair("lower", &lower), std::pair("pack", &pack),
-        std::pair("mark", &mark), std::pair("prefer", &prefer),
-        std::pair("share", &share)})
-    archive.part(name, [kernel = kernel](auto &inner) {
-      inner.member("info", kernel->info);
-      inner.member("arguments", kernel->arguments);
-    });
+  archive.list("kernels", kernels, [](auto &inner, auto &kernel) {
+    auto &[suffix, info, arguments] = kernel;
+    inner.member("suffix", suffix);
+    inner.member("info", info);
+    inner.member("arguments", arguments);
+  });
 }
 
 template <typename Archive>

@@ -17,6 +17,7 @@
 #include "passes/gpu/KernelInfo.h"
 #include "runtime/jit/Budgets.h"
 #include "runtime/jit/GpuLayout.h"
+#include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace mlir;
@@ -33,8 +34,40 @@ static_assert(BoundedCursor::length == size_t(BoundedNumber::Length) &&
               BoundedCursor::folds == size_t(BoundedNumber::Folds) &&
               DeviceAttentionPool::cursorNumbers == kBoundedNumbers);
 
-static GpuAttentionStep::Kernel describe(gpu::GPUFuncOp function) {
+/// Of Budgets.cuh.
+static constexpr llvm::StringLiteral kShareSuffix = "_share";
+
+/// Where a kernel goes; null if it is none that a step has.
+static GpuAttentionKernel GpuAttentionForm::*placeOf(StringRef suffix) {
+  using Form = GpuAttentionForm;
+  return llvm::StringSwitch<GpuAttentionKernel Form::*>(suffix)
+      .Cases({"_find", "_append"}, &Form::first)
+      .Case("_plan", &Form::plan)
+      .Cases({"_attend", ""}, &Form::attend)
+      .Cases({"_finish", "_keep"}, &Form::finish)
+      .Case("_score", &Form::score)
+      .Case("_select", &Form::select)
+      .Case("_fold", &Form::fold)
+      .Case("_scan", &Form::scan)
+      .Case("_lower", &Form::lower)
+      .Case("_pack", &Form::pack)
+      .Case("_mark", &Form::mark)
+      .Case("_prefer", &Form::prefer)
+      .Case(kShareSuffix, &Form::share)
+      .Default(nullptr);
+}
+
+const GpuAttentionStep::Kernel *GpuAttentionStep::find(StringRef suffix) const {
+  for (const Kernel &kernel : kernels)
+    if (kernel.suffix == suffix)
+      return &kernel;
+  return nullptr;
+}
+
+static GpuAttentionStep::Kernel describe(gpu::GPUFuncOp function,
+                                         StringRef suffix) {
   GpuAttentionStep::Kernel kernel;
+  kernel.suffix = suffix.str();
   kernel.info = {function.getName().str(), /*gridBlocks=*/1,
                  static_cast<unsigned>((*function.getKnownBlockSize())[0]),
                  static_cast<unsigned>(dynamicSharedBytes(function)),
@@ -52,7 +85,8 @@ jit::buildGpuAttention(ModuleOp module, StringRef arch,
   for (AttentionStepOp step : module.getOps<AttentionStepOp>()) {
     if (BoundedPromptPlan::of(step)) {
       steps.emplace_back().decodes = false;
-      steps.back().share.info = budgetsKernelInfo();
+      steps.back().kernels.push_back(
+          {kShareSuffix.str(), budgetsKernelInfo(), {}});
       names.push_back(step.getSymName().str());
       continue;
     }
@@ -89,30 +123,8 @@ jit::buildGpuAttention(ModuleOp module, StringRef arch,
       StringRef suffix = function.getName();
       if (!suffix.consume_front(name))
         continue;
-      if (suffix == "_find" || suffix == "_append")
-        step.first = describe(function);
-      else if (suffix == "_plan")
-        step.plan = describe(function);
-      else if (suffix == "_attend" || suffix.empty())
-        step.attend = describe(function);
-      else if (suffix == "_finish" || suffix == "_keep")
-        step.finish = describe(function);
-      else if (suffix == "_score")
-        step.score = describe(function);
-      else if (suffix == "_select")
-        step.select = describe(function);
-      else if (suffix == "_fold")
-        step.fold = describe(function);
-      else if (suffix == "_scan")
-        step.scan = describe(function);
-      else if (suffix == "_lower")
-        step.lower = describe(function);
-      else if (suffix == "_pack")
-        step.pack = describe(function);
-      else if (suffix == "_mark")
-        step.mark = describe(function);
-      else if (suffix == "_prefer")
-        step.prefer = describe(function);
+      if (placeOf(suffix))
+        step.kernels.push_back(describe(function, suffix));
       if (auto least = function->getAttrOfType<IntegerAttr>(kLeastBlocksAttr))
         step.leastBlocks = least.getInt();
       if (auto blocks = function->getAttrOfType<IntegerAttr>(kBlocksAttr))
@@ -120,7 +132,7 @@ jit::buildGpuAttention(ModuleOp module, StringRef arch,
     }
   });
   for (const GpuAttentionStep &step : steps)
-    if (!step.share.info.name.empty())
+    if (step.find(kShareSuffix))
       text += budgetsText();
   return text;
 }
@@ -138,24 +150,11 @@ jit::loadGpuAttention(const cuda::Device &device, const std::string &image,
     form.finds = step.finds;
     form.leastBlocks = step.leastBlocks;
     form.blocksAtOnce = step.blocksAtOnce;
-    for (auto [from, to] :
-         {std::pair(&step.first, &form.first),
-          std::pair(&step.plan, &form.plan),
-          std::pair(&step.attend, &form.attend),
-          std::pair(&step.finish, &form.finish),
-          std::pair(&step.score, &form.score),
-          std::pair(&step.select, &form.select),
-          std::pair(&step.fold, &form.fold), std::pair(&step.scan, &form.scan),
-          std::pair(&step.lower, &form.lower),
-          std::pair(&step.pack, &form.pack), std::pair(&step.mark, &form.mark),
-          std::pair(&step.prefer, &form.prefer),
-          std::pair(&step.share, &form.share)}) {
-      if (from->info.name.empty())
-        continue;
-      Result<cuda::Kernel> kernel = module->kernel(from->info);
+    for (const GpuAttentionStep::Kernel &made : step.kernels) {
+      Result<cuda::Kernel> kernel = module->kernel(made.info);
       if (!kernel)
         return kernel.status();
-      *to = {std::move(*kernel), from->arguments};
+      form.*placeOf(made.suffix) = {std::move(*kernel), made.arguments};
     }
     (step.decodes ? code->decode : code->prefill) = std::move(form);
   }

@@ -19,6 +19,7 @@ namespace ladle::jit {
 /// What a launcher has to know of the kernels of a form.
 struct GpuAttentionStep {
   struct Kernel {
+    std::string suffix; ///< what it is called, behind the name of the step
     cuda::KernelInfo info;
     std::vector<std::string> arguments;
   };
@@ -26,11 +27,9 @@ struct GpuAttentionStep {
   /// If the kernel is one alone: blocks of a cluster at the least, and those
   /// that fit into a multiprocessor.
   int64_t leastBlocks = 1, blocksAtOnce = 1;
-  Kernel first, plan, attend, finish;
-  Kernel score, select, fold;       ///< of prompts of a cache that evicts
-  Kernel scan;                      ///< with `fold`, of one that is segmented
-  Kernel lower, pack, mark, prefer; ///< lower budgets, and preferences
-  Kernel share;                     ///< of Budgets.cuh
+  std::vector<Kernel> kernels;
+
+  const Kernel *find(llvm::StringRef suffix) const;
 };
 
 /// Lowers a module of steps as far as CUDA C++ for an architecture, for

@@ -69,15 +69,18 @@ compileFor(const std::string &name, const frontend::ElaborationOptions &given,
   for (const jit::GpuAttentionStep &step : steps) {
     // Two blocks of a multiprocessor with 227 KiB, or what there is; one that
     // answers prompts takes nearly all, and so may one that is alone.
-    bool isTiled =
-        !step.scan.info.name.empty() ||
-        (step.plan.info.name.empty() && !step.first.info.name.empty());
-    bool isAlone = step.first.info.name.empty() && step.blocksAtOnce == 1;
+    const auto *attend = step.find("_attend");
+    bool isTiled = attend && (step.find("_scan") ||
+                              (step.find("_append") && !step.find("_plan")));
+    bool isAlone = !step.find("_plan") && step.blocksAtOnce == 1;
+    if (!attend)
+      attend = step.find("");
     unsigned most = (isTiled ? 200 : isAlone ? 227 : 113) << 10;
     if (shared)
       most = std::min(most, static_cast<unsigned>(shared));
-    CHECK(step.attend.info.sharedBytes <= most);
-    CHECK(step.attend.info.threads >= 32);
+    REQUIRE(attend);
+    CHECK(attend->info.sharedBytes <= most);
+    CHECK(attend->info.threads >= 32);
   }
   checkCubin(*nvrtc, *text, name, arch, kernels, /*splits=*/true);
   return steps;
@@ -127,7 +130,8 @@ TEST_CASE("bounded attentions fit into registers", "[nvrtc]") {
       GENERATE(as<std::string>(), "sm_80", "sm_90a", "sm_100a", "sm_120");
   auto steps = compileFor("slake", {}, arch, /*kernels=*/11);
   for (const jit::GpuAttentionStep &step : steps)
-    CHECK(step.attend.info.programmatic == step.decodes);
+    for (const auto &kernel : step.kernels)
+      CHECK(kernel.info.programmatic == step.decodes);
   // Prompts by segments with a gate of 64 rows spill a little on sm_100a.
   if (arch != "sm_100a")
     compileFor("edge_infinite/edge_infinite", {}, arch, /*kernels=*/5);
