@@ -55,7 +55,7 @@ PromptBudgets::create(const AttentionProgram &program,
     return status;
   if (made.gpu) {
     Result<DeviceShares> device =
-        DeviceShares::create(made, layers, options.rows);
+        DeviceShares::create(impl->program.getImpl(), layers, options.rows);
     if (!device)
       return device.status();
     impl->device = std::move(*device);

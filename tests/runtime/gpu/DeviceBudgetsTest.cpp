@@ -86,8 +86,8 @@ static void comparePreferences(Pair &pair) {
   REQUIRE(got.size() == wanted.size());
   for (size_t i = 0; i < got.size(); ++i) {
     CAPTURE(i);
-    CHECK(got[i].disturbance == Approx(wanted[i].disturbance).epsilon(1e-3));
-    CHECK(got[i].entropy == Approx(wanted[i].entropy).epsilon(1e-4));
+    CHECK(got[i].disturbance == Approx(wanted[i].disturbance).epsilon(1e-5));
+    CHECK(got[i].entropy == Approx(wanted[i].entropy).epsilon(1e-5));
   }
 }
 

@@ -7,7 +7,6 @@
 
 #include "runtime/AttentionPool.h"
 #include "runtime/cuda/DeviceAttention.h"
-#include "runtime/cuda/Driver.h"
 #include "tests/runtime/gpu/PromptPair.h"
 
 using namespace ladle;
@@ -139,17 +138,7 @@ TEST_CASE("a graph answers prompts by segments that it does not know") {
   if (!hasGpu())
     return;
   Pair pair(edgeInfinite, narrow(), segments(2, 3, 6), /*promptTokens=*/50);
-  const std::vector<std::vector<Prompt>> calls{{{0, 37}, {1, 60}, {-1, 3}},
-                                               {{2, 90}, {0, 8}, {3, 2}},
-                                               {{1, 5}, {2, 0}, {0, 30}}};
-  cuda::Device device = need(cuda::Device::shared());
-  PrefillArguments first = pair.there.prompts(calls[0], 0, ++pair.seed);
-  auto graph = need(cuda::Graph::record(device, [&] {
-    return pair.there.decoder->prefill(first, device.stream());
-  }));
-  CHECK(pair.there.pool->length(0) == 0);
-  for (const std::vector<Prompt> &rows : calls)
-    pair.replay(graph, first, rows);
+  pair.replayOthers();
 }
 
 TEST_CASE("prompts by segments of an answer without kernels are decoded") {

@@ -11,7 +11,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/cuda/DeviceAttention.h"
-#include "runtime/cuda/Driver.h"
 #include "tests/runtime/gpu/PromptPair.h"
 
 using namespace ladle;
@@ -133,18 +132,7 @@ TEST_CASE("a graph chooses what it keeps of prompts that it does not know") {
   if (!hasGpu())
     return;
   Pair pair("slake", {}, small);
-  // Room for the longest; a replay reads how many there are.
-  const std::vector<std::vector<Prompt>> calls{{{0, 37}, {1, 60}, {-1, 3}},
-                                               {{2, 90}, {0, 8}, {3, 2}},
-                                               {{1, 5}, {2, 0}, {0, 30}}};
-  cuda::Device device = need(cuda::Device::shared());
-  PrefillArguments first = pair.there.prompts(calls[0], 0, ++pair.seed);
-  auto graph = need(cuda::Graph::record(device, [&] {
-    return pair.there.decoder->prefill(first, device.stream());
-  }));
-  CHECK(pair.there.pool->length(0) == 0);
-  for (const std::vector<Prompt> &rows : calls)
-    pair.replay(graph, first, rows);
+  pair.replayOthers();
 }
 
 TEST_CASE("prompts of an answer that has no kernel go token by token") {

@@ -230,6 +230,22 @@ public:
     compare(rows, recorded.tokens - starts.back(), there.answers(output));
   }
 
+  /// A graph of a call with room for the longest, which reads how many tokens
+  /// there are when it is replayed.
+  void replayOthers() {
+    const std::vector<std::vector<Prompt>> calls{{{0, 37}, {1, 60}, {-1, 3}},
+                                                 {{2, 90}, {0, 8}, {3, 2}},
+                                                 {{1, 5}, {2, 0}, {0, 30}}};
+    cuda::Device device = need(cuda::Device::shared());
+    PrefillArguments first = there.prompts(calls[0], 0, ++seed);
+    auto graph = need(cuda::Graph::record(device, [&] {
+      return there.decoder->prefill(first, device.stream());
+    }));
+    CHECK(there.pool->length(0) == 0);
+    for (const std::vector<Prompt> &rows : calls)
+      replay(graph, first, rows);
+  }
+
   void setBudget(int32_t slot, int64_t budget) {
     need(there.decoder->setBudget(slot, budget));
     need(host.decoder->setBudget(slot, budget));
