@@ -5,353 +5,195 @@
 //
 //===----------------------------------------------------------------------===//
 
-// A tile is 16 keys and values of each warp, which come to shared memory
-// several tiles ahead; no warp waits for another's. Where they are is looked up
-// one tile before they are asked for. A thread 4 g + t of a warp has the scores
-// of keys g and g + 8 for heads 2 t and 2 t + 1: what a product of tiles leaves
-// it.
+// A block takes pieces of the list, one behind another, and asks for the first
+// tiles of the next ones while it multiplies the last ones of a piece: tiles of
+// all its pieces are one stream, as many ahead as there is room for.
 
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
-#include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/AttentionKernels.h"
-#include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
 using namespace ladle;
-
-/// Keys of a warp, and heads, of a product of tiles.
-static constexpr int64_t kTileKeys = 16, kTileHeads = 8;
-
-static int64_t bytesOf(Type element) {
-  return element.getIntOrFloatBitWidth() / 8;
-}
-
-int64_t GpuAttention::bytesOfTiles() const {
-  int64_t keyBytes =
-      keySize * bytesOf(plan.keyType) + valueSize * bytesOf(plan.valueType);
-  int64_t tile = warps * kTileKeys * (stages * (keyBytes + 4) + 4);
-  int64_t queryBytes = multiplies ? 0 : kTileHeads * keySize * 4;
-  return tile + share * valueSize * 4 + 2 * warps * kTileHeads * 4 + queryBytes;
-}
-
-void GpuAttention::chooseTiles() {
-  // Two blocks at once, so that one streams while the other ends a piece.
-  int64_t most = 110 << 10;
-  if (shared)
-    most = std::min(most, shared);
-  constexpr int64_t spare = 1 << 10;
-  most -= spare;
-  stages = 3;
-  for (warps = 4; bytesOfTiles() > most && warps > 1;)
-    warps /= 2;
-  if (bytesOfTiles() > most)
-    stages = 2;
-}
-
-void GpuAttention::declareTiles() {
-  Type f32 = b.getF32Type(), integer = b.getI32Type();
-  int64_t tileKeys = kTileKeys * warps;
-  keys = sharedArray("keys", plan.keyType, {stages * tileKeys, keySize});
-  values =
-      sharedArray("values", plan.valueType, {stages * tileKeys, valueSize});
-  places = sharedArray("places", integer, {stages + 1, tileKeys});
-  warpMosts = sharedArray("warp_mosts", f32, {warps, kTileHeads});
-  warpSums = sharedArray("warp_sums", f32, {warps, kTileHeads});
-  totals = sharedArray("totals", f32, {share, valueSize});
-  // When there is no tile left.
-  warpTotals =
-      sharedInPlaceOf(values, "warp_totals", f32, {warps * share, valueSize});
-  if (!multiplies)
-    queries = sharedArray("queries", f32, {kTileHeads, keySize});
-  lane = named("lane", rem(thread, kWarp));
-  warp = named("warp", div(thread, kWarp));
-  laneRow = named("g", div(lane, 4));
-  lanePart = named("t", rem(lane, 4));
-}
 
 void GpuAttention::buildAttend() {
   createKernel("_attend", warps * kWarp, /*blocks=*/2);
   startInOrder();
   declareTiles();
   Type integer = b.getI32Type();
-  Value first = gpu::BlockIdOp::create(b, gpu::Dimension::x);
-  Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
-  Value count = named("count", load(array("piece_count", integer), index(0)));
-  loop(first, count, blocks, [&](Value piece) {
-    named("piece", piece);
-    attendPiece(piece);
-  });
+  pieces = array("pieces", integer, 4);
+  first = gpu::BlockIdOp::create(b, gpu::Dimension::x);
+  stride = gpu::GridDimOp::create(b, gpu::Dimension::x);
+  count = named("count", load(array("piece_count", integer), index(0)));
+  ifThen(less(first, count), [&] { attendPieces(); });
 }
 
 //===----------------------------------------------------------------------===//
-// Copies
+// Tiles of all pieces
 //===----------------------------------------------------------------------===//
 
-/// Where a key of the warp's part of a tile is; behind the last one it is the
-/// last again, with a weight of 0.
-Value GpuAttention::lookUp(Value tile) {
-  Value key = add(begin, add(mul(tile, kTileKeys * warps),
-                             add(mul(warp, kTileKeys), rem(lane, kTileKeys))));
-  return rowOfKey(slot, minimum(key, sub(end, index(1))), cacheHead);
+/// A piece as the list has it; behind the last one it is that again.
+Value GpuAttention::loadPiece(Value number) {
+  return loadVector(pieces, {minimum(number, sub(count, index(1))), index(0)},
+                    4);
 }
 
-void GpuAttention::keepPlace(Value tile, Value place) {
-  ifThen(less(lane, index(kTileKeys)), [&] {
-    store(place, places,
-          {rem(tile, stages + 1), add(mul(warp, kTileKeys), lane)});
-  });
+GpuAttention::Piece GpuAttention::openPiece(Value record) {
+  auto field = [&](int64_t which) -> Value {
+    return arith::IndexCastOp::create(b, b.getIndexType(),
+                                      extract(record, which));
+  };
+  Piece piece;
+  Value task = field(0), last = field(3);
+  piece.row = div(task, tasksOfRow);
+  piece.firstHead = mul(rem(task, tasksOfRow), share);
+  piece.keys = {div(last, 2), div(piece.firstHead, plan.group()), field(1),
+                field(2)};
+  piece.isAfterMatch = equal(rem(last, 2), index(1));
+  return piece;
 }
 
-/// Rows of shared memory that lanes read together are in different banks.
-Value GpuAttention::swizzled(Value chunk, Value row, bool isKey) {
-  constexpr int64_t banks = 8, chunkBytes = 16;
-  Type type = isKey ? plan.keyType : plan.valueType;
-  int64_t size = isKey ? keySize : valueSize;
-  if (!multiplies || size * bytesOf(type) / chunkBytes % banks != 0)
-    return chunk;
-  Value mask = isKey ? mul(rem(row, 2), 4) : mul(rem(div(row, 2), 4), 2);
-  return arith::XOrIOp::create(b, chunk, mask);
+Value GpuAttention::lookUp(const Stream &stream) {
+  return lookUp(openPiece(stream.record).keys, stream.firstKey);
 }
 
-/// The keys of a tile, or its values: they are asked for again as soon as they
-/// have been multiplied.
-void GpuAttention::startTile(Value tile, bool isKey) {
-  Type type = isKey ? plan.keyType : plan.valueType;
-  int64_t size = isKey ? keySize : valueSize;
-  int64_t width = elementsOfLoad(type), chunks = size / width;
-  Value from = array(isKey ? "key_pages" : "value_pages", type, size);
-  Value firstRow = mul(warp, kTileKeys);
-  Value tileRow = add(mul(rem(tile, stages), kTileKeys * warps), firstRow);
-  Value ring = rem(tile, stages + 1);
-  ifThen(less(tile, tiles), [&] {
-    loop(
-        index(0), index(kTileKeys * chunks / kWarp), index(1),
-        [&](Value i) {
-          Value at = add(mul(i, kWarp), lane);
-          Value row = div(at, chunks), chunk = rem(at, chunks);
-          Value place = load(places, {ring, add(firstRow, row)});
-          Value into = mul(swizzled(chunk, row, isKey), width);
-          nvgpu::DeviceAsyncCopyOp::create(
-              b, nvgpu::DeviceAsyncTokenType::get(b.getContext()),
-              isKey ? keys : values, ValueRange{add(tileRow, row), into}, from,
-              ValueRange{place, mul(chunk, width)}, b.getIndexAttr(width),
-              Value(), /*bypassL1=*/b.getUnitAttr());
-        },
-        /*unrolls=*/true);
-  });
-  // What is waited for is counted in halves of tiles, started or not.
-  copies = nvgpu::DeviceAsyncCreateGroupOp::create(
-      b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), ValueRange());
-}
-
-/// For the oldest half of a tile that nobody has waited for.
-void GpuAttention::waitForTile() {
-  auto wait = nvgpu::DeviceAsyncWaitOp::create(
-      b, TypeRange(), copies,
-      b.getI32IntegerAttr(static_cast<int32_t>(2 * stages - 1)));
-  wait->setAttr(kOfWarpAttr, b.getUnitAttr());
+/// What comes behind the last piece is the last one again, which nobody copies.
+GpuAttention::Stream GpuAttention::advance(const Stream &stream) {
+  Value firstKey = add(stream.firstKey, kTileKeys * warps);
+  Value isOver = notLess(firstKey, openPiece(stream.record).keys.end);
+  Values all = ifElse(
+      isOver,
+      [&]() -> Values {
+        Value later = add(stream.piece, stride);
+        return {later, openPiece(stream.next).keys.begin, stream.next,
+                loadPiece(add(later, stride))};
+      },
+      [&]() -> Values {
+        return {stream.piece, firstKey, stream.record, stream.next};
+      });
+  return {all[0], all[1], all[2], all[3]};
 }
 
 //===----------------------------------------------------------------------===//
 // A piece
 //===----------------------------------------------------------------------===//
 
-void GpuAttention::attendPiece(Value piece) {
-  Type integer = b.getI32Type();
-  Value record = loadVector(array("pieces", integer, 4), {piece, index(0)}, 4);
-  auto field = [&](int64_t which) -> Value {
-    return arith::IndexCastOp::create(b, b.getIndexType(),
-                                      extract(record, which));
-  };
-  Value task = named("task", field(0));
-  begin = named("begin", field(1));
-  end = named("end", field(2));
-  Value row = named("row", div(task, tasksOfRow));
-  Value firstHead = named("first_head", mul(rem(task, tasksOfRow), share));
-  cacheHead = named("cache_head", div(firstHead, plan.group()));
-  Value plans = array("row_plans", integer, 8);
-  slot = named("slot", load(plans, {row, index(0)}));
-  Value of = named("token", load(plans, {row, index(1)}));
+void GpuAttention::attendPieces() {
+  Value record = loadPiece(first);
+  Stream stream{first, openPiece(record).keys.begin, record,
+                loadPiece(add(first, stride))};
+  // All are looked up before anything waits for one of them.
+  Values isThere, found;
+  for (int64_t tile = 0; tile <= stages; ++tile) {
+    isThere.push_back(less(stream.piece, count));
+    found.push_back(lookUp(stream));
+    stream = advance(stream);
+  }
+  for (auto [tile, place] : llvm::enumerate(found))
+    keepPlace(index(static_cast<int64_t>(tile)), place);
+  warpBarrier();
+  for (int64_t tile = 0; tile < stages; ++tile)
+    for (bool isKey : {true, false})
+      startTile(index(tile), isThere[tile], isKey);
+  Values carried{index(0), isThere.back(), record};
+  carried.append({stream.piece, stream.firstKey, stream.record, stream.next});
+  carried.append(loadQueryParts(record));
+  loop(first, count, stride, carried,
+       [&](Value piece, ValueRange before) -> Values {
+         named("piece", piece);
+         return attendPiece(piece, before);
+       });
+}
+
+/// Of the heads that a piece is for; what tensor cores multiply is in registers
+/// long before.
+GpuAttention::Values GpuAttention::loadQueryParts(Value record) {
+  if (!multiplies)
+    return {};
+  Piece piece = openPiece(record);
+  loadQueries(piece.row, piece.firstHead);
+  return queryParts;
+}
+
+/// Of the two heads of a lane: the first key each attends to anew.
+void GpuAttention::openHeads(const Piece &piece) {
   for (int64_t i = 0; i < 2; ++i) {
-    from[i] = begin;
+    from[i] = piece.keys.begin;
     if (!plan.find)
       continue;
     Value local = minimum(add(mul(lanePart, 2), i), index(share - 1));
-    Value start =
-        load(array("starts", integer, heads), {row, add(firstHead, local)});
-    start = select(less(index(0), field(3)), start, begin);
-    from[i] = named("from", maximum(start, begin));
+    Value start = load(array("starts", b.getI32Type(), heads),
+                       {piece.row, add(piece.firstHead, local)});
+    start = select(piece.isAfterMatch, start, piece.keys.begin);
+    from[i] = named("from", maximum(start, piece.keys.begin));
   }
-  attendKeys(of, firstHead);
-  leavePiece(piece);
 }
 
-void GpuAttention::attendKeys(Value of, Value firstHead) {
+GpuAttention::Values GpuAttention::attendPiece(Value number,
+                                               ValueRange before) {
   int64_t tileKeys = kTileKeys * warps;
-  tiles = named("tiles", div(add(sub(end, begin), tileKeys - 1), tileKeys));
-  for (int64_t tile = 0; tile <= stages; ++tile)
-    keepPlace(index(tile), lookUp(index(tile)));
-  loadQueries(of, firstHead);
-  // Queries that are multiplied by tensor cores are in registers.
-  if (multiplies)
-    warpBarrier();
-  else
+  Value firstPlace = named("first_tile", before[0]);
+  Piece piece = openPiece(before[2]);
+  end = named("end", piece.keys.end);
+  Value begin = named("begin", piece.keys.begin);
+  Value tiles =
+      named("tiles", div(add(sub(end, begin), tileKeys - 1), tileKeys));
+  Value next = loadPiece(add(number, stride));
+  openHeads(piece);
+  queryParts = Values(before.drop_front(7));
+  if (!multiplies) {
+    loadQueries(piece.row, piece.firstHead);
     barrier();
-  for (int64_t tile = 0; tile < stages; ++tile)
-    for (bool isKey : {true, false})
-      startTile(index(tile), isKey);
-  beforeScores();
-
-  Values inits{number(-INFINITY), number(-INFINITY), number(0), number(0)};
-  auto fragment = VectorType::get({4}, b.getF32Type());
-  for (int64_t i = 0; i < valueSize / kTileKeys; ++i)
-    inits.push_back(arith::ConstantOp::create(b, b.getZeroAttr(fragment)));
-  Values carried = loop(index(0), tiles, index(1), inits,
-                        [&](Value tile, ValueRange before) -> Values {
-                          named("tile", tile);
-                          Value later = add(tile, stages + 1);
-                          Value place = named("place", lookUp(later));
-                          Values after = addTile(tile, before);
-                          keepPlace(later, place);
-                          return after;
-                        });
-  mergeWarps(carried);
-}
-
-GpuAttention::Values GpuAttention::addTile(Value tile, ValueRange before) {
-  int64_t tileKeys = kTileKeys * warps;
-  Value rowInTile = add(mul(warp, kTileKeys), laneRow);
-  Value tileRow = add(mul(rem(tile, stages), tileKeys), mul(warp, kTileKeys));
-  double scale = plan.attends.front().getScale().convertToDouble();
-  waitForTile();
-  changeTile(tile, /*isKey=*/true);
-  Value all = product(scores(tileRow), splat(number(scale), 4));
-  warpBarrier();
-  startTile(add(tile, stages), /*isKey=*/true);
-  Value score[4], key[2];
-  for (int64_t i = 0; i < 2; ++i)
-    key[i] = add(add(begin, mul(tile, tileKeys)),
-                 add(rowInTile, i * (kTileKeys / 2)));
-  for (int64_t i = 0; i < 4; ++i) {
-    Value isValid =
-        both(notLess(key[i / 2], from[i % 2]), less(key[i / 2], end));
-    score[i] = select(isValid, extract(all, i), number(-INFINITY));
   }
-  keepScores(key, score);
-  // The largest of all keys of the warp, for each head of the lane.
-  Values after(4);
-  Value kept[2], base[2];
-  for (int64_t i = 0; i < 2; ++i) {
-    Value most = larger(score[i], score[i + 2]);
-    for (int64_t mask = 4; mask < kWarp; mask *= 2)
-      most = larger(most, exchange(most, mask));
-    after[i] = named("most", larger(before[i], most));
-    base[i] = finite(after[i]);
-    kept[i] = named("kept", exp(arith::SubFOp::create(b, before[i], base[i])));
-  }
-  Values weights;
-  for (int64_t i = 0; i < 4; ++i)
-    weights.push_back(
-        named("weight", exp(arith::SubFOp::create(b, score[i], base[i % 2]))));
-  for (int64_t i = 0; i < 2; ++i)
-    after[2 + i] =
-        sum(product(before[2 + i], kept[i]), sum(weights[i], weights[i + 2]));
-  Value factors = fromElements({kept[0], kept[1], kept[0], kept[1]});
-  Values parts;
-  for (Value part : before.drop_front(4))
-    parts.push_back(product(part, factors));
-  waitForTile();
-  changeTile(tile, /*isKey=*/false);
-  addValues(tileRow, weights, parts);
-  warpBarrier();
-  startTile(add(tile, stages), /*isKey=*/false);
-  after.append(parts);
+
+  // Whether there is a tile to be copied to where this one is, and was before.
+  Values inits{before[1], before[1]};
+  inits.append(before.begin() + 3, before.begin() + 7);
+  Values sums = emptySums();
+  inits.append(sums);
+  Values carried = loop(
+      index(0), tiles, index(1), inits,
+      [&](Value tile, ValueRange ahead) -> Values {
+        Value place = named("tile", add(firstPlace, tile));
+        Stream stream{ahead[2], ahead[3], ahead[4], ahead[5]};
+        Value later = named("place", lookUp(stream));
+        Value isThere = less(stream.piece, count);
+        stream = advance(stream);
+        Value firstKey = add(begin, mul(tile, tileKeys));
+        Values after = addTile(place, firstKey, ahead[0], ahead.drop_front(6));
+        // Summaries take the place of the last ones first.
+        Value copied = copies;
+        ifThen(less(add(tile, 1), tiles), [&] {
+          startTile(add(place, stages), ahead[0], /*isKey=*/false);
+        });
+        copies = copied;
+        keepPlace(add(place, stages + 1), later);
+        Values all{isThere, ahead[0]};
+        all.append({stream.piece, stream.firstKey, stream.record, stream.next});
+        all.append(after);
+        return all;
+      });
+
+  Values nextQueries = loadQueryParts(next);
+  Value lastPlace = add(firstPlace, sub(tiles, index(1)));
+  leavePiece(number, ValueRange(carried).drop_front(6), lastPlace);
+  startTile(add(lastPlace, stages), carried[1], /*isKey=*/false);
+  Values after{add(firstPlace, tiles), carried[0], next};
+  after.append(carried.begin() + 2, carried.begin() + 6);
+  after.append(nextQueries);
   return after;
 }
 
-/// The warps' summaries become one, in their order.
-void GpuAttention::mergeWarps(ValueRange carried) {
-  // Nobody reads tiles, or the summary before this one, any more.
-  barrier();
-  Value columns[2] = {mul(lanePart, 2), add(mul(lanePart, 2), 1)};
-  for (int64_t i = 0; i < 2; ++i) {
-    Value all = carried[2 + i];
-    for (int64_t mask = 4; mask < kWarp; mask *= 2)
-      all = sum(all, exchange(all, mask));
-    ifThen(equal(laneRow, index(0)), [&] {
-      store(carried[i], warpMosts, {warp, columns[i]});
-      store(all, warpSums, {warp, columns[i]});
-    });
-  }
-  barrier();
-  constexpr int64_t width = 4;
-  int64_t part = valuePart(), products = part / 2;
-  for (int64_t i = 0; i < 2; ++i) {
-    Value factor = exp(
-        arith::SubFOp::create(b, carried[i], finite(mostOfWarps(columns[i]))));
-    // What a lane has of a head lies side by side, `part` elements of each
-    // block.
-    ifThen(less(columns[i], index(share)), [&] {
-      Value row = add(mul(warp, share), columns[i]);
-      for (int64_t at = 0; at < valueSize / 8; at += width) {
-        int64_t block = at / part, first = block * products + at % part / 2;
-        Values elements;
-        for (int64_t j = 0; j < width; ++j)
-          elements.push_back(
-              extract(carried[4 + first + j / 2], j % 2 * 2 + i));
-        Value scaled = product(fromElements(elements), splat(factor, width));
-        Value place = add(mul(laneRow, part), block * 8 * part + at % part);
-        storeVector(scaled, warpTotals, {row, place});
-      }
-    });
-  }
-  barrier();
-  loop(mul(thread, width), index(share * valueSize), index(threads * width),
-       [&](Value at) {
-         Value ofHead = div(at, valueSize), element = rem(at, valueSize);
-         Value all;
-         for (int64_t other = 0; other < warps; ++other) {
-           Value row = add(ofHead, other * share);
-           Value its = loadVector(warpTotals, {row, element}, width);
-           all = all ? sum(all, its) : its;
-         }
-         storeVector(all, totals, {ofHead, element});
-       });
-  barrier();
-}
-
-Value GpuAttention::mostOfWarps(Value column) {
-  Value most = loadFloat(warpMosts, {index(0), column});
-  for (int64_t other = 1; other < warps; ++other)
-    most = larger(most, loadFloat(warpMosts, {index(other), column}));
-  return most;
-}
-
-Value GpuAttention::sumOfWarps(Value column, Value most) {
-  Value base = finite(most), all = number(0);
-  for (int64_t other = 0; other < warps; ++other) {
-    Value weight = exp(arith::SubFOp::create(
-        b, loadFloat(warpMosts, {index(other), column}), base));
-    all =
-        sum(all, product(loadFloat(warpSums, {index(other), column}), weight));
-  }
-  return all;
-}
-
-void GpuAttention::leavePiece(Value piece) {
+void GpuAttention::leavePiece(Value piece, ValueRange sums, Value place) {
   Type f32 = b.getF32Type();
-  constexpr int64_t width = 4;
-  Value pieceMemory = array("piece_values", f32, share * valueSize);
-  loop(mul(thread, width), index(share * valueSize), index(threads * width),
-       [&](Value at) {
-         Value ofHead = div(at, valueSize), element = rem(at, valueSize);
-         storeVector(loadVector(totals, {ofHead, element}, width), pieceMemory,
-                     {piece, at});
-       });
+  Value memory = array("piece_values", f32, share * valueSize);
+  mergeWarps(sums, place, [&](Value ofHead, Value element, Value values) {
+    storeVector(values, memory, {piece, add(mul(ofHead, valueSize), element)});
+  });
   ifThen(less(thread, index(share)), [&] {
     Value most = mostOfWarps(thread);
     storeVector(fromElements({most, sumOfWarps(thread, most)}),
                 array("piece_sums", f32, 2 * share), {piece, mul(thread, 2)});
   });
+  barrier();
 }

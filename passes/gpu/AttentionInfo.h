@@ -26,8 +26,8 @@
 // - hits, starts [rows, heads]; row_plans [rows, 8]: slot, token, position,
 //   entry, stores, amended, entries, or of prompts slot, first token, position,
 //   tokens, those stored, amended before, entries after; pieces [.., 4]: task,
-//   begin, end, whether it begins after a match; piece_count [1]; piece_bounds
-//   [tasks, 8]: the first piece of each attend
+//   begin, end, twice the slot, and one more after a match; piece_count [1];
+//   piece_bounds [tasks, 8]: the first piece of each attend
 // - piece_values f32 [pieces, share, dv], piece_sums f32 [pieces, share, 2]
 // - tensors by their names behind "tensor:", with the strides of rows and
 //   heads, in elements

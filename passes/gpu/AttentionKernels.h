@@ -134,34 +134,39 @@ protected:
   /// The sum over the threads before this one, and over all.
   std::pair<mlir::Value, mlir::Value> sumBefore(mlir::Value count);
 
-  //===--- AttentionAttend.cpp, AttentionProducts.cpp ---------------------===//
+  //===--- AttentionTiles.cpp, AttentionProducts.cpp ----------------------===//
+  /// Keys of a warp, and heads, of a product of tiles.
+  static constexpr int64_t kTileKeys = 16, kTileHeads = 8;
+  /// Keys and values that are attended to together.
+  struct Keys {
+    mlir::Value slot, cacheHead, begin, end;
+  };
   void chooseTiles();
   int64_t bytesOfTiles() const;
-  void buildAttend();
+  int64_t rowsOfTotals() const;
   void declareTiles();
-  void attendPiece(mlir::Value piece);
-  /// From `begin` to `end`, for heads of the query from one on; `of` is the
-  /// token that is answered. Leaves a summary in `totals`, `warpMosts` and
-  /// `warpSums`.
-  void attendKeys(mlir::Value of, mlir::Value firstHead);
-  /// What comes before the first thing that a piece writes, when its first
-  /// copies are on their way.
-  virtual void beforeScores() {}
   /// What keys or values of a tile are that memory does not have, when their
   /// copies are there.
   virtual void changeTile(mlir::Value tile, bool isKey) {}
   /// Scores of two keys for the two heads of a lane: key i / 2, head i % 2.
   virtual void keepScores(llvm::ArrayRef<mlir::Value> keysOfLane,
                           llvm::ArrayRef<mlir::Value> score) {}
-  void startTile(mlir::Value tile, bool isKey);
+  /// Tiles are counted from a kernel's first one on, and take places in turn.
+  void startTile(mlir::Value tile, mlir::Value isThere, bool isKey);
   void waitForTile();
-  mlir::Value lookUp(mlir::Value tile);
+  mlir::Value lookUp(const Keys &keys, mlir::Value firstKey);
   void keepPlace(mlir::Value tile, mlir::Value place);
-  Values addTile(mlir::Value tile, mlir::ValueRange carried);
-  void mergeWarps(mlir::ValueRange carried);
+  /// The largest score and the sum of weights of each head of a lane, and the
+  /// weighted values: of nothing, and with a tile more, up to `end`.
+  Values emptySums();
+  Values addTile(mlir::Value tile, mlir::Value firstKey, mlir::Value hasLater,
+                 mlir::ValueRange sums);
+  void mergeWarps(mlir::ValueRange sums, mlir::Value tile,
+                  llvm::function_ref<void(mlir::Value head, mlir::Value element,
+                                          mlir::Value values)>
+                      leave);
   mlir::Value mostOfWarps(mlir::Value column);
   mlir::Value sumOfWarps(mlir::Value column, mlir::Value most);
-  void leavePiece(mlir::Value piece);
   void loadQueries(mlir::Value token, mlir::Value firstHead);
   mlir::Value scores(mlir::Value tileRow);
   void addValues(mlir::Value tileRow, llvm::ArrayRef<mlir::Value> weights,
@@ -169,6 +174,27 @@ protected:
   mlir::Value swizzled(mlir::Value chunk, mlir::Value row, bool isKey);
   mlir::Value multiplyTiles(mlir::Value a, mlir::Value b, mlir::Value c);
   int64_t valuePart() const;
+
+  //===--- AttentionAttend.cpp --------------------------------------------===//
+  struct Piece {
+    mlir::Value row, firstHead, isAfterMatch;
+    Keys keys;
+  };
+  /// The tile that is copied next: of a piece, whose record and the next one's
+  /// are as they are in memory.
+  struct Stream {
+    mlir::Value piece, firstKey, record, next;
+  };
+  void buildAttend();
+  mlir::Value loadPiece(mlir::Value number);
+  Piece openPiece(mlir::Value record);
+  mlir::Value lookUp(const Stream &stream);
+  Stream advance(const Stream &stream);
+  void attendPieces();
+  Values loadQueryParts(mlir::Value record);
+  void openHeads(const Piece &piece);
+  Values attendPiece(mlir::Value number, mlir::ValueRange before);
+  void leavePiece(mlir::Value piece, mlir::ValueRange sums, mlir::Value tile);
 
   //===--- AttentionFinish.cpp --------------------------------------------===//
   /// (m, Z, A) of a head: two numbers, and the elements of a lane.
@@ -300,11 +326,14 @@ protected:
   // Tiles of keys and values (AttentionAttend.cpp).
   int64_t warps = 4, stages = 3;
   bool multiplies = false; ///< by tensor cores
-  mlir::Value keys, values, places, warpMosts, warpSums, warpTotals, totals,
-      queries, copies;
+  mlir::Value keys, values, places, warpMosts, warpSums, warpTotals, queries,
+      copies;
   Values queryParts;
-  mlir::Value slot, cacheHead, begin, end, tiles, lane, warp, laneRow, lanePart;
+  mlir::Value slot, cacheHead, begin, end, lane, warp, laneRow, lanePart;
   mlir::Value from[2]; ///< of the two heads of a lane
+
+  // The list of pieces, and what of it the block takes (AttentionAttend.cpp).
+  mlir::Value pieces, count, first, stride;
 
   // The head that is finished (AttentionFinish.cpp).
   mlir::Value pieceMosts, pieceTotals, pieceValues;

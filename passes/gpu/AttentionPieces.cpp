@@ -252,7 +252,8 @@ void GpuAttention::buildPlan() {
           Value next = named("next", add(carried[0], before));
           for (int64_t i = 0; i < attends; ++i) {
             store(next, bounds, {task, index(i)});
-            Value after = index(plan.attends[i].getAfter() ? 1 : 0);
+            Value after =
+                add(mul(row.slot, 2), plan.attends[i].getAfter() ? 1 : 0);
             next =
                 loop(cut[2 + 2 * i], cut[3 + 2 * i], cut[1], next,
                      [&](Value from, ValueRange place) -> Values {

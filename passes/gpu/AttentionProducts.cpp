@@ -20,7 +20,6 @@
 using namespace mlir;
 using namespace ladle;
 
-static constexpr int64_t kTileKeys = 16, kTileHeads = 8;
 /// Elements of a key that a lane loads at once for products.
 static constexpr int64_t kKeyPart = 8;
 

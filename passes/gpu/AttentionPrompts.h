@@ -126,7 +126,7 @@ protected:
   mlir::Value firstOfWarp, lastOfWarp;
   /// Of the two queries of a lane.
   mlir::Value tokenOf[2], headOf[2], placeOf[2], isQuery[2], to[2];
-  mlir::Value warpBegin, warpEnd; ///< of the segment
+  mlir::Value tiles, warpBegin, warpEnd; ///< of the segment
 };
 
 } // namespace ladle

@@ -54,8 +54,6 @@ protected:
   void changeTile(mlir::Value tile, bool isKey) override;
   void keepScores(llvm::ArrayRef<mlir::Value> keysOfLane,
                   llvm::ArrayRef<mlir::Value> score) override;
-  /// Summaries and scores of the head before are not needed any more.
-  void beforeScores() override;
 
 private:
   using Indices = llvm::ArrayRef<mlir::Value>;
@@ -108,6 +106,9 @@ private:
   //===--- BoundedKeys.cpp: what a block attends to -----------------------===//
   void takeKeys();
   void copyNewToken();
+  void attendKeys(mlir::Value firstHead);
+  /// Summaries and scores of the head before are not needed any more.
+  void beforeScores();
   void attendOwnKeys();
 
   //===--- BoundedMerge.cpp: what the blocks found ------------------------===//
@@ -235,12 +236,13 @@ private:
   mlir::LogicalResult isLowered = mlir::success();
 
   // What a block holds, and of the head that is answered.
-  mlir::Value local, blockMosts, blockSums, blockValues, rankMosts, rankSums,
-      sharedMosts, sharedSums, sharedValues, sharedMemory, blockMemory,
-      sharedFeatures, sharedNumbers, sharedKeySums, sharedValueSums,
-      sharedSpread, sharedLeaving, leavingValue, oldSpread, firstRow, rowsHere,
-      newestToken, inverses, scoresOfBlock, salience, saliences, windowSums,
-      windowSquares, order, warpBest, warpBestAt, bests, bestPlaces;
+  mlir::Value local, totals, blockMosts, blockSums, blockValues, rankMosts,
+      rankSums, sharedMosts, sharedSums, sharedValues, sharedMemory,
+      blockMemory, sharedFeatures, sharedNumbers, sharedKeySums,
+      sharedValueSums, sharedSpread, sharedLeaving, leavingValue, oldSpread,
+      firstRow, rowsHere, newestToken, inverses, scoresOfBlock, salience,
+      saliences, windowSums, windowSquares, order, warpBest, warpBestAt, bests,
+      bestPlaces;
   mlir::Value firstPlace, lastPlace, oldest, oldestPlace;
   mlir::Value keyRow; ///< of the key whose features are asked for; null: new
   llvm::DenseMap<mlir::Value, mlir::Value> sharedSumsOf, materialized;

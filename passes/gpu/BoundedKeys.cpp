@@ -54,7 +54,7 @@ void GpuBounded::copyNewToken() {
 
 /// Memory does not have the new token yet, but the one that leaves, or nothing.
 void GpuBounded::changeTile(Value tile, bool isKey) {
-  int64_t tileKeys = 16 * warps;
+  int64_t tileKeys = kTileKeys * warps;
   Value at = sub(newKey, begin), row = rem(at, tileKeys);
   ifThen(both(ownsNewKey, equal(div(at, tileKeys), tile)), [&] {
     Value tileRow = add(mul(rem(tile, stages), tileKeys), row);
@@ -70,11 +70,50 @@ void GpuBounded::changeTile(Value tile, bool isKey) {
   });
 }
 
+/// For heads of the query from one on. Leaves a summary in `totals`,
+/// `warpMosts` and `warpSums`.
+void GpuBounded::attendKeys(Value firstHead) {
+  int64_t tileKeys = kTileKeys * warps;
+  Keys keys{slot, cacheHead, begin, end};
+  auto keyOf = [&](Value tile) { return add(begin, mul(tile, tileKeys)); };
+  Value tiles =
+      named("tiles", div(add(sub(end, begin), tileKeys - 1), tileKeys));
+  for (int64_t tile = 0; tile <= stages; ++tile)
+    keepPlace(index(tile), lookUp(keys, keyOf(index(tile))));
+  loadQueries(of, firstHead);
+  // Queries that are multiplied by tensor cores are in registers.
+  if (multiplies)
+    warpBarrier();
+  else
+    barrier();
+  for (int64_t tile = 0; tile < stages; ++tile)
+    for (bool isKey : {true, false})
+      startTile(index(tile), less(index(tile), tiles), isKey);
+  beforeScores();
+  Values sums = loop(index(0), tiles, index(1), emptySums(),
+                     [&](Value tile, ValueRange before) -> Values {
+                       named("tile", tile);
+                       Value later = add(tile, stages + 1);
+                       Value place = named("place", lookUp(keys, keyOf(later)));
+                       Value isThere = less(add(tile, stages), tiles);
+                       Values after =
+                           addTile(tile, keyOf(tile), isThere, before);
+                       startTile(add(tile, stages), isThere, /*isKey=*/false);
+                       keepPlace(later, place);
+                       return after;
+                     });
+  // There is no tile left.
+  mergeWarps(sums, index(0), [&](Value ofHead, Value element, Value values) {
+    storeVector(values, totals, {ofHead, element});
+  });
+  barrier();
+}
+
 void GpuBounded::attendOwnKeys() {
   from[0] = from[1] = begin;
   int64_t group = plan.group();
   for (firstOfTask = 0; firstOfTask < group; firstOfTask += share) {
-    attendKeys(of, add(mul(cacheHead, group), firstOfTask));
+    attendKeys(add(mul(cacheHead, group), firstOfTask));
     ifThen(less(thread, index(share)), [&] {
       Value most = mostOfWarps(thread), at = add(thread, firstOfTask);
       store(most, blockMosts, at);

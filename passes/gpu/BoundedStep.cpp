@@ -20,6 +20,7 @@ void GpuBounded::declare() {
   int64_t group = plan.group();
   bytesOfKey = 0;
   declareTiles();
+  totals = sharedArray("totals", f32, {share, valueSize});
   blockMosts = sharedArray("block_mosts", f32, {group});
   blockSums = sharedArray("block_sums", f32, {group});
   blockValues = share == group

@@ -1,0 +1,274 @@
+//===- AttentionTiles.cpp - tiles of keys and values ----------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// A tile is 16 keys and values of each warp, which come to shared memory
+// several tiles ahead; no warp waits for another's. Where they are is looked up
+// one tile before they are asked for. A thread 4 g + t of a warp has the scores
+// of keys g and g + 8 for heads 2 t and 2 t + 1: what a product of tiles leaves
+// it.
+
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/AttentionKernels.h"
+#include "passes/gpu/KernelInfo.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static int64_t bytesOf(Type element) {
+  return element.getIntOrFloatBitWidth() / 8;
+}
+
+int64_t GpuAttention::bytesOfTiles() const {
+  int64_t keyBytes =
+      keySize * bytesOf(plan.keyType) + valueSize * bytesOf(plan.valueType);
+  int64_t tile = warps * kTileKeys * (stages * (keyBytes + 4) + 4);
+  int64_t queryBytes = multiplies ? 0 : kTileHeads * keySize * 4;
+  return tile + 2 * warps * kTileHeads * 4 + queryBytes;
+}
+
+/// Of f32 for a warp's values of a tile.
+int64_t GpuAttention::rowsOfTotals() const {
+  return kTileKeys * bytesOf(plan.valueType) / static_cast<int64_t>(sizeof(float));
+}
+
+void GpuAttention::chooseTiles() {
+  // Two blocks at once, so that one streams while the other ends a piece.
+  int64_t most = 110 << 10;
+  if (shared)
+    most = std::min(most, shared);
+  constexpr int64_t spare = 1 << 10;
+  most -= spare;
+  stages = 3;
+  for (warps = 4; bytesOfTiles() > most && warps > 1;)
+    warps /= 2;
+  if (bytesOfTiles() > most)
+    stages = 2;
+}
+
+void GpuAttention::declareTiles() {
+  Type f32 = b.getF32Type(), integer = b.getI32Type();
+  int64_t tileKeys = kTileKeys * warps;
+  keys = sharedArray("keys", plan.keyType, {stages * tileKeys, keySize});
+  values =
+      sharedArray("values", plan.valueType, {stages * tileKeys, valueSize});
+  places = sharedArray("places", integer, {stages + 1, tileKeys});
+  warpMosts = sharedArray("warp_mosts", f32, {warps, kTileHeads});
+  warpSums = sharedArray("warp_sums", f32, {warps, kTileHeads});
+  // In place of the values of a tile: what a warp had of these is its own.
+  warpTotals = sharedInPlaceOf(values, "warp_totals", f32,
+                               {stages * warps * rowsOfTotals(), valueSize});
+  if (!multiplies)
+    queries = sharedArray("queries", f32, {kTileHeads, keySize});
+  lane = named("lane", rem(thread, kWarp));
+  warp = named("warp", div(thread, kWarp));
+  laneRow = named("g", div(lane, 4));
+  lanePart = named("t", rem(lane, 4));
+}
+
+//===----------------------------------------------------------------------===//
+// Copies
+//===----------------------------------------------------------------------===//
+
+/// Where a key of the warp's part of a tile is; behind the last one it is the
+/// last again, with a weight of 0.
+Value GpuAttention::lookUp(const Keys &of, Value firstKey) {
+  Value key = add(firstKey, add(mul(warp, kTileKeys), rem(lane, kTileKeys)));
+  return rowOfKey(of.slot, minimum(key, sub(of.end, index(1))), of.cacheHead);
+}
+
+void GpuAttention::keepPlace(Value tile, Value place) {
+  ifThen(less(lane, index(kTileKeys)), [&] {
+    store(place, places,
+          {rem(tile, stages + 1), add(mul(warp, kTileKeys), lane)});
+  });
+}
+
+/// Rows of shared memory that lanes read together are in different banks.
+Value GpuAttention::swizzled(Value chunk, Value row, bool isKey) {
+  constexpr int64_t banks = 8, chunkBytes = 16;
+  Type type = isKey ? plan.keyType : plan.valueType;
+  int64_t size = isKey ? keySize : valueSize;
+  if (!multiplies || size * bytesOf(type) / chunkBytes % banks != 0)
+    return chunk;
+  Value mask = isKey ? mul(rem(row, 2), 4) : mul(rem(div(row, 2), 4), 2);
+  return arith::XOrIOp::create(b, chunk, mask);
+}
+
+/// The keys of a tile, or its values: they are asked for again as soon as they
+/// have been multiplied.
+void GpuAttention::startTile(Value tile, Value isThere, bool isKey) {
+  Type type = isKey ? plan.keyType : plan.valueType;
+  int64_t size = isKey ? keySize : valueSize;
+  int64_t width = elementsOfLoad(type), chunks = size / width;
+  Value from = array(isKey ? "key_pages" : "value_pages", type, size);
+  Value firstRow = mul(warp, kTileKeys);
+  Value tileRow = add(mul(rem(tile, stages), kTileKeys * warps), firstRow);
+  Value ring = rem(tile, stages + 1);
+  ifThen(isThere, [&] {
+    loop(
+        index(0), index(kTileKeys * chunks / kWarp), index(1),
+        [&](Value i) {
+          Value at = add(mul(i, kWarp), lane);
+          Value row = div(at, chunks), chunk = rem(at, chunks);
+          Value place = load(places, {ring, add(firstRow, row)});
+          Value into = mul(swizzled(chunk, row, isKey), width);
+          nvgpu::DeviceAsyncCopyOp::create(
+              b, nvgpu::DeviceAsyncTokenType::get(b.getContext()),
+              isKey ? keys : values, ValueRange{add(tileRow, row), into}, from,
+              ValueRange{place, mul(chunk, width)}, b.getIndexAttr(width),
+              Value(), /*bypassL1=*/b.getUnitAttr());
+        },
+        /*unrolls=*/true);
+  });
+  // What is waited for is counted in halves of tiles, started or not.
+  copies = nvgpu::DeviceAsyncCreateGroupOp::create(
+      b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), ValueRange());
+}
+
+/// For the oldest half of a tile that nobody has waited for.
+void GpuAttention::waitForTile() {
+  auto wait = nvgpu::DeviceAsyncWaitOp::create(
+      b, TypeRange(), copies,
+      b.getI32IntegerAttr(static_cast<int32_t>(2 * stages - 1)));
+  wait->setAttr(kOfWarpAttr, b.getUnitAttr());
+}
+
+//===----------------------------------------------------------------------===//
+// Summaries
+//===----------------------------------------------------------------------===//
+
+GpuAttention::Values GpuAttention::emptySums() {
+  Values sums{number(-INFINITY), number(-INFINITY), number(0), number(0)};
+  auto fragment = VectorType::get({4}, b.getF32Type());
+  for (int64_t i = 0; i < valueSize / kTileKeys; ++i)
+    sums.push_back(arith::ConstantOp::create(b, b.getZeroAttr(fragment)));
+  return sums;
+}
+
+/// The keys of a tile that lie in a place of the ring of tiles, and start with
+/// one; asks for the keys that come there next, if there are any.
+GpuAttention::Values GpuAttention::addTile(Value place, Value firstKey,
+                                           Value hasLater, ValueRange before) {
+  int64_t tileKeys = kTileKeys * warps;
+  Value rowInTile = add(mul(warp, kTileKeys), laneRow);
+  Value tileRow = add(mul(rem(place, stages), tileKeys), mul(warp, kTileKeys));
+  double scale = plan.attends.front().getScale().convertToDouble();
+  waitForTile();
+  changeTile(place, /*isKey=*/true);
+  Value all = product(scores(tileRow), splat(number(scale), 4));
+  warpBarrier();
+  startTile(add(place, stages), hasLater, /*isKey=*/true);
+  Value score[4], key[2];
+  for (int64_t i = 0; i < 2; ++i)
+    key[i] = add(firstKey, add(rowInTile, i * (kTileKeys / 2)));
+  for (int64_t i = 0; i < 4; ++i) {
+    Value isValid =
+        both(notLess(key[i / 2], from[i % 2]), less(key[i / 2], end));
+    score[i] = select(isValid, extract(all, i), number(-INFINITY));
+  }
+  keepScores(key, score);
+  // The largest of all keys of the warp, for each head of the lane.
+  Values after(4);
+  Value kept[2], base[2];
+  for (int64_t i = 0; i < 2; ++i) {
+    Value most = larger(score[i], score[i + 2]);
+    for (int64_t mask = 4; mask < kWarp; mask *= 2)
+      most = larger(most, exchange(most, mask));
+    after[i] = named("most", larger(before[i], most));
+    base[i] = finite(after[i]);
+    kept[i] = named("kept", exp(arith::SubFOp::create(b, before[i], base[i])));
+  }
+  Values weights;
+  for (int64_t i = 0; i < 4; ++i)
+    weights.push_back(
+        named("weight", exp(arith::SubFOp::create(b, score[i], base[i % 2]))));
+  for (int64_t i = 0; i < 2; ++i)
+    after[2 + i] =
+        sum(product(before[2 + i], kept[i]), sum(weights[i], weights[i + 2]));
+  Value factors = fromElements({kept[0], kept[1], kept[0], kept[1]});
+  Values parts;
+  for (Value part : before.drop_front(4))
+    parts.push_back(product(part, factors));
+  waitForTile();
+  changeTile(place, /*isKey=*/false);
+  addValues(tileRow, weights, parts);
+  warpBarrier();
+  after.append(parts);
+  return after;
+}
+
+/// The warps' summaries become one, in their order, and its values are left by
+/// elements of a head; in place of the values of a tile, for which nobody has
+/// asked again.
+void GpuAttention::mergeWarps(ValueRange carried, Value place,
+                              function_ref<void(Value, Value, Value)> leave) {
+  Value columns[2] = {mul(lanePart, 2), add(mul(lanePart, 2), 1)};
+  for (int64_t i = 0; i < 2; ++i) {
+    Value all = carried[2 + i];
+    for (int64_t mask = 4; mask < kWarp; mask *= 2)
+      all = sum(all, exchange(all, mask));
+    ifThen(equal(laneRow, index(0)), [&] {
+      store(carried[i], warpMosts, {warp, columns[i]});
+      store(all, warpSums, {warp, columns[i]});
+    });
+  }
+  barrier();
+  constexpr int64_t width = 4;
+  int64_t part = valuePart(), products = part / 2, rows = rowsOfTotals();
+  Value firstRow = mul(rem(place, stages), warps * rows);
+  for (int64_t i = 0; i < 2; ++i) {
+    Value factor = exp(
+        arith::SubFOp::create(b, carried[i], finite(mostOfWarps(columns[i]))));
+    // What a lane has of a head lies side by side, `part` elements of each
+    // block.
+    ifThen(less(columns[i], index(share)), [&] {
+      Value row = add(firstRow, add(mul(warp, rows), columns[i]));
+      for (int64_t at = 0; at < valueSize / 8; at += width) {
+        int64_t block = at / part, first = block * products + at % part / 2;
+        Values elements;
+        for (int64_t j = 0; j < width; ++j)
+          elements.push_back(
+              extract(carried[4 + first + j / 2], j % 2 * 2 + i));
+        Value scaled = product(fromElements(elements), splat(factor, width));
+        Value into = add(mul(laneRow, part), block * 8 * part + at % part);
+        storeVector(scaled, warpTotals, {row, into});
+      }
+    });
+  }
+  barrier();
+  loop(mul(thread, width), index(share * valueSize), index(threads * width),
+       [&](Value at) {
+         Value ofHead = div(at, valueSize), element = rem(at, valueSize);
+         Value all;
+         for (int64_t other = 0; other < warps; ++other) {
+           Value row = add(firstRow, add(ofHead, other * rows));
+           Value its = loadVector(warpTotals, {row, element}, width);
+           all = all ? sum(all, its) : its;
+         }
+         leave(ofHead, element, all);
+       });
+}
+
+Value GpuAttention::mostOfWarps(Value column) {
+  Value most = loadFloat(warpMosts, {index(0), column});
+  for (int64_t other = 1; other < warps; ++other)
+    most = larger(most, loadFloat(warpMosts, {index(other), column}));
+  return most;
+}
+
+Value GpuAttention::sumOfWarps(Value column, Value most) {
+  Value base = finite(most), all = number(0);
+  for (int64_t other = 0; other < warps; ++other) {
+    Value weight = exp(arith::SubFOp::create(
+        b, loadFloat(warpMosts, {index(other), column}), base));
+    all =
+        sum(all, product(loadFloat(warpSums, {index(other), column}), weight));
+  }
+  return all;
+}
