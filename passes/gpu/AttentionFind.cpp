@@ -61,16 +61,6 @@ void GpuAttention::append(const Row &row, Value kvHead) {
   ifThen(isLost, [&] { store(add(row.slot, 1), fault, index(0)); });
 }
 
-void GpuAttention::buildAppend() {
-  createKernel("_append", kThreads, /*blocks=*/8);
-  startInOrder();
-  Value kvHead =
-      named("cache_head", gpu::BlockIdOp::create(b, gpu::Dimension::x));
-  Value number = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
-  Row row = openRow(number);
-  ifThen(row.isAnswered, [&] { append(row, kvHead); });
-}
-
 //===----------------------------------------------------------------------===//
 // The scan
 //===----------------------------------------------------------------------===//

@@ -59,8 +59,6 @@ LogicalResult GpuAttention::build() {
   chooseTiles();
   if (plan.find)
     buildFind();
-  else
-    buildAppend();
   buildPlan();
   buildAttend();
   buildFinish();

@@ -7,10 +7,11 @@
 //
 // A step becomes four kernels, which one stream runs one after another:
 //
-// - `_find` (`_append` without a match): puts the token into its page, and
-//   looks for the nearest query in a section of a head's ring;
+// - `_find`: puts the token into its page, and looks for the nearest query in
+//   a section of a head's ring;
 // - `_plan`, one block: decides about each match, and cuts what all rows and
-//   heads attend to anew into pieces, which become one list;
+//   heads attend to anew into pieces, which become one list; without a match,
+//   for which there is no `_find`, its other blocks put tokens into pages;
 // - `_attend`: each block takes pieces of the list, any number of them, and
 //   leaves a summary of each;
 // - `_finish`, a row and a head: merges the pieces in their order, completes,
@@ -106,7 +107,6 @@ protected:
 
   //===--- AttentionFind.cpp ----------------------------------------------===//
   void buildFind();
-  void buildAppend();
   void append(const Row &row, mlir::Value cacheHead);
   /// What a thread loads at once of what lies side by side.
   static int64_t elementsOfLoad(mlir::Type element) {
@@ -122,7 +122,21 @@ protected:
   mlir::Value countEntries(const Row &row);
 
   //===--- AttentionPieces.cpp --------------------------------------------===//
+  /// What a task attends to: [begin, end) of each attend, in pieces of so many
+  /// keys.
+  struct Cut {
+    mlir::Value pieces, keys;
+    Values ranges;
+
+    mlir::Value piecesOf(GpuAttention &kernel, size_t attend) const;
+  };
   void buildPlan();
+  void planRows();
+  mlir::Value planHeads(mlir::Value base, mlir::Value count,
+                        mlir::Value already);
+  Cut cutHistory(const Row &row, mlir::Value starts);
+  void listPieces(mlir::Value task, mlir::Value slot, mlir::Value place,
+                  const Cut &cut);
   /// How many entries before the newest the match is, or −1, and from where
   /// the head attends anew.
   std::pair<mlir::Value, mlir::Value> decide(mlir::Value rowNumber,
@@ -332,8 +346,9 @@ protected:
   mlir::Value slot, cacheHead, begin, end, lane, warp, laneRow, lanePart;
   mlir::Value from[2]; ///< of the two heads of a lane
 
-  // The list of pieces, and what of it the block takes (AttentionAttend.cpp).
-  mlir::Value pieces, count, first, stride;
+  // The list of pieces, what of it a block takes (AttentionAttend.cpp), and
+  // what it is made of (AttentionPieces.cpp).
+  mlir::Value pieces, count, first, stride, headStarts, cuts;
 
   // The head that is finished (AttentionFinish.cpp).
   mlir::Value pieceMosts, pieceTotals, pieceValues;

@@ -7,8 +7,8 @@
 
 // One block sees all rows, heads by heads. A thread first takes a head, which
 // it decides about; then the first of the threads whose heads attend together
-// cuts what they attend to into pieces, and a sum over the threads before says
-// where in the list these go.
+// says into how many pieces what they attend to is cut, and a sum over the
+// threads before where in the list these go. Warps put them there.
 
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -169,109 +169,165 @@ std::pair<Value, Value> GpuAttention::sumBefore(Value count) {
 // The list
 //===----------------------------------------------------------------------===//
 
+/// From `first` on, of which so many are of each piece.
+GpuAttention::Cut GpuAttention::cutHistory(const Row &row, Value starts) {
+  int64_t tileKeys = kTileKeys * warps;
+  Value start = index(0);
+  for (int64_t i = 0; plan.find && i < share; ++i) {
+    Value each = load(starts, add(thread, i));
+    start = i ? minimum(start, each) : each;
+  }
+  Cut cut;
+  Value tileCount = index(0);
+  for (AttendOp attend : plan.attends) {
+    Value from = boundOf(attend.getBegin(), row.position);
+    Value end = boundOf(attend.getEnd(), row.position);
+    if (attend.getAfter())
+      from = maximum(from, start);
+    end = maximum(from, end);
+    tileCount =
+        add(tileCount, div(add(sub(end, from), tileKeys - 1), tileKeys));
+    cut.ranges.append({from, end});
+  }
+  // A row cuts its history by what it attends to alone.
+  int64_t most = attentionPieces(tasksOfRow);
+  cut.keys = mul(div(add(tileCount, most - 1), most), tileKeys);
+  cut.keys = maximum(cut.keys, index(tileKeys));
+  cut.pieces = index(0);
+  for (size_t i = 0; i < plan.attends.size(); ++i)
+    cut.pieces = add(cut.pieces, cut.piecesOf(*this, i));
+  return cut;
+}
+
+Value GpuAttention::Cut::piecesOf(GpuAttention &kernel, size_t attend) const {
+  Value length = kernel.sub(ranges[2 * attend + 1], ranges[2 * attend]);
+  return kernel.div(kernel.sub(kernel.add(length, keys), kernel.index(1)),
+                    keys);
+}
+
+/// The pieces of a task, by a warp, from a place of the list on.
+void GpuAttention::listPieces(Value task, Value slot, Value place,
+                              const Cut &cut) {
+  Value bounds = array("piece_bounds", b.getI32Type(), 8);
+  Value isFirst = equal(lane, index(0));
+  for (auto [i, attend] : llvm::enumerate(plan.attends)) {
+    auto which = static_cast<int64_t>(i);
+    ifThen(isFirst, [&] { store(place, bounds, {task, index(which)}); });
+    Value ofMatch = add(mul(slot, 2), attend.getAfter() ? 1 : 0);
+    Value begin = cut.ranges[2 * i], end = cut.ranges[2 * i + 1];
+    Value count = cut.piecesOf(*this, i);
+    loop(lane, count, index(kWarp), [&](Value each) {
+      Value from = add(begin, mul(each, cut.keys));
+      Values fields{task, from, minimum(add(from, cut.keys), end), ofMatch};
+      for (Value &field : fields)
+        field = arith::IndexCastOp::create(b, b.getI32Type(), field);
+      storeVector(fromElements(fields), pieces, {add(place, each), index(0)});
+    });
+    place = add(place, count);
+  }
+  Value last = index(static_cast<int64_t>(plan.attends.size()));
+  ifThen(isFirst, [&] { store(place, bounds, {task, last}); });
+}
+
+/// Of heads from one on, a thread each; the list has so many pieces already.
+Value GpuAttention::planHeads(Value base, Value count, Value already) {
+  Type integer = b.getI32Type();
+  int64_t chunk = kThreads / share * share;
+  auto ranges = static_cast<int64_t>(2 * plan.attends.size());
+  Value isHeadThread = less(thread, index(chunk));
+  Value at = named("head_of_all", add(base, thread));
+  Value isHead = both(isHeadThread, less(at, count));
+  at = select(isHead, at, index(0));
+  Value number = named("row", div(at, heads));
+  Value ofHead = named("head", rem(at, heads));
+  Row row = openRow(number);
+  Value isAnswered = both(isHead, row.isAnswered);
+  if (plan.find) {
+    Values decided = ifElse(
+        isAnswered,
+        [&]() -> Values {
+          auto [offset, start] = decide(number, row, ofHead);
+          store(offset, array("hits", integer, heads), {number, ofHead});
+          store(start, array("starts", integer, heads), {number, ofHead});
+          return {start};
+        },
+        [&]() -> Values { return {index(0)}; });
+    store(decided[0], headStarts, thread);
+    barrier();
+  }
+  ifThen(both(isHead, equal(ofHead, index(0))), [&] { keepRow(number, row); });
+
+  Value isFirst = both(isHeadThread, equal(rem(thread, share), index(0)));
+  Values cut = ifElse(
+      both(isAnswered, isFirst),
+      [&]() -> Values {
+        Cut made = cutHistory(row, headStarts);
+        Values all{made.pieces, made.keys};
+        all.append(made.ranges);
+        return all;
+      },
+      [&]() -> Values {
+        Values all(static_cast<size_t>(2 + ranges), index(0));
+        all[1] = index(1);
+        return all;
+      });
+  auto [before, sum] = sumBefore(cut[0]);
+  // Warps share the tasks, and what these have to list.
+  ifThen(isFirst, [&] {
+    Value task = div(thread, share);
+    store(add(already, before), cuts, {task, index(0)});
+    store(row.slot, cuts, {task, index(1)});
+    for (int64_t i = 0; i <= ranges; ++i)
+      store(cut[1 + i], cuts, {task, index(2 + i)});
+  });
+  barrier();
+  Value firstTask = div(base, share);
+  Value tasks =
+      minimum(sub(div(count, share), firstTask), index(chunk / share));
+  loop(div(thread, kWarp), tasks, index(kThreads / kWarp), [&](Value which) {
+    auto field = [&](int64_t i) { return load(cuts, {which, index(i)}); };
+    Cut own;
+    own.keys = field(2);
+    for (int64_t i = 0; i < ranges; ++i)
+      own.ranges.push_back(field(3 + i));
+    listPieces(named("task", add(firstTask, which)), field(1), field(0), own);
+  });
+  barrier();
+  return add(already, sum);
+}
+
+void GpuAttention::planRows() {
+  Type integer = b.getI32Type();
+  int64_t chunk = kThreads / share * share;
+  pieces = array("pieces", integer, 4);
+  if (plan.find)
+    headStarts = sharedArray("head_starts", integer, {kThreads});
+  auto fields = static_cast<int64_t>(3 + 2 * plan.attends.size());
+  cuts = sharedArray("cuts", integer, {chunk / share, fields});
+  lane = named("lane", rem(thread, kWarp));
+  Value count = mul(scalar("rows"), heads);
+  Values total = loop(index(0), count, index(chunk), index(0),
+                      [&](Value base, ValueRange before) -> Values {
+                        return {planHeads(base, count, before[0])};
+                      });
+  ifThen(equal(thread, index(0)),
+         [&] { store(total[0], array("piece_count", integer), index(0)); });
+}
+
+/// Without a match the list does not wait for anything, and other blocks put
+/// tokens into their pages meanwhile.
 void GpuAttention::buildPlan() {
   createKernel("_plan", kThreads, /*blocks=*/1);
   startInOrder();
-  Type integer = b.getI32Type();
-  int64_t chunk = kThreads / share * share;
-  int64_t tileKeys = 16 * warps;
-  Value isHeadThread = less(thread, index(chunk));
-  Value count = mul(scalar("rows"), heads);
-  Value headStarts =
-      plan.find ? sharedArray("head_starts", integer, {kThreads}) : Value();
-  Value pieces = array("pieces", integer, 4);
-  Value bounds = array("piece_bounds", integer, 8);
-  auto attends = static_cast<int64_t>(plan.attends.size());
-
-  Values total = loop(
-      index(0), count, index(chunk), index(0),
-      [&](Value base, ValueRange carried) -> Values {
-        Value at = named("head_of_all", add(base, thread));
-        Value isHead = both(isHeadThread, less(at, count));
-        at = select(isHead, at, index(0));
-        Value number = named("row", div(at, heads));
-        Value ofHead = named("head", rem(at, heads));
-        Row row = openRow(number);
-        Value isAnswered = both(isHead, row.isAnswered);
-        if (plan.find) {
-          Values decided = ifElse(
-              isAnswered,
-              [&]() -> Values {
-                auto [offset, start] = decide(number, row, ofHead);
-                store(offset, array("hits", integer, heads), {number, ofHead});
-                store(start, array("starts", integer, heads), {number, ofHead});
-                return {start};
-              },
-              [&]() -> Values { return {index(0)}; });
-          store(decided[0], headStarts, thread);
-          barrier();
-        }
-        ifThen(both(isHead, equal(ofHead, index(0))),
-               [&] { keepRow(number, row); });
-
-        // What each attend covers, in tiles.
-        Value isTask = both(isAnswered, equal(rem(thread, share), index(0)));
-        Values cut = ifElse(
-            isTask,
-            [&]() -> Values {
-              Value start = index(0);
-              for (int64_t i = 0; plan.find && i < share; ++i) {
-                Value each = load(headStarts, add(thread, i));
-                start = i ? minimum(start, each) : each;
-              }
-              Values all{index(0), index(1)};
-              Value tileCount = index(0);
-              for (AttendOp attend : plan.attends) {
-                Value from = boundOf(attend.getBegin(), row.position);
-                Value end = boundOf(attend.getEnd(), row.position);
-                if (attend.getAfter())
-                  from = maximum(from, start);
-                Value length = maximum(sub(end, from), index(0));
-                tileCount =
-                    add(tileCount, div(add(length, tileKeys - 1), tileKeys));
-                all.append({from, end});
-              }
-              // A row cuts its history by what it attends to alone.
-              int64_t most = attentionPieces(tasksOfRow);
-              Value each = mul(div(add(tileCount, most - 1), most), tileKeys);
-              all[1] = maximum(each, index(tileKeys));
-              for (int64_t i = 0; i < attends; ++i) {
-                Value length =
-                    maximum(sub(all[3 + 2 * i], all[2 + 2 * i]), index(0));
-                Value tops = sub(add(length, all[1]), index(1));
-                all[0] = add(all[0], div(tops, all[1]));
-              }
-              return all;
-            },
-            [&]() -> Values {
-              return Values(static_cast<size_t>(2 + 2 * attends), index(0));
-            });
-        auto [before, sum] = sumBefore(cut[0]);
-        ifThen(isTask, [&] {
-          Value task = named("task", div(at, share));
-          Value next = named("next", add(carried[0], before));
-          for (int64_t i = 0; i < attends; ++i) {
-            store(next, bounds, {task, index(i)});
-            Value after =
-                add(mul(row.slot, 2), plan.attends[i].getAfter() ? 1 : 0);
-            next =
-                loop(cut[2 + 2 * i], cut[3 + 2 * i], cut[1], next,
-                     [&](Value from, ValueRange place) -> Values {
-                       Value end = minimum(add(from, cut[1]), cut[3 + 2 * i]);
-                       Values fields{task, from, end, after};
-                       for (Value &field : fields)
-                         field = arith::IndexCastOp::create(b, integer, field);
-                       storeVector(fromElements(fields), pieces,
-                                   {place[0], index(0)});
-                       return {add(place[0], 1)};
-                     })
-                    .front();
-          }
-          store(next, bounds, {task, index(attends)});
-        });
-        barrier();
-        return {add(carried[0], sum)};
-      });
-  ifThen(equal(thread, index(0)),
-         [&] { store(total[0], array("piece_count", integer), index(0)); });
+  if (plan.find)
+    return planRows();
+  Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
+  Value isFirst = equal(block, index(0));
+  ifThen(isFirst, [&] { planRows(); });
+  ifThen(negate(isFirst), [&] {
+    Value token = sub(block, index(1));
+    Value kvHead = named("cache_head", rem(token, cacheHeads));
+    Row row = openRow(named("row", div(token, cacheHeads)));
+    ifThen(row.isAnswered, [&] { append(row, kvHead); });
+  });
 }

@@ -271,8 +271,10 @@ std::vector<const GpuAttentionKernel *> AttentionLauncher::kernels() const {
     return {&form.attend};
   if (form.answersPrompts())
     return {&form.first, &form.attend, &form.finish};
-  std::vector<const GpuAttentionKernel *> all{&form.first, &form.plan,
-                                              &form.attend, &form.finish};
+  std::vector<const GpuAttentionKernel *> all{&form.plan, &form.attend,
+                                              &form.finish};
+  if (form.finds)
+    all.insert(all.begin(), &form.first);
   if (watching)
     all.push_back(&watching->kernel());
   return all;
@@ -299,15 +301,17 @@ std::vector<cuda::Kernel::Extent> AttentionLauncher::grids(int64_t rows) const {
   }
   if (form.answersPrompts())
     return promptGrids(made, form, rows, tokens);
-  unsigned first = form.finds ? heads * narrow(work.sections) : cacheHeads;
   // Two blocks of a multiprocessor take turns in waiting.
   int64_t blocks =
       std::min<int64_t>(2 * code.device.multiprocessors(),
                         rows * code.tasksOfRow * code.piecesOfTask);
-  std::vector<cuda::Kernel::Extent> all{{first, ofRows, 1},
-                                        {1, 1, 1},
-                                        {narrow(blocks), 1, 1},
-                                        {heads, ofRows, 1}};
+  // What looks for no match appends tokens while it plans.
+  std::vector<cuda::Kernel::Extent> all{
+      {form.finds ? 1 : 1 + cacheHeads * ofRows, 1, 1},
+      {narrow(blocks), 1, 1},
+      {heads, ofRows, 1}};
+  if (form.finds)
+    all.insert(all.begin(), {heads * narrow(work.sections), ofRows, 1});
   if (watching)
     all.push_back(watching->grid());
   return all;
