@@ -130,8 +130,8 @@ LogicalResult BoundedKernel::foldBlock(FoldFromOp op, Value block, Value end,
   return success();
 }
 
-/// f Mᵀ / (f·z) for each head of the group; M is read once. Before the first fold
-/// there is nothing in it, not even zeros.
+/// f Mᵀ / (f·z) for each head of the group; M is read once. Before the first
+/// fold there is nothing in it, not even zeros.
 LogicalResult BoundedKernel::emitRecall(RecallOp op) {
   int64_t size = memoryType.getKeySize(), count = heads / cacheHeads;
   Value recalled = scratch({count, valueSize});

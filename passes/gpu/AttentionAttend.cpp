@@ -5,9 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
-// A block takes pieces of the list, one behind another, and asks for the first
+// A warp takes pieces of the list, one behind another, and asks for the first
 // tiles of the next ones while it multiplies the last ones of a piece: tiles of
-// all its pieces are one stream, as many ahead as there is room for.
+// all its pieces are one stream, as many ahead as there is room for. No warp
+// waits for another.
 
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -22,8 +23,10 @@ void GpuAttention::buildAttend() {
   declareTiles();
   Type integer = b.getI32Type();
   pieces = array("pieces", integer, 4);
-  first = gpu::BlockIdOp::create(b, gpu::Dimension::x);
-  stride = gpu::GridDimOp::create(b, gpu::Dimension::x);
+  // Few pieces go to as many blocks.
+  Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
+  first = add(mul(warp, blocks), gpu::BlockIdOp::create(b, gpu::Dimension::x));
+  stride = mul(blocks, warps);
   count = named("count", load(array("piece_count", integer), index(0)));
   ifThen(less(first, count), [&] { attendPieces(); });
 }
@@ -59,7 +62,7 @@ Value GpuAttention::lookUp(const Stream &stream) {
 
 /// What comes behind the last piece is the last one again, which nobody copies.
 GpuAttention::Stream GpuAttention::advance(const Stream &stream) {
-  Value firstKey = add(stream.firstKey, kTileKeys * warps);
+  Value firstKey = add(stream.firstKey, kTileKeys);
   Value isOver = notLess(firstKey, openPiece(stream.record).keys.end);
   Values all = ifElse(
       isOver,
@@ -97,7 +100,7 @@ void GpuAttention::attendPieces() {
       startTile(index(tile), isThere[tile], isKey);
   Values carried{index(0), isThere.back(), record};
   carried.append({stream.piece, stream.firstKey, stream.record, stream.next});
-  carried.append(loadQueryParts(record));
+  carried.append(loadAhead(record));
   loop(first, count, stride, carried,
        [&](Value piece, ValueRange before) -> Values {
          named("piece", piece);
@@ -105,95 +108,103 @@ void GpuAttention::attendPieces() {
        });
 }
 
-/// Of the heads that a piece is for; what tensor cores multiply is in registers
-/// long before.
-GpuAttention::Values GpuAttention::loadQueryParts(Value record) {
-  if (!multiplies)
-    return {};
+/// Of the heads that a piece is for, long before they are needed: where the two
+/// of a lane begin anew, and the queries that tensor cores multiply.
+GpuAttention::Values GpuAttention::loadAhead(Value record) {
   Piece piece = openPiece(record);
-  loadQueries(piece.row, piece.firstHead);
-  return queryParts;
+  Values loaded;
+  for (int64_t i = 0; plan.find && i < 2; ++i) {
+    Value local = minimum(add(mul(lanePart, 2), i), index(share - 1));
+    loaded.push_back(load(array("starts", b.getI32Type(), heads),
+                          {piece.row, add(piece.firstHead, local)}));
+  }
+  if (multiplies) {
+    loadQueries(piece.row, piece.firstHead);
+    loaded.append(queryParts);
+  }
+  return loaded;
 }
 
-/// Of the two heads of a lane: the first key each attends to anew.
-void GpuAttention::openHeads(const Piece &piece) {
+void GpuAttention::takeLoaded(const Piece &piece, ValueRange loaded) {
   for (int64_t i = 0; i < 2; ++i) {
     from[i] = piece.keys.begin;
     if (!plan.find)
       continue;
-    Value local = minimum(add(mul(lanePart, 2), i), index(share - 1));
-    Value start = load(array("starts", b.getI32Type(), heads),
-                       {piece.row, add(piece.firstHead, local)});
-    start = select(piece.isAfterMatch, start, piece.keys.begin);
+    Value start = select(piece.isAfterMatch, loaded[i], piece.keys.begin);
     from[i] = named("from", maximum(start, piece.keys.begin));
   }
+  if (multiplies)
+    queryParts = Values(loaded.drop_front(plan.find ? 2 : 0));
+  else
+    loadQueries(piece.row, piece.firstHead);
 }
 
 GpuAttention::Values GpuAttention::attendPiece(Value number,
                                                ValueRange before) {
-  int64_t tileKeys = kTileKeys * warps;
   Value firstPlace = named("first_tile", before[0]);
   Piece piece = openPiece(before[2]);
   end = named("end", piece.keys.end);
   Value begin = named("begin", piece.keys.begin);
   Value tiles =
-      named("tiles", div(add(sub(end, begin), tileKeys - 1), tileKeys));
+      named("tiles", div(add(sub(end, begin), kTileKeys - 1), kTileKeys));
   Value next = loadPiece(add(number, stride));
-  openHeads(piece);
-  queryParts = Values(before.drop_front(7));
-  if (!multiplies) {
-    loadQueries(piece.row, piece.firstHead);
-    barrier();
-  }
+  takeLoaded(piece, before.drop_front(7));
 
-  // Whether there is a tile to be copied to where this one is, and was before.
-  Values inits{before[1], before[1]};
-  inits.append(before.begin() + 3, before.begin() + 7);
-  Values sums = emptySums();
-  inits.append(sums);
-  Values carried = loop(
-      index(0), tiles, index(1), inits,
-      [&](Value tile, ValueRange ahead) -> Values {
-        Value place = named("tile", add(firstPlace, tile));
-        Stream stream{ahead[2], ahead[3], ahead[4], ahead[5]};
-        Value later = named("place", lookUp(stream));
-        Value isThere = less(stream.piece, count);
-        stream = advance(stream);
-        Value firstKey = add(begin, mul(tile, tileKeys));
-        Values after = addTile(place, firstKey, ahead[0], ahead.drop_front(6));
-        // Summaries take the place of the last ones first.
-        Value copied = copies;
-        ifThen(less(add(tile, 1), tiles), [&] {
-          startTile(add(place, stages), ahead[0], /*isKey=*/false);
-        });
-        copies = copied;
-        keepPlace(add(place, stages + 1), later);
-        Values all{isThere, ahead[0]};
-        all.append({stream.piece, stream.firstKey, stream.record, stream.next});
-        all.append(after);
-        return all;
-      });
-
-  Values nextQueries = loadQueryParts(next);
-  Value lastPlace = add(firstPlace, sub(tiles, index(1)));
-  leavePiece(number, ValueRange(carried).drop_front(6), lastPlace);
-  startTile(add(lastPlace, stages), carried[1], /*isKey=*/false);
-  Values after{add(firstPlace, tiles), carried[0], next};
-  after.append(carried.begin() + 2, carried.begin() + 6);
-  after.append(nextQueries);
+  Values inits(before.slice(3, 4));
+  inits.push_back(before[1]);
+  inits.append(emptySums());
+  Values carried =
+      loop(index(0), tiles, index(1), inits,
+           [&](Value tile, ValueRange ahead) -> Values {
+             Value place = named("tile", add(firstPlace, tile));
+             Stream stream{ahead[0], ahead[1], ahead[2], ahead[3]};
+             Value hasLater = ahead[4];
+             Value later = named("place", lookUp(stream));
+             Value isThere = less(stream.piece, count);
+             stream = advance(stream);
+             Value firstKey = add(begin, mul(tile, kTileKeys));
+             Values after =
+                 addTile(place, firstKey, hasLater, ahead.drop_front(5));
+             startTile(add(place, stages), hasLater, /*isKey=*/false);
+             keepPlace(add(place, stages + 1), later);
+             Values all{stream.piece, stream.firstKey, stream.record,
+                        stream.next, isThere};
+             all.append(after);
+             return all;
+           });
+  Values nextLoaded = loadAhead(next);
+  leavePiece(number, ValueRange(carried).drop_front(5));
+  Values after{add(firstPlace, tiles), carried[4], next};
+  after.append(carried.begin(), carried.begin() + 4);
+  after.append(nextLoaded);
   return after;
 }
 
-void GpuAttention::leavePiece(Value piece, ValueRange sums, Value place) {
+/// What a lane has of a head lies side by side, `part` elements of each block.
+void GpuAttention::leavePiece(Value piece, ValueRange sums) {
   Type f32 = b.getF32Type();
+  constexpr int64_t width = 4;
+  int64_t part = valuePart(), products = part / 2;
   Value memory = array("piece_values", f32, share * valueSize);
-  mergeWarps(sums, place, [&](Value ofHead, Value element, Value values) {
-    storeVector(values, memory, {piece, add(mul(ofHead, valueSize), element)});
-  });
-  ifThen(less(thread, index(share)), [&] {
-    Value most = mostOfWarps(thread);
-    storeVector(fromElements({most, sumOfWarps(thread, most)}),
-                array("piece_sums", f32, 2 * share), {piece, mul(thread, 2)});
-  });
-  barrier();
+  for (int64_t i = 0; i < 2; ++i) {
+    Value column = add(mul(lanePart, 2), i), all = sums[2 + i];
+    for (int64_t mask = 4; mask < kWarp; mask *= 2)
+      all = sum(all, exchange(all, mask));
+    ifThen(less(column, index(share)), [&] {
+      ifThen(equal(laneRow, index(0)), [&] {
+        storeVector(fromElements({sums[i], all}),
+                    array("piece_sums", f32, 2 * share),
+                    {piece, mul(column, 2)});
+      });
+      for (int64_t at = 0; at < valueSize / 8; at += width) {
+        int64_t block = at / part, first = block * products + at % part / 2;
+        Values elements;
+        for (int64_t j = 0; j < width; ++j)
+          elements.push_back(extract(sums[4 + first + j / 2], j % 2 * 2 + i));
+        Value into = add(mul(laneRow, part), block * 8 * part + at % part);
+        storeVector(fromElements(elements), memory,
+                    {piece, add(mul(column, valueSize), into)});
+      }
+    });
+  }
 }

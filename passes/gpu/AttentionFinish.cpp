@@ -308,7 +308,7 @@ void GpuAttention::finishRow(Value plans, Value position) {
 }
 
 void GpuAttention::buildFinish() {
-  createKernel("_finish", kThreads, /*blocks=*/2);
+  createKernel("_finish", kThreads, /*blocks=*/3);
   startInOrder();
   Type f32 = b.getF32Type();
   int64_t places = kWarps * static_cast<int64_t>(plan.attends.size());

@@ -5,14 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A step becomes four kernels, which one stream runs one after another:
+// A step becomes up to four kernels, which one stream runs one after another:
 //
 // - `_find`: puts the token into its page, and looks for the nearest query in
 //   a section of a head's ring;
 // - `_plan`, one block: decides about each match, and cuts what all rows and
 //   heads attend to anew into pieces, which become one list; without a match,
 //   for which there is no `_find`, its other blocks put tokens into pages;
-// - `_attend`: each block takes pieces of the list, any number of them, and
+// - `_attend`: each warp takes pieces of the list, any number of them, and
 //   leaves a summary of each;
 // - `_finish`, a row and a head: merges the pieces in their order, completes,
 //   answers, and leaves a summary for later tokens.
@@ -157,7 +157,6 @@ protected:
   };
   void chooseTiles();
   int64_t bytesOfTiles() const;
-  int64_t rowsOfTotals() const;
   void declareTiles();
   /// What keys or values of a tile are that memory does not have, when their
   /// copies are there.
@@ -175,12 +174,6 @@ protected:
   Values emptySums();
   Values addTile(mlir::Value tile, mlir::Value firstKey, mlir::Value hasLater,
                  mlir::ValueRange sums);
-  void mergeWarps(mlir::ValueRange sums, mlir::Value tile,
-                  llvm::function_ref<void(mlir::Value head, mlir::Value element,
-                                          mlir::Value values)>
-                      leave);
-  mlir::Value mostOfWarps(mlir::Value column);
-  mlir::Value sumOfWarps(mlir::Value column, mlir::Value most);
   void loadQueries(mlir::Value token, mlir::Value firstHead);
   mlir::Value scores(mlir::Value tileRow);
   void addValues(mlir::Value tileRow, llvm::ArrayRef<mlir::Value> weights,
@@ -205,10 +198,10 @@ protected:
   mlir::Value lookUp(const Stream &stream);
   Stream advance(const Stream &stream);
   void attendPieces();
-  Values loadQueryParts(mlir::Value record);
-  void openHeads(const Piece &piece);
+  Values loadAhead(mlir::Value record);
+  void takeLoaded(const Piece &piece, mlir::ValueRange loaded);
   Values attendPiece(mlir::Value number, mlir::ValueRange before);
-  void leavePiece(mlir::Value piece, mlir::ValueRange sums, mlir::Value tile);
+  void leavePiece(mlir::Value piece, mlir::ValueRange sums);
 
   //===--- AttentionFinish.cpp --------------------------------------------===//
   /// (m, Z, A) of a head: two numbers, and the elements of a lane.
@@ -340,8 +333,7 @@ protected:
   // Tiles of keys and values (AttentionAttend.cpp).
   int64_t warps = 4, stages = 3;
   bool multiplies = false; ///< by tensor cores
-  mlir::Value keys, values, places, warpMosts, warpSums, warpTotals, queries,
-      copies;
+  mlir::Value keys, values, places, queries, copies;
   Values queryParts;
   mlir::Value slot, cacheHead, begin, end, lane, warp, laneRow, lanePart;
   mlir::Value from[2]; ///< of the two heads of a lane

@@ -47,16 +47,27 @@ std::pair<Value, Value> GpuAttention::decide(Value number, const Row &row,
   Value nearestEntry = array("nearest_entry", integer);
   Value sections = scalar("sections");
   Value first = mul(add(mul(number, heads), ofHead), sections);
-  Values found =
-      loop(index(0), sections, index(1), {this->number(INFINITY), index(-1)},
-           [&](Value section, ValueRange carried) -> Values {
-             Value at = add(first, section);
-             Value squared = loadFloat(nearest, at);
-             Value isNearer = arith::CmpFOp::create(
-                 b, arith::CmpFPredicate::OLT, squared, carried[0]);
-             return {select(isNearer, squared, carried[0]),
-                     select(isNearer, load(nearestEntry, at), carried[1])};
-           });
+  constexpr int64_t together = 8;
+  Values found = loop(
+      index(0), sections, index(together), {this->number(INFINITY), index(-1)},
+      [&](Value section, ValueRange carried) -> Values {
+        // The last one is nearer than itself in no case.
+        Values squares, entries;
+        for (int64_t i = 0; i < together; ++i) {
+          Value at =
+              add(first, minimum(add(section, i), sub(sections, index(1))));
+          squares.push_back(loadFloat(nearest, at));
+          entries.push_back(load(nearestEntry, at));
+        }
+        Value best = carried[0], entry = carried[1];
+        for (int64_t i = 0; i < together; ++i) {
+          Value isNearer = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT,
+                                                 squares[i], best);
+          best = select(isNearer, squares[i], best);
+          entry = select(isNearer, entries[i], entry);
+        }
+        return {best, entry};
+      });
   Value offset = named("nearest_offset", found[1]);
   Value moment;
   if (Value given = plan.find.getMoment())
@@ -171,28 +182,26 @@ std::pair<Value, Value> GpuAttention::sumBefore(Value count) {
 
 /// From `first` on, of which so many are of each piece.
 GpuAttention::Cut GpuAttention::cutHistory(const Row &row, Value starts) {
-  int64_t tileKeys = kTileKeys * warps;
   Value start = index(0);
   for (int64_t i = 0; plan.find && i < share; ++i) {
     Value each = load(starts, add(thread, i));
     start = i ? minimum(start, each) : each;
   }
   Cut cut;
-  Value tileCount = index(0);
+  Value all = index(0);
   for (AttendOp attend : plan.attends) {
     Value from = boundOf(attend.getBegin(), row.position);
     Value end = boundOf(attend.getEnd(), row.position);
     if (attend.getAfter())
       from = maximum(from, start);
     end = maximum(from, end);
-    tileCount =
-        add(tileCount, div(add(sub(end, from), tileKeys - 1), tileKeys));
+    all = add(all, sub(end, from));
     cut.ranges.append({from, end});
   }
   // A row cuts its history by what it attends to alone.
-  int64_t most = attentionPieces(tasksOfRow);
-  cut.keys = mul(div(add(tileCount, most - 1), most), tileKeys);
-  cut.keys = maximum(cut.keys, index(tileKeys));
+  int64_t unit = attentionPieces(tasksOfRow) * kTileKeys;
+  cut.keys = mul(div(add(all, unit - 1), unit), kTileKeys);
+  cut.keys = maximum(cut.keys, index(kAttentionPieceKeys));
   cut.pieces = index(0);
   for (size_t i = 0; i < plan.attends.size(); ++i)
     cut.pieces = add(cut.pieces, cut.piecesOf(*this, i));

@@ -54,13 +54,14 @@ void GpuAttention::loadQueries(Value of, Value firstHead) {
     return;
   }
   constexpr int64_t width = 4;
-  loop(mul(thread, width), index(kTileHeads * keySize), index(threads * width),
+  loop(mul(lane, width), index(kTileHeads * keySize), index(kWarp * width),
        [&](Value at) {
          Value local = div(at, keySize), element = rem(at, keySize);
          Value ofHead = add(firstHead, minimum(local, index(share - 1)));
          storeVector(widened(memory, {of, ofHead, element}, width), queries,
-                     {local, element});
+                     {add(mul(warp, kTileHeads), local), element});
        });
+  warpBarrier();
 }
 
 //===----------------------------------------------------------------------===//
@@ -95,8 +96,8 @@ Value GpuAttention::scores(Value tileRow) {
                 Value key[2], query[2];
                 for (int64_t i = 0; i < 2; ++i) {
                   key[i] = widened(keys, {rows[i], at}, width);
-                  query[i] = loadVector(queries, {add(mul(lanePart, 2), i), at},
-                                        width);
+                  Value row = add(mul(warp, kTileHeads), mul(lanePart, 2));
+                  query[i] = loadVector(queries, {add(row, i), at}, width);
                 }
                 Values next;
                 for (int64_t i = 0; i < 4; ++i)

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-// A tile is 16 keys and values of each warp, which come to shared memory
-// several tiles ahead; no warp waits for another's. Where they are is looked up
+// A tile is 16 keys and values of a warp, which come to shared memory several
+// tiles ahead; no warp waits for another's. Where they are is looked up
 // one tile before they are asked for. A thread 4 g + t of a warp has the scores
 // of keys g and g + 8 for heads 2 t and 2 t + 1: what a product of tiles leaves
 // it.
@@ -28,17 +28,12 @@ int64_t GpuAttention::bytesOfTiles() const {
   int64_t keyBytes =
       keySize * bytesOf(plan.keyType) + valueSize * bytesOf(plan.valueType);
   int64_t tile = warps * kTileKeys * (stages * (keyBytes + 4) + 4);
-  int64_t queryBytes = multiplies ? 0 : kTileHeads * keySize * 4;
-  return tile + 2 * warps * kTileHeads * 4 + queryBytes;
-}
-
-/// Of f32 for a warp's values of a tile.
-int64_t GpuAttention::rowsOfTotals() const {
-  return kTileKeys * bytesOf(plan.valueType) / static_cast<int64_t>(sizeof(float));
+  int64_t queryBytes = multiplies ? 0 : warps * kTileHeads * keySize * 4;
+  return tile + queryBytes;
 }
 
 void GpuAttention::chooseTiles() {
-  // Two blocks at once, so that one streams while the other ends a piece.
+  // Two blocks at once: eight warps that wait for different things.
   int64_t most = 110 << 10;
   if (shared)
     most = std::min(most, shared);
@@ -58,13 +53,8 @@ void GpuAttention::declareTiles() {
   values =
       sharedArray("values", plan.valueType, {stages * tileKeys, valueSize});
   places = sharedArray("places", integer, {stages + 1, tileKeys});
-  warpMosts = sharedArray("warp_mosts", f32, {warps, kTileHeads});
-  warpSums = sharedArray("warp_sums", f32, {warps, kTileHeads});
-  // In place of the values of a tile: what a warp had of these is its own.
-  warpTotals = sharedInPlaceOf(values, "warp_totals", f32,
-                               {stages * warps * rowsOfTotals(), valueSize});
   if (!multiplies)
-    queries = sharedArray("queries", f32, {kTileHeads, keySize});
+    queries = sharedArray("queries", f32, {warps * kTileHeads, keySize});
   lane = named("lane", rem(thread, kWarp));
   warp = named("warp", div(thread, kWarp));
   laneRow = named("g", div(lane, 4));
@@ -75,10 +65,10 @@ void GpuAttention::declareTiles() {
 // Copies
 //===----------------------------------------------------------------------===//
 
-/// Where a key of the warp's part of a tile is; behind the last one it is the
-/// last again, with a weight of 0.
+/// Where a key of a tile is; behind the last one it is the last again, with a
+/// weight of 0.
 Value GpuAttention::lookUp(const Keys &of, Value firstKey) {
-  Value key = add(firstKey, add(mul(warp, kTileKeys), rem(lane, kTileKeys)));
+  Value key = add(firstKey, rem(lane, kTileKeys));
   return rowOfKey(of.slot, minimum(key, sub(of.end, index(1))), of.cacheHead);
 }
 
@@ -156,7 +146,6 @@ GpuAttention::Values GpuAttention::emptySums() {
 GpuAttention::Values GpuAttention::addTile(Value place, Value firstKey,
                                            Value hasLater, ValueRange before) {
   int64_t tileKeys = kTileKeys * warps;
-  Value rowInTile = add(mul(warp, kTileKeys), laneRow);
   Value tileRow = add(mul(rem(place, stages), tileKeys), mul(warp, kTileKeys));
   double scale = plan.attends.front().getScale().convertToDouble();
   waitForTile();
@@ -166,7 +155,7 @@ GpuAttention::Values GpuAttention::addTile(Value place, Value firstKey,
   startTile(add(place, stages), hasLater, /*isKey=*/true);
   Value score[4], key[2];
   for (int64_t i = 0; i < 2; ++i)
-    key[i] = add(firstKey, add(rowInTile, i * (kTileKeys / 2)));
+    key[i] = add(firstKey, add(laneRow, i * (kTileKeys / 2)));
   for (int64_t i = 0; i < 4; ++i) {
     Value isValid =
         both(notLess(key[i / 2], from[i % 2]), less(key[i / 2], end));
@@ -201,74 +190,4 @@ GpuAttention::Values GpuAttention::addTile(Value place, Value firstKey,
   warpBarrier();
   after.append(parts);
   return after;
-}
-
-/// The warps' summaries become one, in their order, and its values are left by
-/// elements of a head; in place of the values of a tile, for which nobody has
-/// asked again.
-void GpuAttention::mergeWarps(ValueRange carried, Value place,
-                              function_ref<void(Value, Value, Value)> leave) {
-  Value columns[2] = {mul(lanePart, 2), add(mul(lanePart, 2), 1)};
-  for (int64_t i = 0; i < 2; ++i) {
-    Value all = carried[2 + i];
-    for (int64_t mask = 4; mask < kWarp; mask *= 2)
-      all = sum(all, exchange(all, mask));
-    ifThen(equal(laneRow, index(0)), [&] {
-      store(carried[i], warpMosts, {warp, columns[i]});
-      store(all, warpSums, {warp, columns[i]});
-    });
-  }
-  barrier();
-  constexpr int64_t width = 4;
-  int64_t part = valuePart(), products = part / 2, rows = rowsOfTotals();
-  Value firstRow = mul(rem(place, stages), warps * rows);
-  for (int64_t i = 0; i < 2; ++i) {
-    Value factor = exp(
-        arith::SubFOp::create(b, carried[i], finite(mostOfWarps(columns[i]))));
-    // What a lane has of a head lies side by side, `part` elements of each
-    // block.
-    ifThen(less(columns[i], index(share)), [&] {
-      Value row = add(firstRow, add(mul(warp, rows), columns[i]));
-      for (int64_t at = 0; at < valueSize / 8; at += width) {
-        int64_t block = at / part, first = block * products + at % part / 2;
-        Values elements;
-        for (int64_t j = 0; j < width; ++j)
-          elements.push_back(
-              extract(carried[4 + first + j / 2], j % 2 * 2 + i));
-        Value scaled = product(fromElements(elements), splat(factor, width));
-        Value into = add(mul(laneRow, part), block * 8 * part + at % part);
-        storeVector(scaled, warpTotals, {row, into});
-      }
-    });
-  }
-  barrier();
-  loop(mul(thread, width), index(share * valueSize), index(threads * width),
-       [&](Value at) {
-         Value ofHead = div(at, valueSize), element = rem(at, valueSize);
-         Value all;
-         for (int64_t other = 0; other < warps; ++other) {
-           Value row = add(firstRow, add(ofHead, other * rows));
-           Value its = loadVector(warpTotals, {row, element}, width);
-           all = all ? sum(all, its) : its;
-         }
-         leave(ofHead, element, all);
-       });
-}
-
-Value GpuAttention::mostOfWarps(Value column) {
-  Value most = loadFloat(warpMosts, {index(0), column});
-  for (int64_t other = 1; other < warps; ++other)
-    most = larger(most, loadFloat(warpMosts, {index(other), column}));
-  return most;
-}
-
-Value GpuAttention::sumOfWarps(Value column, Value most) {
-  Value base = finite(most), all = number(0);
-  for (int64_t other = 0; other < warps; ++other) {
-    Value weight = exp(arith::SubFOp::create(
-        b, loadFloat(warpMosts, {index(other), column}), base));
-    all =
-        sum(all, product(loadFloat(warpSums, {index(other), column}), weight));
-  }
-  return all;
 }

@@ -107,6 +107,10 @@ private:
   void takeKeys();
   void copyNewToken();
   void attendKeys(mlir::Value firstHead);
+  void mergeWarps(mlir::ValueRange sums);
+  int64_t rowsOfTotals() const;
+  mlir::Value mostOfWarps(mlir::Value column);
+  mlir::Value sumOfWarps(mlir::Value column, mlir::Value most);
   /// Summaries and scores of the head before are not needed any more.
   void beforeScores();
   void attendOwnKeys();
@@ -236,13 +240,13 @@ private:
   mlir::LogicalResult isLowered = mlir::success();
 
   // What a block holds, and of the head that is answered.
-  mlir::Value local, totals, blockMosts, blockSums, blockValues, rankMosts,
-      rankSums, sharedMosts, sharedSums, sharedValues, sharedMemory,
-      blockMemory, sharedFeatures, sharedNumbers, sharedKeySums,
-      sharedValueSums, sharedSpread, sharedLeaving, leavingValue, oldSpread,
-      firstRow, rowsHere, newestToken, inverses, scoresOfBlock, salience,
-      saliences, windowSums, windowSquares, order, warpBest, warpBestAt, bests,
-      bestPlaces;
+  mlir::Value warpMosts, warpSums, warpTotals, totals;
+  mlir::Value local, blockMosts, blockSums, blockValues, rankMosts, rankSums,
+      sharedMosts, sharedSums, sharedValues, sharedMemory, blockMemory,
+      sharedFeatures, sharedNumbers, sharedKeySums, sharedValueSums,
+      sharedSpread, sharedLeaving, leavingValue, oldSpread, firstRow, rowsHere,
+      newestToken, inverses, scoresOfBlock, salience, saliences, windowSums,
+      windowSquares, order, warpBest, warpBestAt, bests, bestPlaces;
   mlir::Value firstPlace, lastPlace, oldest, oldestPlace;
   mlir::Value keyRow; ///< of the key whose features are asked for; null: new
   llvm::DenseMap<mlir::Value, mlir::Value> sharedSumsOf, materialized;

@@ -75,17 +75,15 @@ void GpuBounded::changeTile(Value tile, bool isKey) {
 void GpuBounded::attendKeys(Value firstHead) {
   int64_t tileKeys = kTileKeys * warps;
   Keys keys{slot, cacheHead, begin, end};
-  auto keyOf = [&](Value tile) { return add(begin, mul(tile, tileKeys)); };
+  auto keyOf = [&](Value tile) {
+    return add(begin, add(mul(tile, tileKeys), mul(warp, kTileKeys)));
+  };
   Value tiles =
       named("tiles", div(add(sub(end, begin), tileKeys - 1), tileKeys));
   for (int64_t tile = 0; tile <= stages; ++tile)
     keepPlace(index(tile), lookUp(keys, keyOf(index(tile))));
   loadQueries(of, firstHead);
-  // Queries that are multiplied by tensor cores are in registers.
-  if (multiplies)
-    warpBarrier();
-  else
-    barrier();
+  warpBarrier();
   for (int64_t tile = 0; tile < stages; ++tile)
     for (bool isKey : {true, false})
       startTile(index(tile), less(index(tile), tiles), isKey);
@@ -102,11 +100,80 @@ void GpuBounded::attendKeys(Value firstHead) {
                        keepPlace(later, place);
                        return after;
                      });
-  // There is no tile left.
-  mergeWarps(sums, index(0), [&](Value ofHead, Value element, Value values) {
-    storeVector(values, totals, {ofHead, element});
-  });
+  mergeWarps(sums);
+}
+
+/// Of f32 in place of a warp's values of a tile.
+int64_t GpuBounded::rowsOfTotals() const {
+  return kTileKeys * plan.valueType.getIntOrFloatBitWidth() / 32;
+}
+
+/// The warps' summaries become one, in their order. There is no tile left: a
+/// warp's values are in place of those of its first one.
+void GpuBounded::mergeWarps(ValueRange carried) {
+  Value columns[2] = {mul(lanePart, 2), add(mul(lanePart, 2), 1)};
+  for (int64_t i = 0; i < 2; ++i) {
+    Value all = carried[2 + i];
+    for (int64_t mask = 4; mask < kWarp; mask *= 2)
+      all = sum(all, exchange(all, mask));
+    ifThen(equal(laneRow, index(0)), [&] {
+      store(carried[i], warpMosts, {warp, columns[i]});
+      store(all, warpSums, {warp, columns[i]});
+    });
+  }
   barrier();
+  constexpr int64_t width = 4;
+  int64_t part = valuePart(), products = part / 2;
+  for (int64_t i = 0; i < 2; ++i) {
+    Value factor = exp(
+        arith::SubFOp::create(b, carried[i], finite(mostOfWarps(columns[i]))));
+    // What a lane has of a head lies side by side, `part` elements of each
+    // block.
+    ifThen(less(columns[i], index(share)), [&] {
+      Value row = add(mul(warp, rowsOfTotals()), columns[i]);
+      for (int64_t at = 0; at < valueSize / 8; at += width) {
+        int64_t block = at / part, first = block * products + at % part / 2;
+        Values elements;
+        for (int64_t j = 0; j < width; ++j)
+          elements.push_back(
+              extract(carried[4 + first + j / 2], j % 2 * 2 + i));
+        Value scaled = product(fromElements(elements), splat(factor, width));
+        Value into = add(mul(laneRow, part), block * 8 * part + at % part);
+        storeVector(scaled, warpTotals, {row, into});
+      }
+    });
+  }
+  barrier();
+  loop(mul(thread, width), index(share * valueSize), index(threads * width),
+       [&](Value at) {
+         Value ofHead = div(at, valueSize), element = rem(at, valueSize);
+         Value all;
+         for (int64_t other = 0; other < warps; ++other) {
+           Value row = add(ofHead, other * rowsOfTotals());
+           Value its = loadVector(warpTotals, {row, element}, width);
+           all = all ? sum(all, its) : its;
+         }
+         storeVector(all, totals, {ofHead, element});
+       });
+  barrier();
+}
+
+Value GpuBounded::mostOfWarps(Value column) {
+  Value most = loadFloat(warpMosts, {index(0), column});
+  for (int64_t other = 1; other < warps; ++other)
+    most = larger(most, loadFloat(warpMosts, {index(other), column}));
+  return most;
+}
+
+Value GpuBounded::sumOfWarps(Value column, Value most) {
+  Value base = finite(most), all = number(0);
+  for (int64_t other = 0; other < warps; ++other) {
+    Value weight = exp(arith::SubFOp::create(
+        b, loadFloat(warpMosts, {index(other), column}), base));
+    all =
+        sum(all, product(loadFloat(warpSums, {index(other), column}), weight));
+  }
+  return all;
 }
 
 void GpuBounded::attendOwnKeys() {

@@ -20,6 +20,10 @@ void GpuBounded::declare() {
   int64_t group = plan.group();
   bytesOfKey = 0;
   declareTiles();
+  warpMosts = sharedArray("warp_mosts", f32, {warps, kTileHeads});
+  warpSums = sharedArray("warp_sums", f32, {warps, kTileHeads});
+  warpTotals = sharedInPlaceOf(values, "warp_totals", f32,
+                               {warps * rowsOfTotals(), valueSize});
   totals = sharedArray("totals", f32, {share, valueSize});
   blockMosts = sharedArray("block_mosts", f32, {group});
   blockSums = sharedArray("block_sums", f32, {group});

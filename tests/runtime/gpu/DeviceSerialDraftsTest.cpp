@@ -15,7 +15,6 @@
 
 using namespace ladle;
 using namespace ladle::test;
-using Catch::Contains;
 
 namespace {
 
