@@ -25,8 +25,8 @@ namespace ladle {
 /// A memref argument is a pointer to its first element (the offset is part of
 /// it), followed by one `long long` a dynamic stride, in elements, in the order
 /// of the dimensions: `const bf16 *__restrict__ q, long long q_stride0`. A
-/// pointer is const and restrict where the kernel does not store to it. Sizes
-/// are not passed. Names are those of `ladle.name` on arguments, then those of
+/// pointer is const where the kernel does not store to it, and restrict, too,
+/// unless it is read behind a wait for the kernel ahead. Sizes are not passed. Names are those of `ladle.name` on arguments, then those of
 /// locations.
 ///
 /// An index is an `int`, and integer arithmetic is C++'s, without wrapping:

@@ -74,6 +74,24 @@ static bool isStoredTo(Value memref) {
   });
 }
 
+/// Whether the kernel may read it behind a wait: the kernel ahead may have
+/// written it after this one began, so that to a compiler it is not what nobody
+/// writes, whose loads move above the wait.
+static bool isReadAfterWait(Value memref, ArrayRef<Operation *> waits) {
+  auto isAfter = [](Operation *user, Operation *wait) {
+    for (; !isa<gpu::GPUFuncOp>(wait); wait = wait->getParentOp()) {
+      Operation *beside = wait->getBlock()->findAncestorOpInBlock(*user);
+      if (beside && wait->isBeforeInBlock(beside))
+        return true;
+    }
+    return false;
+  };
+  return llvm::any_of(memref.getUsers(), [&](Operation *user) {
+    return llvm::any_of(waits,
+                        [&](Operation *wait) { return isAfter(user, wait); });
+  });
+}
+
 static LogicalResult stridesOf(Value memref, SmallVectorImpl<int64_t> &strides,
                                int64_t &offset) {
   auto type = cast<MemRefType>(memref.getType());
@@ -91,6 +109,11 @@ static LogicalResult stridesOf(Value memref, SmallVectorImpl<int64_t> &strides,
 LogicalResult
 KernelPrinter::printParameters(gpu::GPUFuncOp kernel,
                                SmallVectorImpl<std::string> &all) {
+  SmallVector<Operation *> waits;
+  kernel.walk([&](NVVM::GriddepcontrolOp control) {
+    if (control.getKind() == NVVM::GridDepActionKind::wait)
+      waits.push_back(control);
+  });
   for (unsigned i = 0, e = kernel.getFunctionType().getNumInputs(); i < e;
        ++i) {
     BlockArgument argument = kernel.getArgument(i);
@@ -113,10 +136,11 @@ KernelPrinter::printParameters(gpu::GPUFuncOp kernel,
       return failure();
     std::string element = typeText(memref.getElementType());
     // Two pointers may be the same where one is stored to: a state, say.
-    all.push_back(
-        isStoredTo(argument)
-            ? formatv("{0} *{1}", element, text).str()
-            : formatv("const {0} *__restrict__ {1}", element, text).str());
+    const char *pointer = isStoredTo(argument) ? "{0} *{1}"
+                          : isReadAfterWait(argument, waits)
+                              ? "const {0} *{1}"
+                              : "const {0} *__restrict__ {1}";
+    all.push_back(formatv(pointer, element, text).str());
     for (auto [dimension, stride] : llvm::enumerate(sizes)) {
       std::string &name = strides[argument].emplace_back();
       if (!ShapedType::isDynamic(stride))

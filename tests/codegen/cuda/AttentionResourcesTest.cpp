@@ -39,6 +39,26 @@ static void checkCubin(const Nvrtc &nvrtc, llvm::StringRef text,
   }
 }
 
+/// That what a kernel reads behind a wait for the one ahead is read there: PTX
+/// may say of nothing that nobody writes it.
+static void checkWaits(const Nvrtc &nvrtc, llvm::StringRef text) {
+  llvm::Expected<std::string> ptx = nvrtc.ptx(text, "waits.cu", {"sm_90a", {}});
+  if (!ptx) {
+    FAIL(llvm::toString(ptx.takeError()));
+    return;
+  }
+  llvm::SmallVector<llvm::StringRef> kernels;
+  llvm::StringRef(*ptx).split(kernels, ".visible .entry ");
+  int64_t waiting = 0;
+  for (llvm::StringRef kernel : llvm::drop_begin(kernels)) {
+    auto [before, behind] = kernel.split("griddepcontrol.wait;");
+    CAPTURE(kernel.take_until([](char c) { return c == '('; }).str());
+    CHECK(!behind.contains("ld.global.nc"));
+    waiting += !behind.empty();
+  }
+  CHECK(waiting > 0);
+}
+
 /// Kernels of a file for a device, none of which spills.
 static std::vector<jit::GpuAttentionStep>
 compileFor(const std::string &name, const frontend::ElaborationOptions &given,
@@ -83,6 +103,8 @@ compileFor(const std::string &name, const frontend::ElaborationOptions &given,
     CHECK(attend->info.threads >= 32);
   }
   checkCubin(*nvrtc, *text, name, arch, kernels, /*splits=*/true);
+  if (arch == "sm_90a" && given.sizes.empty())
+    checkWaits(*nvrtc, *text);
   return steps;
 }
 
