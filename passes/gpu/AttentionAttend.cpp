@@ -67,14 +67,11 @@ GpuAttention::Stream GpuAttention::advance(const Stream &stream) {
   Values all = ifElse(
       isOver,
       [&]() -> Values {
-        Value later = add(stream.piece, stride);
-        return {later, openPiece(stream.next).keys.begin, stream.next,
-                loadPiece(add(later, stride))};
+        Value later = add(stream.piece, stride), record = loadPiece(later);
+        return {later, openPiece(record).keys.begin, record};
       },
-      [&]() -> Values {
-        return {stream.piece, firstKey, stream.record, stream.next};
-      });
-  return {all[0], all[1], all[2], all[3]};
+      [&]() -> Values { return {stream.piece, firstKey, stream.record}; });
+  return {all[0], all[1], all[2]};
 }
 
 //===----------------------------------------------------------------------===//
@@ -83,8 +80,7 @@ GpuAttention::Stream GpuAttention::advance(const Stream &stream) {
 
 void GpuAttention::attendPieces() {
   Value record = loadPiece(first);
-  Stream stream{first, openPiece(record).keys.begin, record,
-                loadPiece(add(first, stride))};
+  Stream stream{first, openPiece(record).keys.begin, record};
   // All are looked up before anything waits for one of them.
   Values isThere, found;
   for (int64_t tile = 0; tile <= stages; ++tile) {
@@ -99,7 +95,7 @@ void GpuAttention::attendPieces() {
     for (bool isKey : {true, false})
       startTile(index(tile), isThere[tile], isKey);
   Values carried{index(0), isThere.back(), record};
-  carried.append({stream.piece, stream.firstKey, stream.record, stream.next});
+  carried.append({stream.piece, stream.firstKey, stream.record});
   carried.append(loadAhead(record));
   loop(first, count, stride, carried,
        [&](Value piece, ValueRange before) -> Values {
@@ -126,10 +122,7 @@ GpuAttention::Values GpuAttention::loadAhead(Value record) {
 }
 
 void GpuAttention::takeLoaded(const Piece &piece, ValueRange loaded) {
-  for (int64_t i = 0; i < 2; ++i) {
-    from[i] = piece.keys.begin;
-    if (!plan.find)
-      continue;
+  for (int64_t i = 0; plan.find && i < 2; ++i) {
     Value start = select(piece.isAfterMatch, loaded[i], piece.keys.begin);
     from[i] = named("from", maximum(start, piece.keys.begin));
   }
@@ -148,34 +141,33 @@ GpuAttention::Values GpuAttention::attendPiece(Value number,
   Value tiles =
       named("tiles", div(add(sub(end, begin), kTileKeys - 1), kTileKeys));
   Value next = loadPiece(add(number, stride));
-  takeLoaded(piece, before.drop_front(7));
+  takeLoaded(piece, before.drop_front(6));
 
-  Values inits(before.slice(3, 4));
+  Values inits(before.slice(3, 3));
   inits.push_back(before[1]);
   inits.append(emptySums());
   Values carried =
       loop(index(0), tiles, index(1), inits,
            [&](Value tile, ValueRange ahead) -> Values {
              Value place = named("tile", add(firstPlace, tile));
-             Stream stream{ahead[0], ahead[1], ahead[2], ahead[3]};
-             Value hasLater = ahead[4];
+             Stream stream{ahead[0], ahead[1], ahead[2]};
+             Value hasLater = ahead[3];
              Value later = named("place", lookUp(stream));
              Value isThere = less(stream.piece, count);
              stream = advance(stream);
              Value firstKey = add(begin, mul(tile, kTileKeys));
              Values after =
-                 addTile(place, firstKey, hasLater, ahead.drop_front(5));
+                 addTile(place, firstKey, hasLater, ahead.drop_front(4));
              startTile(add(place, stages), hasLater, /*isKey=*/false);
              keepPlace(add(place, stages + 1), later);
-             Values all{stream.piece, stream.firstKey, stream.record,
-                        stream.next, isThere};
+             Values all{stream.piece, stream.firstKey, stream.record, isThere};
              all.append(after);
              return all;
            });
   Values nextLoaded = loadAhead(next);
-  leavePiece(number, ValueRange(carried).drop_front(5));
-  Values after{add(firstPlace, tiles), carried[4], next};
-  after.append(carried.begin(), carried.begin() + 4);
+  leavePiece(number, ValueRange(carried).drop_front(4));
+  Values after{add(firstPlace, tiles), carried[3], next};
+  after.append(carried.begin(), carried.begin() + 3);
   after.append(nextLoaded);
   return after;
 }

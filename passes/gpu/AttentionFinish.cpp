@@ -6,9 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 // A block takes a head of a row. Its warps share the pieces of each attend; a
-// lane has some elements of a value. Then all warps do the same, and the first
-// one stores: the entry that is written may be the one that was matched, and is
-// read before a barrier.
+// lane has some elements of a value. The first one does the rest: the entry
+// that is written may be the one that was matched, and is read before.
 
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
@@ -99,12 +98,19 @@ void GpuAttention::gatherPieces(Value bounds, int64_t which, Value local,
 
 GpuAttention::Summary GpuAttention::mergedPieces(int64_t which) {
   int64_t width = valueSize / kWarp;
+  Values mosts;
   Summary all = emptySummary();
   for (int64_t each = 0; each < kWarps; ++each) {
-    Value place = index(which * kWarps + each);
-    all =
-        merge(all, {loadFloat(pieceMosts, place), loadFloat(pieceTotals, place),
-                    loadVector(pieceValues, {place, mul(lane, width)}, width)});
+    mosts.push_back(loadFloat(pieceMosts, index(which * kWarps + each)));
+    all.most = larger(all.most, mosts.back());
+  }
+  for (auto [each, most] : llvm::enumerate(mosts)) {
+    Value place = index(which * kWarps + static_cast<int64_t>(each));
+    Value values = loadVector(pieceValues, {place, mul(lane, width)}, width);
+    Value weight = exp(arith::SubFOp::create(b, most, finite(all.most)));
+    all.sum = sum(all.sum, product(loadFloat(pieceTotals, place), weight));
+    all.values =
+        vector::FMAOp::create(b, values, splat(weight, width), all.values);
   }
   return all;
 }
@@ -177,7 +183,7 @@ void GpuAttention::updateMoment() {
                                              product(query, query));
   for (int64_t mask = 1; mask < kWarp; mask *= 2)
     square = sum(square, exchange(square, mask));
-  ifThen(both(equal(thread, index(0)), less(index(0), stores)), [&] {
+  ifThen(both(equal(lane, index(0)), less(index(0), stores)), [&] {
     Value moments = array("ring_moments", b.getF32Type());
     Value at = add(mul(slot, heads), head);
     Value before = loadFloat(moments, at);
@@ -195,8 +201,7 @@ void GpuAttention::storeSummary(ArrayRef<Summary> parts) {
   int64_t width = keySize / kWarp, valueWidth = valueSize / kWarp;
   if (plan.ring.getEstimates())
     updateMoment();
-  Value isWanted = both(less(index(0), stores), less(thread, index(kWarp)));
-  ifThen(isWanted, [&] {
+  ifThen(less(index(0), stores), [&] {
     Value at = named("entry_row", ringRow(slot, head, entry));
     Value element = mul(lane, width);
     storeVector(query, array("ring_queries", plan.ring.getQueryType(), keySize),
@@ -236,7 +241,7 @@ void GpuAttention::storeSummary(ArrayRef<Summary> parts) {
 //===----------------------------------------------------------------------===//
 
 void GpuAttention::moveCursor(Value plans) {
-  Value isOne = both(equal(head, index(0)), equal(thread, index(0)));
+  Value isOne = both(equal(head, index(0)), equal(lane, index(0)));
   ifThen(isOne, [&] {
     Value cursors = array("cursors", b.getI32Type(), 8);
     auto keep = [&](int64_t which, Value value) {
@@ -255,9 +260,7 @@ void GpuAttention::moveCursor(Value plans) {
 
 void GpuAttention::storeOutput(Value answer) {
   int64_t width = valueSize / kWarp;
-  ifThen(less(thread, index(kWarp)), [&] {
-    storeVector(answer, outputMemory(), {token, head, mul(lane, width)});
-  });
+  storeVector(answer, outputMemory(), {token, head, mul(lane, width)});
 }
 
 void GpuAttention::finishRow(Value plans, Value position) {
@@ -292,6 +295,11 @@ void GpuAttention::finishRow(Value plans, Value position) {
     prepareStore();
   }
   barrier();
+  ifThen(equal(warp, index(0)), [&] { completeRow(plans, summaries); });
+}
+
+void GpuAttention::completeRow(Value plans,
+                               DenseMap<Value, Summary> &summaries) {
   for (auto [which, attend] : llvm::enumerate(plan.attends))
     summaries[attend.getResult()] = mergedPieces(static_cast<int64_t>(which));
   for (Operation &op : step.getBody().front().without_terminator()) {
@@ -308,7 +316,7 @@ void GpuAttention::finishRow(Value plans, Value position) {
 }
 
 void GpuAttention::buildFinish() {
-  createKernel("_finish", kThreads, /*blocks=*/3);
+  createKernel("_finish", kThreads, /*blocks=*/4);
   startInOrder();
   Type f32 = b.getF32Type();
   int64_t places = kWarps * static_cast<int64_t>(plan.attends.size());
@@ -328,6 +336,7 @@ void GpuAttention::buildFinish() {
     finishRow(plans, position);
   });
   // Padding is answered by zeros.
-  ifThen(both(negate(isAnswered), notLess(token, index(0))),
+  Value isPadded = both(negate(isAnswered), notLess(token, index(0)));
+  ifThen(both(isPadded, equal(warp, index(0))),
          [&] { storeOutput(splat(number(0), valueSize / kWarp)); });
 }

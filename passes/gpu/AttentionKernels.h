@@ -187,10 +187,10 @@ protected:
     mlir::Value row, firstHead, isAfterMatch;
     Keys keys;
   };
-  /// The tile that is copied next: of a piece, whose record and the next one's
-  /// are as they are in memory.
+  /// The tile that is copied next: of a piece, whose record is as it is in
+  /// memory.
   struct Stream {
-    mlir::Value piece, firstKey, record, next;
+    mlir::Value piece, firstKey, record;
   };
   void buildAttend();
   mlir::Value loadPiece(mlir::Value number);
@@ -220,6 +220,8 @@ protected:
   Summary reuse(ReuseOp op);
   mlir::Value normalize(const Summary &summary);
   void finishRow(mlir::Value plans, mlir::Value position);
+  void completeRow(mlir::Value plans,
+                   llvm::DenseMap<mlir::Value, Summary> &summaries);
   void prepareStore();
   void storeSummary(llvm::ArrayRef<Summary> parts);
   void updateMoment();
@@ -336,7 +338,7 @@ protected:
   mlir::Value keys, values, places, queries, copies;
   Values queryParts;
   mlir::Value slot, cacheHead, begin, end, lane, warp, laneRow, lanePart;
-  mlir::Value from[2]; ///< of the two heads of a lane
+  mlir::Value from[2]; ///< of the two heads of a lane; null: with the piece
 
   // The list of pieces, what of it a block takes (AttentionAttend.cpp), and
   // what it is made of (AttentionPieces.cpp).

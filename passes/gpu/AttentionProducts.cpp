@@ -71,7 +71,9 @@ void GpuAttention::loadQueries(Value of, Value firstHead) {
 /// Of keys g and g + 8 behind a row of the tiles, for heads 2 t and 2 t + 1.
 Value GpuAttention::scores(Value tileRow) {
   auto fragment = VectorType::get({4}, b.getF32Type());
-  Value all = arith::ConstantOp::create(b, b.getZeroAttr(fragment));
+  Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(fragment));
+  // Two sums, of which one's products need not wait for the other's.
+  Value all[2] = {zeros, zeros};
   Value rows[2] = {add(tileRow, laneRow),
                    add(add(tileRow, laneRow), kTileKeys / 2)};
   if (multiplies) {
@@ -84,10 +86,10 @@ Value GpuAttention::scores(Value tileRow) {
         Value a = pick(low, high,
                        {i, i + 1, i + 8, i + 9, i + 2, i + 3, i + 10, i + 11});
         Value wanted = pick(query, query, {i, i + 1, i + 2, i + 3});
-        all = multiplyTiles(a, wanted, all);
+        all[i / 4] = multiplyTiles(a, wanted, all[i / 4]);
       }
     }
-    return all;
+    return sum(all[0], all[1]);
   }
   constexpr int64_t width = 4;
   Values sums(4, number(0));

@@ -157,8 +157,9 @@ GpuAttention::Values GpuAttention::addTile(Value place, Value firstKey,
   for (int64_t i = 0; i < 2; ++i)
     key[i] = add(firstKey, add(laneRow, i * (kTileKeys / 2)));
   for (int64_t i = 0; i < 4; ++i) {
-    Value isValid =
-        both(notLess(key[i / 2], from[i % 2]), less(key[i / 2], end));
+    Value isValid = less(key[i / 2], end);
+    if (from[i % 2])
+      isValid = both(notLess(key[i / 2], from[i % 2]), isValid);
     score[i] = select(isValid, extract(all, i), number(-INFINITY));
   }
   keepScores(key, score);

@@ -301,9 +301,9 @@ std::vector<cuda::Kernel::Extent> AttentionLauncher::grids(int64_t rows) const {
   }
   if (form.answersPrompts())
     return promptGrids(made, form, rows, tokens);
-  // Two blocks of a multiprocessor take turns in waiting.
+  // Blocks of a multiprocessor take turns in waiting.
   int64_t blocks =
-      std::min<int64_t>(2 * code.device.multiprocessors(),
+      std::min<int64_t>(form.blocksAtOnce * code.device.multiprocessors(),
                         rows * code.tasksOfRow * code.piecesOfTask);
   // What looks for no match appends tokens while it plans.
   std::vector<cuda::Kernel::Extent> all{

@@ -127,7 +127,9 @@ jit::buildGpuAttention(ModuleOp module, StringRef arch,
         step.kernels.push_back(describe(function, suffix));
       if (auto least = function->getAttrOfType<IntegerAttr>(kLeastBlocksAttr))
         step.leastBlocks = least.getInt();
-      if (auto blocks = function->getAttrOfType<IntegerAttr>(kBlocksAttr))
+      // Of what takes a step's tokens.
+      auto blocks = function->getAttrOfType<IntegerAttr>(kBlocksAttr);
+      if (blocks && (suffix.empty() || suffix == "_attend"))
         step.blocksAtOnce = blocks.getInt();
     }
   });
