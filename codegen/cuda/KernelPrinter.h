@@ -118,6 +118,10 @@ bool countsGroups(mlir::nvgpu::DeviceAsyncCreateGroupOp group);
 /// Emits the error that `op` cannot be printed, with the way out.
 mlir::LogicalResult unsupported(mlir::Operation *op);
 mlir::LogicalResult unsupportedType(mlir::Location loc, mlir::Type type);
+/// Of a memref that can be printed; else emits an error.
+mlir::LogicalResult stridesOf(mlir::Value memref,
+                              llvm::SmallVectorImpl<int64_t> &strides,
+                              int64_t &offset);
 
 } // namespace ladle::cuda
 

@@ -335,6 +335,7 @@ protected:
   // Tiles of keys and values (AttentionAttend.cpp).
   int64_t warps = 4, stages = 3;
   bool multiplies = false; ///< by tensor cores
+  int64_t scoreSums = 2;   ///< in which products of a tile are added, 1 or 2
   mlir::Value keys, values, places, queries, copies;
   Values queryParts;
   mlir::Value slot, cacheHead, begin, end, lane, warp, laneRow, lanePart;

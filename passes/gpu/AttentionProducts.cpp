@@ -72,8 +72,8 @@ void GpuAttention::loadQueries(Value of, Value firstHead) {
 Value GpuAttention::scores(Value tileRow) {
   auto fragment = VectorType::get({4}, b.getF32Type());
   Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(fragment));
-  // Two sums, of which one's products need not wait for the other's.
-  Value all[2] = {zeros, zeros};
+  // Of two sums one's products need not wait for the other's.
+  Values all(scoreSums, zeros);
   Value rows[2] = {add(tileRow, laneRow),
                    add(add(tileRow, laneRow), kTileKeys / 2)};
   if (multiplies) {
@@ -86,10 +86,11 @@ Value GpuAttention::scores(Value tileRow) {
         Value a = pick(low, high,
                        {i, i + 1, i + 8, i + 9, i + 2, i + 3, i + 10, i + 11});
         Value wanted = pick(query, query, {i, i + 1, i + 2, i + 3});
-        all[i / 4] = multiplyTiles(a, wanted, all[i / 4]);
+        Value &total = all[i / 4 % scoreSums];
+        total = multiplyTiles(a, wanted, total);
       }
     }
-    return sum(all[0], all[1]);
+    return scoreSums == 1 ? all[0] : sum(all[0], all[1]);
   }
   constexpr int64_t width = 4;
   Values sums(4, number(0));

@@ -97,6 +97,7 @@ LogicalResult GpuBounded::build() {
     return failure();
   share = attentionShare(plan.group());
   tasksOfRow = heads / share;
+  scoreSums = 1; // Its warps have no registers to spare.
   chooseTiles();
   if (failed(chooseBlocks()))
     return failure();

@@ -177,6 +177,7 @@ Value GpuBounded::sumOfWarps(Value column, Value most) {
 }
 
 void GpuBounded::attendOwnKeys() {
+  from[0] = from[1] = begin;
   int64_t group = plan.group();
   for (firstOfTask = 0; firstOfTask < group; firstOfTask += share) {
     attendKeys(add(mul(cacheHead, group), firstOfTask));
