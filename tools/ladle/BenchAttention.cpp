@@ -15,9 +15,7 @@
 #include "ladle/device.h"
 #include "runtime/Convert.h"
 #include "runtime/cuda/DeviceAttention.h"
-#include "runtime/tune/ReplaceFile.h"
-#include "tools/ladle/Bench.h"
-#include "tools/ladle/BenchStore.h"
+#include "tools/ladle/BenchDocument.h"
 #include "tools/ladle/DeviceInputs.h"
 #include "tools/ladle/MatchPositions.h"
 #include "tools/ladle/Table.h"
@@ -26,7 +24,6 @@
 
 #include <cstring>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 
@@ -354,18 +351,11 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
              gpu.driver(), options.context,
              1e-9 * ceilings->read().bytesPerSecond(), "matches", "batch",
              "layers", "a step", "its bytes", "limit", "ratio");
-  Json document{{"schema", "ladle-bench-attention-1"},
-                {"device", gpu.device().name()},
-                {"driver", gpu.driver()},
-                {"date", today()},
-                {"command", options.commandLine},
-                {"file", options.source.file},
-                {"preset", options.source.preset},
-                {"context", options.context},
-                {"read_bytes_per_s", ceilings->read().bytesPerSecond()},
-                {"gaps_file", MatchPositions::file},
-                {"gaps_seed", MatchPositions::committed().seed()},
-                {"figures", Json::array()}};
+  BenchDocument document(options, gpu, "ladle-bench-attention-1");
+  document["context"] = options.context;
+  document["read_bytes_per_s"] = ceilings->read().bytesPerSecond();
+  document["gaps_file"] = MatchPositions::file;
+  document["gaps_seed"] = MatchPositions::committed().seed();
   for (int64_t batch : options.batches)
     for (const MatchScenario &scenario : scenarios) {
       // Without rings nothing ever matches.
@@ -383,23 +373,15 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
                   {"batch", batch},           {"layers", bench.layers()},
                   {"us", 1e6 * step},         {"bytes", bench.bytes()},
                   {"limit_us", 1e6 * limit}};
-      for (double each : *samples)
-        figure["samples_us"].push_back(1e6 * each);
-      document["figures"].push_back(std::move(figure));
+      document.add(std::move(figure), *samples);
       fmt::print("{:>9} {:>6} {:>7} {:>11} {:>8.1f} MB {:>11} {:>6.2f}\n",
                  scenario.name, batch, bench.layers(), formatTime(step),
                  1e-6 * bench.bytes(), formatTime(limit), step / limit);
       std::fflush(stdout);
     }
-  return options.json.empty()
-             ? Status()
-             : tune::replaceFile(options.json, document.dump(1) + "\n");
+  return document.write();
 }
 
 int tool::benchAttention(const BenchOptions &options, const measure::Gpu &gpu) {
-  if (Status status = benchAll(options, gpu); !status) {
-    fmt::print(stderr, "error: {}\n", status.message());
-    return 1;
-  }
-  return 0;
+  return exitCodeOf(benchAll(options, gpu));
 }

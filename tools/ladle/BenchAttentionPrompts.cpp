@@ -15,9 +15,7 @@
 #include "runtime/check/AttentionCheck.h"
 #include "runtime/check/BoundedCheck.h"
 #include "runtime/cuda/DeviceAttention.h"
-#include "runtime/tune/ReplaceFile.h"
-#include "tools/ladle/Bench.h"
-#include "tools/ladle/BenchStore.h"
+#include "tools/ladle/BenchDocument.h"
 #include "tools/ladle/DeviceInputs.h"
 #include "tools/ladle/Table.h"
 #include "tools/measure/Products.h"
@@ -25,7 +23,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 
@@ -252,15 +249,8 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
              options.source.file, options.source.preset, gpu.device().name(),
              gpu.driver(), options.prompts, 1e-12 * *ceiling, "batch", "tokens",
              "a call", "a token", "flops", "share");
-  Json document{{"schema", "ladle-bench-attention-prompts-1"},
-                {"device", gpu.device().name()},
-                {"driver", gpu.driver()},
-                {"date", today()},
-                {"command", options.commandLine},
-                {"file", options.source.file},
-                {"preset", options.source.preset},
-                {"products_per_s", *ceiling},
-                {"figures", Json::array()}};
+  BenchDocument document(options, gpu, "ladle-bench-attention-prompts-1");
+  document["products_per_s"] = *ceiling;
   for (int64_t batch : options.batches) {
     AttentionPrompts bench(options, gpu, *program, batch);
     if (Status status = bench.prepare(); !status)
@@ -273,24 +263,16 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
     Json figure{{"batch", batch},          {"tokens", options.prompts},
                 {"us_a_call", 1e6 * call}, {"ns_a_token", 1e9 * token},
                 {"flops", bench.flops()},  {"flops_per_s", rate}};
-    for (double each : *samples)
-      figure["samples_us"].push_back(1e6 * each);
-    document["figures"].push_back(std::move(figure));
+    document.add(std::move(figure), *samples);
     fmt::print("{:>6} {:>7} {:>11} {:>11} {:>11} {:>6.2f}\n", batch,
                options.prompts, formatTime(call), formatTime(token),
                fmt::format("{:.3g} TF/s", 1e-12 * rate), rate / *ceiling);
     std::fflush(stdout);
   }
-  return options.json.empty()
-             ? Status()
-             : tune::replaceFile(options.json, document.dump(1) + "\n");
+  return document.write();
 }
 
 int tool::benchAttentionPrompts(const BenchOptions &options,
                                 const measure::Gpu &gpu) {
-  if (Status status = benchAll(options, gpu); !status) {
-    fmt::print(stderr, "error: {}\n", status.message());
-    return 1;
-  }
-  return 0;
+  return exitCodeOf(benchAll(options, gpu));
 }

@@ -13,9 +13,7 @@
 
 #include "runtime/AttentionPool.h"
 #include "runtime/Convert.h"
-#include "runtime/tune/ReplaceFile.h"
-#include "tools/ladle/Bench.h"
-#include "tools/ladle/BenchStore.h"
+#include "tools/ladle/BenchDocument.h"
 #include "tools/ladle/DeviceInputs.h"
 #include "tools/ladle/Source.h"
 #include "tools/ladle/Table.h"
@@ -23,7 +21,6 @@
 #include "tools/measure/Statistics.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 
@@ -225,16 +222,9 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
              options.source.file, options.source.preset, gpu.device().name(),
              gpu.driver(), 1e-9 * rate, "batch", "layers", "a step",
              "of a cycle", "early", "its bytes", "limit", "ratio", "early");
-  Json document{{"schema", "ladle-bench-bounded-gpu-1"},
-                {"device", gpu.device().name()},
-                {"driver", gpu.driver()},
-                {"date", today()},
-                {"command", options.commandLine},
-                {"file", options.source.file},
-                {"preset", options.source.preset},
-                {"capacity", program->capacity()},
-                {"read_bytes_per_s", rate},
-                {"figures", Json::array()}};
+  BenchDocument document(options, gpu, "ladle-bench-bounded-gpu-1");
+  document["capacity"] = program->capacity();
+  document["read_bytes_per_s"] = rate;
   for (int64_t batch : options.batches) {
     BoundedGpuBench bench(options, gpu, *program, batch);
     if (Status status = bench.prepare(); !status)
@@ -251,9 +241,7 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
                 {"early_us", 1e6 * bench.early},
                 {"bytes", bench.bytes()},
                 {"limit_us", 1e6 * limit}};
-    for (double each : bench.samples)
-      figure["samples_us"].push_back(1e6 * each);
-    document["figures"].push_back(std::move(figure));
+    document.add(std::move(figure), bench.samples);
     fmt::print("{:>6} {:>7} {:>11} {:>11} {:>11} {:>8.1f} MB {:>11} {:>6.2f} "
                "{:>6.2f}\n",
                batch, bench.layers(), formatTime(step), formatTime(bench.mean),
@@ -261,16 +249,10 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
                bench.mean / limit, bench.early / limit);
     std::fflush(stdout);
   }
-  return options.json.empty()
-             ? Status()
-             : tune::replaceFile(options.json, document.dump(1) + "\n");
+  return document.write();
 }
 
 int tool::benchBoundedOnGpu(const BenchOptions &options,
                             const measure::Gpu &gpu) {
-  if (Status status = benchAll(options, gpu); !status) {
-    fmt::print(stderr, "error: {}\n", status.message());
-    return 1;
-  }
-  return 0;
+  return exitCodeOf(benchAll(options, gpu));
 }

@@ -14,9 +14,7 @@
 #include "ladle/decode.h"
 #include "ladle/device.h"
 #include "runtime/check/Check.h"
-#include "runtime/tune/ReplaceFile.h"
-#include "tools/ladle/Bench.h"
-#include "tools/ladle/BenchStore.h"
+#include "tools/ladle/BenchDocument.h"
 #include "tools/ladle/DeviceInputs.h"
 #include "tools/ladle/Plan.h"
 #include "tools/ladle/Table.h"
@@ -25,7 +23,6 @@
 
 #include <cmath>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 using namespace ladle;
@@ -280,14 +277,7 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
              "{:>6}\n",
              "route", "states", "batch", "tokens", "a call", "its bytes",
              "flops", "a token", "verified", "gain");
-  Json document{{"schema", "ladle-bench-prompts-1"},
-                {"device", gpu.device().name()},
-                {"driver", gpu.driver()},
-                {"date", today()},
-                {"command", options.commandLine},
-                {"file", options.source.file},
-                {"preset", options.source.preset},
-                {"figures", Json::array()}};
+  BenchDocument document(options, gpu, "ladle-bench-prompts-1");
   std::vector<std::string> routes = options.routes;
   if (routes.empty())
     routes = {"inner"};
@@ -324,21 +314,15 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
         compile.batch = batch;
         if (Status status =
                 benchOne(options, gpu, *ceilings, compile, *recurrent,
-                         planner->stateBytes(), document["figures"]);
+                         planner->stateBytes(), document.figures());
             !status)
           return status;
       }
     }
   }
-  return options.json.empty()
-             ? Status()
-             : tune::replaceFile(options.json, document.dump(1) + "\n");
+  return document.write();
 }
 
 int tool::benchPrompts(const BenchOptions &options, const measure::Gpu &gpu) {
-  if (Status status = benchAll(options, gpu); !status) {
-    fmt::print(stderr, "error: {}\n", status.message());
-    return 1;
-  }
-  return 0;
+  return exitCodeOf(benchAll(options, gpu));
 }

@@ -10,6 +10,7 @@
 #include "runtime/check/Oracle.h"
 #include "tools/ladle/RunAttention.h"
 #include "tools/ladle/RunReport.h"
+#include "tools/ladle/RunTarget.h"
 #include "tools/measure/Ceilings.h"
 
 #include <algorithm>
@@ -117,26 +118,18 @@ Status RunCommand::checkOptions() const {
 }
 
 Status RunCommand::chooseTarget() {
-  report.host = Host::describe();
-  report.threads =
-      static_cast<int>(options.threads.value_or(report.host.cores));
-  if (options.target == "cpu")
-    return Status();
-  Result<DeviceInfo> device = describeDevice();
-  Result<measure::Gpu> opened =
-      device ? measure::Gpu::open() : Result<measure::Gpu>(device.status());
-  if (!opened) {
-    // No GPU is no surprise, one without a compiler is.
-    if (device)
-      report.note =
-          fmt::format("{} is not used: {}", device->name, opened.message());
-    return options.target == "auto" ? Status() : opened.status();
+  Result<RunTarget> chosen = RunTarget::choose(options.target);
+  if (!chosen)
+    return chosen.status();
+  report.host = chosen->host;
+  report.note = chosen->note;
+  report.threads = static_cast<int>(options.threads.value_or(chosen->cores));
+  gpu = std::move(chosen->gpu);
+  if (gpu) {
+    report.arch = chosen->device->arch;
+    report.driverVersion = chosen->device->driverVersion;
+    report.contextSeconds = cuda::Device::shared()->openSeconds();
   }
-  gpu.emplace(std::move(*opened));
-  report.host = Host::describe(*device);
-  report.arch = device->arch;
-  report.driverVersion = device->driverVersion;
-  report.contextSeconds = cuda::Device::shared()->openSeconds();
   return Status();
 }
 

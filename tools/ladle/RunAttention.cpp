@@ -14,6 +14,7 @@
 #include "runtime/AttentionPool.h"
 #include "runtime/check/BoundedCheck.h"
 #include "runtime/check/Comparison.h"
+#include "tools/ladle/RunTarget.h"
 #include "tools/ladle/Table.h"
 #include "tools/measure/Ceilings.h"
 
@@ -105,23 +106,15 @@ static int64_t countOf(const TensorSpec &spec) {
 //===----------------------------------------------------------------------===//
 
 Status AttentionRun::chooseTarget() {
-  report.host = Host::describe();
-  report.threads =
-      static_cast<int>(options.threads.value_or(report.host.cores));
-  if (options.target == "cpu")
-    return Status();
-  Result<DeviceInfo> device = describeDevice();
-  Result<measure::Gpu> opened =
-      device ? measure::Gpu::open() : Result<measure::Gpu>(device.status());
-  if (!opened) {
-    if (device)
-      report.note =
-          fmt::format("{} is not used: {}", device->name, opened.message());
-    return options.target == "auto" ? Status() : opened.status();
-  }
-  gpu.emplace(std::move(*opened));
-  report.host = Host::describe(*device);
-  report.arch = device->arch;
+  Result<RunTarget> chosen = RunTarget::choose(options.target);
+  if (!chosen)
+    return chosen.status();
+  report.host = chosen->host;
+  report.note = chosen->note;
+  report.threads = static_cast<int>(options.threads.value_or(chosen->cores));
+  gpu = std::move(chosen->gpu);
+  if (gpu)
+    report.arch = chosen->device->arch;
   return Status();
 }
 
