@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "tests/numerics/Prompts.h"
+#include "tests/numerics/SerialRecurrences.h"
 
 using namespace ladle;
 using namespace ladle::test;
@@ -38,43 +39,14 @@ TEST_CASE("a value that is not affine in a read is decoded token by token") {
   for (const std::string route : {"inner", "outer", "kv_only", "recurrent"})
     for (const std::string numerics : {"step", "chunk"})
       if (route != "recurrent" || numerics == "step")
-        prefill(R"(recurrence saturating(H, D) {
-    preset "tiny" { H = 2, D = 12 }
-    token q[H, D], k[H, D], v[H, D] : bf16
-    token a[H] : f32
-    state S[H, D, D] : f32
-    S = decay(S, sigmoid(a))
-    S = write(S, l2norm(k), tanh(v - read(S, l2norm(k))))
-    out y[H, D] : f32 = read(S, l2norm(q))
-  })",
-                route, numerics);
+        prefill(saturating, route, numerics);
 }
 
 TEST_CASE("so is a carry that depends on a read") {
   for (const std::string route : {"inner", "recurrent"})
-    prefill(R"(recurrence feedback(H, D) {
-    preset "tiny" { H = 2, D = 12 }
-    token q[H, D], k[H, D], v[H, D] : bf16
-    carry last[H, D] : f32
-    state S[H, D, D] : f32
-    let y0 = read(S, l2norm(q)) * 0.5
-    S = decay(S, 0.5)
-    S = write(S, l2norm(k), v + tanh(last))
-    last = y0
-    out y[H, D] : f32 = y0
-  })",
-            route, "step");
+    prefill(feedback, route, "step");
 }
 
 TEST_CASE("and a decay that comes from a read") {
-  prefill(R"(recurrence gated_by_state(H, D) {
-    preset "tiny" { H = 2, D = 12 }
-    token q[H, D], k[H, D], v[H, D] : bf16
-    state S[H, D, D] : f32
-    let seen = read(S, l2norm(k))
-    S = decay(S, sigmoid(mean(seen)) * 0.9)
-    S = write(S, l2norm(k), v)
-    out y[H, D] : f32 = read(S, l2norm(q))
-  })",
-          "recurrent", "step");
+  prefill(gatedByState, "recurrent", "step");
 }

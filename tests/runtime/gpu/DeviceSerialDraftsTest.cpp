@@ -10,6 +10,7 @@
 
 #include "runtime/check/Comparison.h"
 #include "runtime/cuda/Driver.h"
+#include "tests/numerics/SerialRecurrences.h"
 #include "tests/numerics/Speculation.h"
 #include "tests/runtime/gpu/Gpu.h"
 
@@ -17,28 +18,6 @@ using namespace ladle;
 using namespace ladle::test;
 
 namespace {
-
-const char *const saturating = R"(recurrence saturating(H, D) {
-  preset "tiny" { H = 2, D = 12 }
-  token q[H, D], k[H, D], v[H, D] : bf16
-  token a[H] : f32
-  state S[H, D, D] : f32
-  S = decay(S, sigmoid(a))
-  S = write(S, l2norm(k), tanh(v - read(S, l2norm(k))))
-  out y[H, D] : f32 = read(S, l2norm(q))
-})";
-
-const char *const feedback = R"(recurrence feedback(H, D) {
-  preset "tiny" { H = 2, D = 12 }
-  token q[H, D], k[H, D], v[H, D] : bf16
-  carry last[H, D] : f32
-  state S[H, D, D] : f32
-  let y0 = read(S, l2norm(q)) * 0.5
-  S = decay(S, 0.5)
-  S = write(S, l2norm(k), v + tanh(last))
-  last = y0
-  out y[H, D] : f32 = y0
-})";
 
 void speculate(const std::string &source, std::vector<std::string> routes,
                int64_t steps) {
