@@ -316,7 +316,8 @@ void GpuAttention::completeRow(Value plans,
 }
 
 void GpuAttention::buildFinish() {
-  createKernel("_finish", kThreads, /*blocks=*/4);
+  // Wide heads take more registers.
+  createKernel("_finish", kThreads, /*blocks=*/valueSize > 128 ? 3 : 4);
   startInOrder();
   Type f32 = b.getF32Type();
   int64_t places = kWarps * static_cast<int64_t>(plan.attends.size());
