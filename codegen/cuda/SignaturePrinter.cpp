@@ -8,6 +8,7 @@
 #include "codegen/cuda/CudaExpressions.h"
 #include "codegen/cuda/KernelPrinter.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -36,7 +37,9 @@ static bool isReadAfterWait(Value memref, ArrayRef<Operation *> waits) {
   auto isAfter = [](Operation *user, Operation *wait) {
     for (; !isa<gpu::GPUFuncOp>(wait); wait = wait->getParentOp()) {
       Operation *beside = wait->getBlock()->findAncestorOpInBlock(*user);
-      if (beside && wait->isBeforeInBlock(beside))
+      // The next turn of a loop is behind the wait of this one.
+      if (beside && (wait->isBeforeInBlock(beside) ||
+                     isa<LoopLikeOpInterface>(wait->getParentOp())))
         return true;
     }
     return false;

@@ -58,8 +58,6 @@ constexpr int64_t attentionShare(int64_t group) {
     --share;
   return share;
 }
-/// Keys of a piece at least.
-inline constexpr int64_t kAttentionPieceKeys = 64;
 /// Pieces of a task, beside one more of each attend: fewer for more heads, so
 /// that one row gives every warp of a device some.
 constexpr int64_t attentionPieces(int64_t tasksOfRow) {

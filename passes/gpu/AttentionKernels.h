@@ -341,7 +341,7 @@ protected:
   mlir::Value slot, cacheHead, begin, end, lane, warp, laneRow, lanePart;
   mlir::Value from[2]; ///< of the two heads of a lane; null: with the piece
 
-  // The list of pieces, what of it a block takes (AttentionAttend.cpp), and
+  // The list of pieces, what of it a warp takes (AttentionAttend.cpp), and
   // what it is made of (AttentionPieces.cpp).
   mlir::Value pieces, count, first, stride, headStarts, cuts;
 

@@ -18,6 +18,8 @@ using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kThreads = 512;
+/// Keys of a piece at least.
+static constexpr int64_t kPieceKeys = 64;
 
 //===----------------------------------------------------------------------===//
 // Matches
@@ -201,7 +203,7 @@ GpuAttention::Cut GpuAttention::cutHistory(const Row &row, Value starts) {
   // A row cuts its history by what it attends to alone.
   int64_t unit = attentionPieces(tasksOfRow) * kTileKeys;
   cut.keys = mul(div(add(all, unit - 1), unit), kTileKeys);
-  cut.keys = maximum(cut.keys, index(kAttentionPieceKeys));
+  cut.keys = maximum(cut.keys, index(kPieceKeys));
   cut.pieces = index(0);
   for (size_t i = 0; i < plan.attends.size(); ++i)
     cut.pieces = add(cut.pieces, cut.piecesOf(*this, i));

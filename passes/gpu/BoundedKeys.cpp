@@ -177,6 +177,7 @@ Value GpuBounded::sumOfWarps(Value column, Value most) {
 }
 
 void GpuBounded::attendOwnKeys() {
+  // No key is before it; compared, ptxas finds registers for heads of 96.
   from[0] = from[1] = begin;
   int64_t group = plan.group();
   for (firstOfTask = 0; firstOfTask < group; firstOfTask += share) {

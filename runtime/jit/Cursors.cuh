@@ -53,12 +53,10 @@ LADLE_INLINE bool has_page(const int *pages, int slot, int place, int page,
 // long as they are fewer than the second number. Without pages a row of kPrompt
 // has folded where its ring was full, as chunks are, and nowhere else.
 extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
-    const int *read_slots, const int *write_slots,
-    int *cursors, int *epochs, const int *fold_threshold,
-    int *fault, int *waiting, const int *order,
-    const int *pages, const int *states,
-    const int *prompts, int pad_slot, int rows, int capacity,
-    int kind, int page) {
+    const int *read_slots, const int *write_slots, int *cursors, int *epochs,
+    const int *fold_threshold, int *fault, int *waiting, const int *order,
+    const int *pages, const int *states, const int *prompts, int pad_slot,
+    int rows, int capacity, int kind, int page) {
   // It may have started before the kernels of the step have ended, and the
   // next may start now, which wait in turn.
   wait_for_previous();
@@ -141,10 +139,10 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
 // version of the carries becomes that of the last one. In pages, drafts that
 // have found no room or no page are not accepted, and `fault` is told of them.
 extern "C" __global__ void __launch_bounds__(128) ladle_commit_drafts(
-    const int *slots, const int *num_accepted,
-    const int *accepted, int *cursors, int *epochs, int *order,
-    int *versions, int *waiting, int *fault, const int *pages,
-    int pad_slot, int rows, int capacity, int drafts, int kind, int page) {
+    const int *slots, const int *num_accepted, const int *accepted,
+    int *cursors, int *epochs, int *order, int *versions, int *waiting,
+    int *fault, const int *pages, int pad_slot, int rows, int capacity,
+    int drafts, int kind, int page) {
   wait_for_previous();
   let_next_start();
   const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;

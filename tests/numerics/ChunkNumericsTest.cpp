@@ -7,6 +7,7 @@
 
 #include "runtime/check/Comparison.h"
 #include "tests/numerics/Prompts.h"
+#include "tests/numerics/SerialRecurrences.h"
 
 #include <random>
 
@@ -128,16 +129,7 @@ TEST_CASE("the cost model chooses among the routes that fold by chunks") {
   CHECK(program->capacity() == chunk);
   CHECK(program->foldsByChunk());
 
-  Result<Program> none = compileSource(R"(recurrence gated_by_state(H, D) {
-    preset "tiny" { H = 2, D = 12 }
-    token q[H, D], k[H, D], v[H, D] : bf16
-    state S[H, D, D] : f32
-    let seen = read(S, l2norm(k))
-    S = decay(S, sigmoid(mean(seen)) * 0.9)
-    S = write(S, l2norm(k), v)
-    out y[H, D] : f32 = read(S, l2norm(q))
-  })",
-                                       "none", options);
+  Result<Program> none = compileSource(gatedByState, "none", options);
   CHECK_THAT(none.message(),
              Catch::Matchers::Contains("no route of the recurrence has a "
                                        "buffer, so that every token is "

@@ -10,7 +10,6 @@
 #include "runtime/check/Oracle.h"
 #include "tools/ladle/RunAttention.h"
 #include "tools/ladle/RunReport.h"
-#include "tools/ladle/RunTarget.h"
 #include "tools/measure/Ceilings.h"
 
 #include <algorithm>
@@ -118,15 +117,12 @@ Status RunCommand::checkOptions() const {
 }
 
 Status RunCommand::chooseTarget() {
-  Result<RunTarget> chosen = RunTarget::choose(options.target);
+  Result<RunTarget> chosen = RunTarget::choose(options.target, options.threads);
   if (!chosen)
     return chosen.status();
-  report.host = chosen->host;
-  report.note = chosen->note;
-  report.threads = static_cast<int>(options.threads.value_or(chosen->cores));
+  static_cast<RunMachine &>(report) = chosen->machine;
   gpu = std::move(chosen->gpu);
   if (gpu) {
-    report.arch = chosen->device->arch;
     report.driverVersion = chosen->device->driverVersion;
     report.contextSeconds = cuda::Device::shared()->openSeconds();
   }

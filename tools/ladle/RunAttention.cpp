@@ -14,7 +14,6 @@
 #include "runtime/AttentionPool.h"
 #include "runtime/check/BoundedCheck.h"
 #include "runtime/check/Comparison.h"
-#include "tools/ladle/RunTarget.h"
 #include "tools/ladle/Table.h"
 #include "tools/measure/Ceilings.h"
 
@@ -106,15 +105,11 @@ static int64_t countOf(const TensorSpec &spec) {
 //===----------------------------------------------------------------------===//
 
 Status AttentionRun::chooseTarget() {
-  Result<RunTarget> chosen = RunTarget::choose(options.target);
+  Result<RunTarget> chosen = RunTarget::choose(options.target, options.threads);
   if (!chosen)
     return chosen.status();
-  report.host = chosen->host;
-  report.note = chosen->note;
-  report.threads = static_cast<int>(options.threads.value_or(chosen->cores));
+  static_cast<RunMachine &>(report) = chosen->machine;
   gpu = std::move(chosen->gpu);
-  if (gpu)
-    report.arch = chosen->device->arch;
   return Status();
 }
 

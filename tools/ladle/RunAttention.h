@@ -9,7 +9,7 @@
 #define LADLE_TOOLS_LADLE_RUNATTENTION_H
 
 #include "tools/ladle/Commands.h"
-#include "tools/ladle/Host.h"
+#include "tools/ladle/RunTarget.h"
 
 namespace ladle::tool {
 
@@ -19,14 +19,8 @@ struct AttentionTiming {
   double atEnd = 0;   ///< a step, of the last eighth
 };
 
-struct AttentionRunReport {
+struct AttentionRunReport : RunMachine {
   std::string file, name, inputs;
-  Host host;
-  int threads = 1;  ///< of the CPU
-  std::string arch; ///< of a GPU, otherwise empty
-  /// Why this is not a GPU although there is one, or why the memory was not
-  /// measured.
-  std::string note;
   bool isBounded = false, reuses = false;
   double readBandwidth = 0; ///< bytes a second; 0: not measured
   double compileSeconds = 0;

@@ -10,6 +10,7 @@
 
 #include "tools/ladle/Measure.h"
 #include "tools/ladle/Plan.h"
+#include "tools/ladle/RunTarget.h"
 #include "tools/ladle/Table.h"
 
 namespace ladle::tool {
@@ -22,19 +23,12 @@ struct RouteReport {
   Timing batch, single; ///< of all rows, and of one, which fits the caches
 };
 
-struct RunReport {
+struct RunReport : RunMachine {
   std::string file, recurrence, inputs;
-  Host host;
   Bandwidth bandwidth;
-  int threads = 1; ///< of the CPU
-  /// Of a GPU, otherwise empty: "sm_90a".
-  std::string arch;
-  int driverVersion = 0;
+  int driverVersion = 0;     ///< of a GPU
   double contextSeconds = 0; ///< that the driver took for the context
-  /// Why this is not a GPU although there is one, or why the memory was not
-  /// measured.
-  std::string note;
-  int64_t tokens = 0; ///< asked for
+  int64_t tokens = 0;        ///< asked for
   int64_t stateBytes = 0, rows = 0;
   bool isCapped = false; ///< rows, by the memory there is
   int64_t comparedRows = 0, comparedTokens = 0;

@@ -12,10 +12,12 @@
 using namespace ladle;
 using namespace ladle::tool;
 
-Result<RunTarget> RunTarget::choose(const std::string &target) {
+Result<RunTarget> RunTarget::choose(const std::string &target,
+                                    std::optional<int64_t> threads) {
   RunTarget chosen;
-  chosen.host = Host::describe();
-  chosen.cores = chosen.host.cores;
+  RunMachine &machine = chosen.machine;
+  machine.host = Host::describe();
+  machine.threads = static_cast<int>(threads.value_or(machine.host.cores));
   if (target == "cpu")
     return chosen;
   Result<DeviceInfo> device = describeDevice();
@@ -24,14 +26,15 @@ Result<RunTarget> RunTarget::choose(const std::string &target) {
   if (!opened) {
     // No GPU is no surprise, one without a compiler is.
     if (device)
-      chosen.note =
+      machine.note =
           fmt::format("{} is not used: {}", device->name, opened.message());
     if (target == "auto")
       return chosen;
     return opened.status();
   }
   chosen.gpu.emplace(std::move(*opened));
-  chosen.host = Host::describe(*device);
+  machine.host = Host::describe(*device);
+  machine.arch = device->arch;
   chosen.device = *device;
   return chosen;
 }

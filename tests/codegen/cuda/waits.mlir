@@ -55,4 +55,25 @@ gpu.module @m {
     memref.store %1, %y[%t] : memref<64xf32>
     gpu.return
   }
+
+  // The next turn of a loop is behind the wait of this one.
+  // CHECK:      void turns(
+  // CHECK-NEXT: const float *__restrict__ once,
+  // CHECK-NEXT: const float *each,
+  gpu.func @turns(%once: memref<64xf32> {ladle.name = "once"},
+                  %each: memref<64xf32> {ladle.name = "each"},
+                  %y: memref<64xf32> {ladle.name = "y"}) kernel {
+    %t = gpu.thread_id x
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %c4 = arith.constant 4 : index
+    %0 = memref.load %once[%t] : memref<64xf32>
+    scf.for %i = %c0 to %c4 step %c1 {
+      %1 = memref.load %each[%i] : memref<64xf32>
+      %2 = arith.addf %0, %1 : f32
+      nvvm.griddepcontrol wait
+      memref.store %2, %y[%t] : memref<64xf32>
+    }
+    gpu.return
+  }
 }
