@@ -8,7 +8,6 @@
 #include "codegen/cuda/CudaExpressions.h"
 #include "codegen/cuda/KernelPrinter.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
-#include "mlir/Interfaces/LoopLikeInterface.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -37,9 +36,9 @@ static bool isReadAfterWait(Value memref, ArrayRef<Operation *> waits) {
   auto isAfter = [](Operation *user, Operation *wait) {
     for (; !isa<gpu::GPUFuncOp>(wait); wait = wait->getParentOp()) {
       Operation *beside = wait->getBlock()->findAncestorOpInBlock(*user);
-      // The next turn of a loop is behind the wait of this one.
-      if (beside && (wait->isBeforeInBlock(beside) ||
-                     isa<LoopLikeOpInterface>(wait->getParentOp())))
+      // What a loop reads ahead of its wait, its first turn reads ahead of any:
+      // none that is waited for writes it.
+      if (beside && wait->isBeforeInBlock(beside))
         return true;
     }
     return false;

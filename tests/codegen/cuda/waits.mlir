@@ -56,12 +56,14 @@ gpu.module @m {
     gpu.return
   }
 
-  // The next turn of a loop is behind the wait of this one.
+  // What a loop reads ahead of its wait is read ahead of any in its first turn.
   // CHECK:      void turns(
   // CHECK-NEXT: const float *__restrict__ once,
+  // CHECK-NEXT: const float *__restrict__ ahead,
   // CHECK-NEXT: const float *each,
   gpu.func @turns(%once: memref<64xf32> {ladle.name = "once"},
-                  %each: memref<64xf32> {ladle.name = "each"},
+                  %ahead: memref<64xf32> {ladle.name = "ahead"},
+                  %behind: memref<64xf32> {ladle.name = "each"},
                   %y: memref<64xf32> {ladle.name = "y"}) kernel {
     %t = gpu.thread_id x
     %c0 = arith.constant 0 : index
@@ -69,10 +71,12 @@ gpu.module @m {
     %c4 = arith.constant 4 : index
     %0 = memref.load %once[%t] : memref<64xf32>
     scf.for %i = %c0 to %c4 step %c1 {
-      %1 = memref.load %each[%i] : memref<64xf32>
+      %1 = memref.load %ahead[%i] : memref<64xf32>
       %2 = arith.addf %0, %1 : f32
       nvvm.griddepcontrol wait
-      memref.store %2, %y[%t] : memref<64xf32>
+      %3 = memref.load %behind[%i] : memref<64xf32>
+      %4 = arith.addf %2, %3 : f32
+      memref.store %4, %y[%t] : memref<64xf32>
     }
     gpu.return
   }
