@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tables of docs/slake.md, from what bench/slake_reference.py and
+"""Tables of docs/slake.md, from what slake_lm, bench/slake_reference.py and
 bench/slake_traces.py have left.
 
 bench/slake_quality.py          writes the document's parts between its markers
@@ -12,6 +12,7 @@ import argparse
 import pathlib
 import sys
 
+import slake_lm
 from edge_infinite import difference
 from mac import head, read, row, title
 from plot import ROOT, fill
@@ -128,8 +129,12 @@ def main():
     arguments = parser.parse_args()
     found = read(arguments.results, "ladle-slake-reference-1")
     traces = read(arguments.results, "ladle-slake-traces-1")
+    kernels = read(arguments.results, "ladle-slake-1")
     before = arguments.document.read_text(encoding="utf-8")
     after = fill(before, {
+        "kernel bits": slake_lm.bits_text(kernels),
+        "kernel needles": slake_lm.needles_text(kernels),
+        "kernel times": slake_lm.times_text(kernels),
         "reference bits": bits_text(found),
         "reference differences": differences_text(found),
         "reference budgets": layers_text(found),

@@ -35,7 +35,7 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 struct Options {
-  std::string model, text, json;
+  std::string model, text, json, machine;
   std::vector<std::string> schemes{
       "full=examples/cake.ladle+full", "evict=examples/cake.ladle",
       "ptaa=examples/slake.ladle", "vabs=examples/slake.ladle+vabs"};
@@ -43,7 +43,7 @@ struct Options {
   std::vector<std::string> settings;
   int64_t streamBytes = 65536, streams = 0, positions = 0, needles = 0;
   double least = 0.5, room = 3, alpha = 0.4, beta = 0.2;
-  bool times = false;
+  bool times = false, skipsBits = false;
   int threads = 1;
 };
 
@@ -98,6 +98,9 @@ static void parse(CLI::App &app, Options &options) {
                  "plant so many in the prompt of each stream, one at a time")
       ->check(CLI::PositiveNumber);
   app.add_flag("--times", options.times, "measure time and memory, too");
+  app.add_option("--machine", options.machine, "with --times: what it is of")
+      ->needs("--times");
+  app.add_flag("--no-bits", options.skipsBits, "needles and times alone");
   app.add_option("--least", options.least,
                  "with +vabs: the least of a layer, in budgets; the recent "
                  "tokens have to fit")
@@ -284,7 +287,8 @@ static Json measure(const Options &options, const Weights &weights,
   return {{"prompt_seconds", prompt},
           {"step_seconds", steps[32]},
           {"cache_bytes", model.cacheBytes()},
-          {"peak_bytes", peakBytes() - before}};
+          {"peak_bytes", peakBytes() - before},
+          {"machine", options.machine}};
 }
 
 static std::vector<Job> jobsOf(const Options &options, int64_t streams) {
@@ -301,7 +305,8 @@ static std::vector<Job> jobsOf(const Options &options, int64_t streams) {
         job.budget = scheme.isFull() ? 0 : budget;
         for (job.stream = 0; job.stream < streams; ++job.stream) {
           job.kind = "bits";
-          jobs.push_back(job);
+          if (!options.skipsBits)
+            jobs.push_back(job);
           job.kind = "needle";
           if (options.needles)
             jobs.push_back(job);
