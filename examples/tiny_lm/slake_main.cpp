@@ -271,6 +271,8 @@ static double peakBytes() {
 /// Seconds of a prompt and of a step behind it, and the memory of both.
 static Json measure(const Options &options, const Weights &weights,
                     const Job &job, std::span<const uint8_t> stream) {
+  // What compiling takes once is not of a sequence.
+  (void)SlakeLm(weights, optionsOf(options, job));
   std::ofstream("/proc/self/clear_refs") << "5";
   double before = peakBytes();
   SlakeLm model(weights, optionsOf(options, job));

@@ -126,7 +126,10 @@ void TokenBlocks::storeChunk(ArrayRef<Value> registers, Value memory,
 //===----------------------------------------------------------------------===//
 
 /// Into the second cache: there is room for many lines that are on their way,
-/// and the first has none for them beside those that are used.
+/// and the first has none for them beside those that are used. Processors ask
+/// for what follows by themselves, and do so best where what is asked for here
+/// is used soon, in the order of memory: a block ahead, values while keys are
+/// multiplied and keys while values are added.
 void TokenBlocks::prefetch(Value memory, ValueRange from, int64_t width) {
   constexpr int64_t lineBits = 64 * 8;
   Type element = cast<MemRefType>(memory.getType()).getElementType();
@@ -139,28 +142,40 @@ void TokenBlocks::prefetch(Value memory, ValueRange from, int64_t width) {
   }
 }
 
-void TokenBlocks::prefetchLater(const TokenRows &rows, Value memory, Value row,
-                                Value end, int64_t column, int64_t width) {
+void TokenBlocks::prefetchValues(const TokenRows &rows, ArrayRef<Value> row) {
   if (!rows.next)
     return;
-  Value later = plus(row, kAhead);
-  Value beyond =
-      arith::AddIOp::create(b, rows.next, arith::SubIOp::create(b, later, end));
-  later = arith::SelectOp::create(b, isLess(later, end), later, beyond);
+  SmallVector<Value> place(row);
+  place.push_back(index(0));
+  prefetch(rows.values, place, valueSize);
+}
+
+/// Of the key that is a block behind `row`, what the columns of values are of
+/// theirs.
+void TokenBlocks::prefetchNextKeys(const TokenRows &rows, Value row,
+                                   Value endOfRows, int64_t begin,
+                                   int64_t end) {
+  if (!rows.next)
+    return;
+  Value later = plus(row, kTokens);
+  Value beyond = arith::AddIOp::create(
+      b, rows.next, arith::SubIOp::create(b, later, endOfRows));
+  later = arith::SelectOp::create(b, isLess(later, endOfRows), later, beyond);
   SmallVector<Value> place = rows.place(later);
-  place.push_back(index(column));
-  prefetch(memory, place, width);
+  begin = begin * keySize / valueSize;
+  end = end * keySize / valueSize;
+  place.push_back(index(begin));
+  prefetch(rows.keys, place, end - begin);
 }
 
 void TokenBlocks::prefetchFirst(const TokenRows &rows, Value begin) {
-  auto loop = scf::ForOp::create(b, index(0), index(kAhead), index(1));
+  auto loop = scf::ForOp::create(b, index(0), index(kTokens), index(1));
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
   SmallVector<Value> place =
       rows.place(arith::AddIOp::create(b, begin, loop.getInductionVar()));
   place.push_back(index(0));
   prefetch(rows.keys, place, keySize);
-  prefetch(rows.values, place, valueSize);
 }
 
 //===----------------------------------------------------------------------===//

@@ -82,7 +82,7 @@ protected:
   /// Attends to tokens [begin, end).
   void addTokens(const Running &running, mlir::Value begin, mlir::Value end,
                  const TokenRows &rows);
-  /// Asks for the first rows that addTokens comes to.
+  /// Asks for the keys that addTokens comes to first.
   void prefetchFirst(const TokenRows &rows, mlir::Value begin);
   /// Writes (m, Z) to sums[..., g, 2] and A to values[..., g, dv].
   void finishBlocks(const Running &running, mlir::Value sums,
@@ -106,8 +106,8 @@ protected:
 private:
   /// The most heads of a tile: its keys are the other factor of its lanes.
   static constexpr int64_t kTogether = 8;
-  /// How many rows ahead of its use one is asked for.
-  static constexpr int64_t kAhead = 48;
+  /// How many rows of a matrix ahead of its use one is asked for.
+  static constexpr int64_t kRowsAhead = 48;
   static int64_t headsTogether(int64_t count);
 
   /// Some elements of a row: registers of 16 lanes, of which the last may be
@@ -151,8 +151,9 @@ private:
                   mlir::Value most);
   void addValues(const Running &running, const Tokens &block,
                  const TokenRows &rows);
-  void prefetchLater(const TokenRows &rows, mlir::Value memory, mlir::Value row,
-                     mlir::Value end, int64_t column, int64_t width);
+  void prefetchValues(const TokenRows &rows, llvm::ArrayRef<mlir::Value> row);
+  void prefetchNextKeys(const TokenRows &rows, mlir::Value row,
+                        mlir::Value endOfRows, int64_t begin, int64_t end);
   mlir::Value larger(mlir::Value lhs, mlir::Value rhs);
   mlir::Value
   overKeys(const Running &running, mlir::Value lanes,

@@ -133,8 +133,8 @@ Value TokenBlocks::scoreTiles(const Running &running, const Tokens &block,
   SmallVector<SmallVector<Value>> places;
   for (int64_t j = 0; j < running.tileKeys; ++j) {
     Value row = rowOf(block, tile, j, running);
-    prefetchLater(rows, rows.keys, row, block.end, 0, keySize);
     places.push_back(rows.place(row));
+    prefetchValues(rows, places.back());
   }
   Value scores = sumLanes(b, multiplyKeys(running, block, rows, places));
   scores =

@@ -74,10 +74,9 @@ void TokenBlocks::addValues(const Running &running, const Tokens &block,
       for (int64_t j = 0; j < running.tileKeys; ++j) {
         Value row = rowOf(block, tile, j, running);
         if (piece.head == 0)
-          prefetchLater(rows, rows.values, row, block.end,
-                        piece.chunks.front().column,
-                        piece.chunks.back().column + piece.chunks.back().width -
-                            piece.chunks.front().column);
+          prefetchNextKeys(rows, row, block.end, piece.chunks.front().column,
+                           piece.chunks.back().column +
+                               piece.chunks.back().width);
         SmallVector<Value> at = rows.place(row), value;
         for (const Chunk &chunk : piece.chunks)
           llvm::append_range(value, loadChunk(rows.values, at, chunk));
@@ -128,7 +127,7 @@ void TokenBlocks::multiplyRows(int64_t count, int64_t rows, Value factors,
       Value c = loop.getInductionVar();
       SmallVector<Value> place(outer), row;
       if (&piece == pieces.begin()) {
-        place.append({minimum(plus(c, kAhead), index(rows - 1)), index(0)});
+        place.append({minimum(plus(c, kRowsAhead), index(rows - 1)), index(0)});
         prefetch(matrix, place, valueSize);
         place.assign(outer.begin(), outer.end());
       }
