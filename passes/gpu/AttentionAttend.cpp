@@ -23,12 +23,21 @@ void GpuAttention::buildAttend() {
   declareTiles();
   Type integer = b.getI32Type();
   pieces = array("pieces", integer, 4);
-  // Few pieces go to as many blocks.
+  // Few portions go to as many blocks.
   Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
-  first = add(mul(warp, blocks), gpu::BlockIdOp::create(b, gpu::Dimension::x));
-  stride = mul(blocks, warps);
-  count = named("count", load(array("piece_count", integer), index(0)));
-  ifThen(less(first, count), [&] { attendPieces(); });
+  Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
+  Value portions = array("portions", integer, 8);
+  Value ofWarp = add(mul(warp, blocks), block);
+  Value range = loadVector(portions, {ofWarp, index(0)}, 2);
+  Value record = loadVector(portions, {ofWarp, index(4)}, 4);
+  auto bound = [&](int64_t which) -> Value {
+    return arith::IndexCastOp::create(b, b.getIndexType(),
+                                      extract(range, which));
+  };
+  first = named("first", bound(0));
+  count = named("behind", bound(1));
+  stride = select(isEven(), index(1), scalar("portion_count"));
+  ifThen(less(first, count), [&] { attendPieces(record); });
 }
 
 //===----------------------------------------------------------------------===//
@@ -78,8 +87,7 @@ GpuAttention::Stream GpuAttention::advance(const Stream &stream) {
 // A piece
 //===----------------------------------------------------------------------===//
 
-void GpuAttention::attendPieces() {
-  Value record = loadPiece(first);
+void GpuAttention::attendPieces(Value record) {
   Stream stream{first, openPiece(record).keys.begin, record};
   // All are looked up before anything waits for one of them.
   Values isThere, found;

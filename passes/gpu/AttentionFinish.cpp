@@ -81,11 +81,9 @@ GpuAttention::Summary GpuAttention::mergeRange(Value begin, Value last,
 }
 
 /// A warp's part of the pieces of an attend, into shared memory.
-void GpuAttention::gatherPieces(Value bounds, int64_t which, Value local,
-                                Value task) {
+void GpuAttention::gatherPieces(int64_t which, Value local) {
   int64_t width = valueSize / kWarp;
-  Value first = load(bounds, {task, index(which)});
-  Value last = load(bounds, {task, index(which + 1)});
+  Value first = pieceBounds[2 * which], last = pieceBounds[2 * which + 1];
   Summary all = mergeRange(add(first, mul(warp, kPiecesAtOnce)), last,
                            index(kWarps * kPiecesAtOnce), local);
   Value place = add(warp, which * kWarps);
@@ -265,16 +263,12 @@ void GpuAttention::storeOutput(Value answer) {
 
 void GpuAttention::finishRow(Value plans, Value position) {
   Type integer = b.getI32Type();
-  Value task = add(mul(rowOfHead, tasksOfRow), div(head, share));
-  Value bounds = array("piece_bounds", integer, 8);
   Value local = rem(head, share);
-  auto attends = static_cast<int64_t>(plan.attends.size());
-  for (int64_t i = 0; i < attends; ++i)
-    gatherPieces(bounds, i, local, task);
+  for (size_t i = 0; i < plan.attends.size(); ++i)
+    gatherPieces(static_cast<int64_t>(i), local);
   if (plan.ring && plan.ring.getParts() == 2)
     wideBound = boundOf(Bound::Wide, position);
   if (plan.find) {
-    hit = named("hit", load(array("hits", integer, heads), {rowOfHead, head}));
     isHit = notLess(hit, index(0));
     hitRow = named("hit_entry", entryBefore(position, maximum(hit, index(0))));
     if (plan.ring.getParts() == 2) {
@@ -328,7 +322,16 @@ void GpuAttention::buildFinish() {
   warp = named("warp", div(thread, kWarp));
   head = named("head", gpu::BlockIdOp::create(b, gpu::Dimension::x));
   rowOfHead = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
-  Value plans = array("row_plans", b.getI32Type(), 8);
+  // Nothing that is asked for here waits for anything else.
+  Type integer = b.getI32Type();
+  Value plans = array("row_plans", integer, 8);
+  auto attends = static_cast<int64_t>(plan.attends.size());
+  Value bounds = array("piece_bounds", integer, 2 * attends);
+  Value task = add(mul(rowOfHead, tasksOfRow), div(head, share));
+  for (int64_t i = 0; i < 2 * attends; ++i)
+    pieceBounds.push_back(load(bounds, {task, index(i)}));
+  if (plan.find)
+    hit = named("hit", load(array("hits", integer, heads), {rowOfHead, head}));
   slot = named("slot", load(plans, {rowOfHead, index(0)}));
   token = named("token", load(plans, {rowOfHead, index(1)}));
   Value isAnswered = notLess(slot, index(0));

@@ -11,7 +11,8 @@
 // - slots [rows]; cu_seqlens [rows + 1], of prompts alone, whose tokens follow
 //   one another; prompt_step, of bounded caches: the kernels answer that token
 //   of each prompt
-// - rows, capacity (K), sections, spare_page, last_page; fault [1], told of a
+// - rows, capacity (K), sections, rows_in_halves: the least of rows from which
+//   rings are read in halves; spare_page, last_page; fault [1], told of a
 //   slot + 1 that had no page for its token, which then went to spare_page
 // - window, band, sinks, wide, wide_gap, max_gap, max_chain, skip, as
 //   AttentionSettings has them; limit and drift_limit, f32: 2 (1 − tau)²
@@ -26,8 +27,12 @@
 // - hits, starts [rows, heads]; row_plans [rows, 8]: slot, token, position,
 //   entry, stores, amended, entries, or of prompts slot, first token, position,
 //   tokens, those stored, amended before, entries after; pieces [.., 4]: task,
-//   begin, end, twice the slot, and one more after a match; piece_count [1];
-//   piece_bounds [tasks, 8]: the first piece of each attend
+//   begin, end, twice the slot, and one more after a match; piece_bounds
+//   [tasks, attends, 2]: the first piece, and the one behind the last
+// - portion_count: warps of attend; portions [portion_count, 8]: the first
+//   piece of a warp, and the one behind its last; at 4, what that first one is.
+//   If `even`, it takes all between, else every portion_count-th. ranges
+//   [tasks, attends, 8]: what plan notes for itself, but for the first ones
 // - piece_values f32 [pieces, share, dv], piece_sums f32 [pieces, share, 2]
 // - tensors by their names behind "tensor:", with the strides of rows and
 //   heads, in elements
@@ -50,6 +55,10 @@ inline constexpr int64_t kAttentionAppendWarps = 4;
 inline constexpr int64_t kAttentionWarpQueries = 16;
 /// Entries of a ring that a block looks at.
 inline constexpr int64_t kAttentionSection = 128;
+/// Sections are a multiple of these, which are looked at together.
+inline constexpr int64_t kAttentionSections = 4;
+/// Of those blocks, how many fit into a multiprocessor.
+inline constexpr int64_t kAttentionFindBlocks = 6;
 /// Heads of the query that attend together, of a group that shares keys: a
 /// product of tiles has 8 columns, one for each.
 constexpr int64_t attentionShare(int64_t group) {

@@ -17,8 +17,9 @@
 // - `_finish`, a row and a head: merges the pieces in their order, completes,
 //   answers, and leaves a summary for later tokens.
 //
-// Where pieces end depends on the row alone, so that an answer does not depend
-// on the rows around it. passes/gpu/AttentionInfo.h says what kernels take.
+// Pieces are even portions of all that is attended to, or end where the row
+// alone says, so that an answer does not depend on the rows around it.
+// passes/gpu/AttentionInfo.h says what kernels take.
 //
 //===----------------------------------------------------------------------===//
 
@@ -117,36 +118,46 @@ protected:
   void storeToken(const Values &parts, mlir::Value place);
   /// What each thread copies of a token's key and of its value.
   Values loadToken(AppendOp op, mlir::Value token, mlir::Value cacheHead);
+  //===--- AttentionScan.cpp ----------------------------------------------===//
+  friend class AttentionScan;
   void scan(mlir::Value rowNumber, const Row &row, mlir::Value head,
             mlir::Value section);
   mlir::Value countEntries(const Row &row);
 
-  //===--- AttentionPieces.cpp --------------------------------------------===//
-  /// What a task attends to: [begin, end) of each attend, in pieces of so many
-  /// keys.
-  struct Cut {
-    mlir::Value pieces, keys;
-    Values ranges;
+  //===--- AttentionMatches.cpp -------------------------------------------===//
+  /// How many entries before the newest the match is, or −1, and from where
+  /// the head attends anew.
+  std::pair<mlir::Value, mlir::Value> decide(mlir::ValueRange found,
+                                             const Row &row, mlir::Value head);
+  /// The least distance that sections have found, and how many entries before
+  /// the newest that was.
+  Values nearest(mlir::Value rowNumber, mlir::Value head);
+  mlir::Value distance(mlir::Value value, const Row &row, mlir::Value head,
+                       mlir::Value ring, mlir::Value ringAt);
 
-    mlir::Value piecesOf(GpuAttention &kernel, size_t attend) const;
+  //===--- AttentionPieces.cpp --------------------------------------------===//
+  /// What a task attends to, in amounts of so many keys: how many, and in how
+  /// many ranges that are not empty; [begin, end) and amounts of each attend.
+  struct History {
+    mlir::Value unit, amount, filled;
+    Values ranges, amounts;
   };
   void buildPlan();
   void planRows();
-  mlir::Value planHeads(mlir::Value base, mlir::Value count,
-                        mlir::Value already);
-  Cut cutHistory(const Row &row, mlir::Value starts);
-  void listPieces(mlir::Value task, mlir::Value slot, mlir::Value place,
-                  const Cut &cut);
-  /// How many entries before the newest the match is, or −1, and from where
-  /// the head attends anew.
-  std::pair<mlir::Value, mlir::Value> decide(mlir::Value rowNumber,
-                                             const Row &row, mlir::Value head);
-  mlir::Value distance(mlir::Value value, const Row &row, mlir::Value head,
-                       mlir::Value ring, mlir::Value ringAt);
+  Values planHeads(mlir::Value base, mlir::Value count,
+                   mlir::ValueRange already);
+  mlir::Value isEven();
+  History openHistory(const Row &row, mlir::Value starts);
+  void keepRanges(mlir::Value task, mlir::Value slot, const History &history,
+                  mlir::Value amount, mlir::Value filled);
+  void listPieces(mlir::Value range, mlir::Value each, mlir::Value apart,
+                  mlir::Value portion, mlir::Value total);
+  void listRanges(mlir::Value ranges, mlir::Value portion, mlir::Value total);
   mlir::Value boundOf(Bound bound, mlir::Value position);
   void keepRow(mlir::Value rowNumber, const Row &row);
-  /// The sum over the threads before this one, and over all.
-  std::pair<mlir::Value, mlir::Value> sumBefore(mlir::Value count);
+  /// Sums over the threads before this one, and over all.
+  llvm::SmallVector<std::pair<mlir::Value, mlir::Value>>
+  sumsBefore(llvm::ArrayRef<mlir::Value> counts);
 
   //===--- AttentionTiles.cpp, AttentionProducts.cpp ----------------------===//
   /// Keys of a warp, and heads, of a product of tiles.
@@ -197,7 +208,7 @@ protected:
   Piece openPiece(mlir::Value record);
   mlir::Value lookUp(const Stream &stream);
   Stream advance(const Stream &stream);
-  void attendPieces();
+  void attendPieces(mlir::Value record);
   Values loadAhead(mlir::Value record);
   void takeLoaded(const Piece &piece, mlir::ValueRange loaded);
   Values attendPiece(mlir::Value number, mlir::ValueRange before);
@@ -211,8 +222,7 @@ protected:
   void buildFinish();
   Summary mergeRange(mlir::Value begin, mlir::Value last, mlir::Value stride,
                      mlir::Value local);
-  void gatherPieces(mlir::Value bounds, int64_t which, mlir::Value local,
-                    mlir::Value task);
+  void gatherPieces(int64_t which, mlir::Value local);
   Summary mergedPieces(int64_t which);
   Summary emptySummary();
   Summary merge(const Summary &lhs, const Summary &rhs);
@@ -343,9 +353,10 @@ protected:
 
   // The list of pieces, what of it a warp takes (AttentionAttend.cpp), and
   // what it is made of (AttentionPieces.cpp).
-  mlir::Value pieces, count, first, stride, headStarts, cuts;
+  mlir::Value pieces, count, first, stride, headStarts, nearRanges;
 
   // The head that is finished (AttentionFinish.cpp).
+  Values pieceBounds;
   mlir::Value pieceMosts, pieceTotals, pieceValues;
   mlir::Value rowOfHead, token, head, entry, amended, hit, isHit, hitRow, isFar,
       isInside, wideBound, depth, outerEnd, query, stores;

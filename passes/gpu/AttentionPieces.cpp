@@ -1,4 +1,4 @@
-//===- AttentionPieces.cpp - matches, and the list of pieces --------------===//
+//===- AttentionPieces.cpp - the list of pieces ---------------------------===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,8 +7,15 @@
 
 // One block sees all rows, heads by heads. A thread first takes a head, which
 // it decides about; then the first of the threads whose heads attend together
-// says into how many pieces what they attend to is cut, and a sum over the
-// threads before where in the list these go. Warps put them there.
+// says what these attend to, and sums over the threads before say where that
+// is among all. Then warps cut it into pieces:
+//
+// - evenly: all that is attended to is tiles of keys one behind another, of
+//   which each warp of `_attend` gets as many, its portion. A piece is what a
+//   portion has of a range;
+// - or each row by itself: a piece has so many keys as the length of the row
+//   says, and warps take them in turns. An answer then does not depend on the
+//   rows around it.
 
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -18,97 +25,13 @@ using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kThreads = 512;
-/// Keys of a piece at least.
-static constexpr int64_t kPieceKeys = 64;
-
-//===----------------------------------------------------------------------===//
-// Matches
-//===----------------------------------------------------------------------===//
-
-/// Of a query of this row to one of a ring; by one thread.
-Value GpuAttention::distance(Value value, const Row &row, Value ofHead,
-                             Value ring, Value ringAt) {
-  Value mine = tensor(value);
-  constexpr int64_t width = 8;
-  return loop(index(0), index(keySize), index(width), number(0.0),
-              [&](Value at, ValueRange carried) -> Values {
-                Value difference = arith::SubFOp::create(
-                    b, widened(mine, {row.token, ofHead, at}, width),
-                    widened(ring, {ringAt, at}, width));
-                return {vector::ReductionOp::create(
-                    b, vector::CombiningKind::ADD,
-                    product(difference, difference), carried[0])};
-              })
-      .front();
-}
-
-std::pair<Value, Value> GpuAttention::decide(Value number, const Row &row,
-                                             Value ofHead) {
-  Type f32 = b.getF32Type(), integer = b.getI32Type();
-  Value nearest = array("nearest", f32);
-  Value nearestEntry = array("nearest_entry", integer);
-  Value sections = scalar("sections");
-  Value first = mul(add(mul(number, heads), ofHead), sections);
-  constexpr int64_t together = 8;
-  Values found = loop(
-      index(0), sections, index(together), {this->number(INFINITY), index(-1)},
-      [&](Value section, ValueRange carried) -> Values {
-        // The last one is nearer than itself in no case.
-        Values squares, entries;
-        for (int64_t i = 0; i < together; ++i) {
-          Value at =
-              add(first, minimum(add(section, i), sub(sections, index(1))));
-          squares.push_back(loadFloat(nearest, at));
-          entries.push_back(load(nearestEntry, at));
-        }
-        Value best = carried[0], entry = carried[1];
-        for (int64_t i = 0; i < together; ++i) {
-          Value isNearer = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT,
-                                                 squares[i], best);
-          best = select(isNearer, squares[i], best);
-          entry = select(isNearer, entries[i], entry);
-        }
-        return {best, entry};
-      });
-  Value offset = named("nearest_offset", found[1]);
-  Value moment;
-  if (Value given = plan.find.getMoment())
-    moment = loadFloat(tensor(given), ofHead);
-  else
-    moment = loadFloat(array("ring_moments", f32),
-                       add(mul(row.slot, heads), ofHead));
-  // What is not less, NaN among it, is no match.
-  Value isMatch = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, found[0],
-                                        product(floatScalar("limit"), moment));
-  isMatch = both(isMatch, notLess(offset, index(0)));
-  Values decided = ifElse(
-      isMatch,
-      [&]() -> Values {
-        Value entryAt =
-            ringRow(row.slot, ofHead, entryBefore(row.position, offset));
-        // A chain that is as long as it may be is refreshed by exact attention.
-        Value chain = load(array("ring_depths", integer), entryAt);
-        Value most = scalar("max_chain");
-        Value isRefused = both(less(index(0), most), notLess(chain, most));
-        if (plan.find.getRotated()) {
-          Value ring = array("ring_rotated", plan.ring.getQueryType(), keySize);
-          Value drifted = arith::CmpFOp::create(
-              b, arith::CmpFPredicate::UGE,
-              distance(plan.find.getRotated(), row, ofHead, ring, entryAt),
-              product(floatScalar("drift_limit"), moment));
-          isRefused = either(isRefused, drifted);
-        }
-        Value start = maximum(sub(sub(row.position, offset), scalar("band")),
-                              scalar("sinks"));
-        if (plan.ring.getParts() == 2)
-          start = select(less(scalar("wide_gap"), add(offset, 1)),
-                         load(array("ring_ends", integer), entryAt), start);
-        return {select(isRefused, index(-1), offset),
-                select(isRefused, index(0), start)};
-      },
-      [&]() -> Values { return {index(-1), index(0)}; });
-  return {decided[0], decided[1]};
-}
+/// Tiles of a portion at least, and keys of a piece that a row cuts by itself.
+static constexpr int64_t kPortionTiles = 2, kPieceKeys = 64;
+/// Of a range: begin, end, twice the slot and one more after a match, keys of
+/// an amount; how many of these, and of ranges that are not empty, are before.
+static constexpr int64_t kFields = 8;
+/// Ranges that are noted in shared memory.
+static constexpr int64_t kNearRanges = 256;
 
 //===----------------------------------------------------------------------===//
 // Rows and bounds
@@ -151,45 +74,60 @@ Value GpuAttention::boundOf(Bound bound, Value position) {
   return last;
 }
 
-std::pair<Value, Value> GpuAttention::sumBefore(Value count) {
+/// Of each count.
+SmallVector<std::pair<Value, Value>>
+GpuAttention::sumsBefore(ArrayRef<Value> counts) {
   constexpr int64_t warpCount = kThreads / kWarp;
   Type integer = b.getI32Type();
-  Value all = arith::IndexCastOp::create(b, integer, count);
+  auto kinds = static_cast<int64_t>(counts.size());
   Value ofLane = rem(thread, kWarp), ofWarp = div(thread, kWarp);
-  for (int64_t delta = 1; delta < kWarp; delta *= 2) {
-    Value below = shuffle(all, index(delta), gpu::ShuffleMode::UP);
-    Value more = arith::AddIOp::create(b, all, below);
-    all = select(notLess(ofLane, index(delta)), more, all);
+  Value warpCounts = sharedArray("warp_counts", integer, {kinds, warpCount});
+  Values before;
+  for (auto [kind, count] : llvm::enumerate(counts)) {
+    Value all = arith::IndexCastOp::create(b, integer, count);
+    for (int64_t delta = 1; delta < kWarp; delta *= 2) {
+      Value below = shuffle(all, index(delta), gpu::ShuffleMode::UP);
+      Value more = arith::AddIOp::create(b, all, below);
+      all = select(notLess(ofLane, index(delta)), more, all);
+    }
+    ifThen(equal(ofLane, index(kWarp - 1)), [&] {
+      store(all, warpCounts, {index(static_cast<int64_t>(kind)), ofWarp});
+    });
+    before.push_back(
+        sub(arith::IndexCastOp::create(b, b.getIndexType(), all), count));
   }
-  Value warpCounts = sharedArray("warp_counts", integer, {warpCount});
-  ifThen(equal(ofLane, index(kWarp - 1)),
-         [&] { store(all, warpCounts, ofWarp); });
   barrier();
-  Value before =
-      sub(arith::IndexCastOp::create(b, b.getIndexType(), all), count);
-  Values sums =
-      loop(index(0), index(warpCount), index(1), {before, index(0)},
-           [&](Value each, ValueRange carried) -> Values {
-             Value ofThose = load(warpCounts, each);
-             Value isBefore = less(each, ofWarp);
-             return {add(carried[0], select(isBefore, ofThose, index(0))),
-                     add(carried[1], ofThose)};
-           });
-  return {sums[0], sums[1]};
+  SmallVector<std::pair<Value, Value>> all;
+  for (auto [kind, ofThread] : llvm::enumerate(before)) {
+    Value place = index(static_cast<int64_t>(kind));
+    Values sums = loop(
+        index(0), index(warpCount), index(1), {ofThread, index(0)},
+        [&](Value each, ValueRange carried) -> Values {
+          Value ofThose = load(warpCounts, {place, each});
+          Value isBefore = less(each, ofWarp);
+          return {add(carried[0], select(isBefore, ofThose, index(0))),
+                  add(carried[1], ofThose)};
+        },
+        /*unrolls=*/true);
+    all.push_back({sums[0], sums[1]});
+  }
+  return all;
 }
 
 //===----------------------------------------------------------------------===//
-// The list
+// What is attended to
 //===----------------------------------------------------------------------===//
 
-/// From `first` on, of which so many are of each piece.
-GpuAttention::Cut GpuAttention::cutHistory(const Row &row, Value starts) {
+Value GpuAttention::isEven() { return less(index(0), scalar("even")); }
+
+/// From the least start of a task's heads on.
+GpuAttention::History GpuAttention::openHistory(const Row &row, Value starts) {
   Value start = index(0);
   for (int64_t i = 0; plan.find && i < share; ++i) {
     Value each = load(starts, add(thread, i));
     start = i ? minimum(start, each) : each;
   }
-  Cut cut;
+  History history;
   Value all = index(0);
   for (AttendOp attend : plan.attends) {
     Value from = boundOf(attend.getBegin(), row.position);
@@ -198,53 +136,62 @@ GpuAttention::Cut GpuAttention::cutHistory(const Row &row, Value starts) {
       from = maximum(from, start);
     end = maximum(from, end);
     all = add(all, sub(end, from));
-    cut.ranges.append({from, end});
+    history.ranges.append({from, end});
   }
-  // A row cuts its history by what it attends to alone.
   int64_t unit = attentionPieces(tasksOfRow) * kTileKeys;
-  cut.keys = mul(div(add(all, unit - 1), unit), kTileKeys);
-  cut.keys = maximum(cut.keys, index(kPieceKeys));
-  cut.pieces = index(0);
-  for (size_t i = 0; i < plan.attends.size(); ++i)
-    cut.pieces = add(cut.pieces, cut.piecesOf(*this, i));
-  return cut;
+  Value keysOfPiece =
+      maximum(mul(div(add(all, unit - 1), unit), kTileKeys), index(kPieceKeys));
+  history.unit = select(isEven(), index(kTileKeys), keysOfPiece);
+  history.amount = history.filled = index(0);
+  for (size_t i = 0; i < plan.attends.size(); ++i) {
+    Value length = sub(history.ranges[2 * i + 1], history.ranges[2 * i]);
+    Value amount = div(sub(add(length, history.unit), index(1)), history.unit);
+    history.amounts.push_back(amount);
+    history.amount = add(history.amount, amount);
+    history.filled =
+        add(history.filled, select(less(index(0), amount), index(1), index(0)));
+  }
+  return history;
 }
 
-Value GpuAttention::Cut::piecesOf(GpuAttention &kernel, size_t attend) const {
-  Value length = kernel.sub(ranges[2 * attend + 1], ranges[2 * attend]);
-  return kernel.div(kernel.sub(kernel.add(length, keys), kernel.index(1)),
-                    keys);
-}
-
-/// The pieces of a task, by a warp, from a place of the list on.
-void GpuAttention::listPieces(Value task, Value slot, Value place,
-                              const Cut &cut) {
-  Value bounds = array("piece_bounds", b.getI32Type(), 8);
-  Value isFirst = equal(lane, index(0));
+/// The ranges of a task, by one thread.
+void GpuAttention::keepRanges(Value task, Value slot, const History &history,
+                              Value amount, Value filled) {
+  Type integer = b.getI32Type();
+  auto attends = static_cast<int64_t>(plan.attends.size());
   for (auto [i, attend] : llvm::enumerate(plan.attends)) {
     auto which = static_cast<int64_t>(i);
-    ifThen(isFirst, [&] { store(place, bounds, {task, index(which)}); });
     Value ofMatch = add(mul(slot, 2), attend.getAfter() ? 1 : 0);
-    Value begin = cut.ranges[2 * i], end = cut.ranges[2 * i + 1];
-    Value count = cut.piecesOf(*this, i);
-    loop(lane, count, index(kWarp), [&](Value each) {
-      Value from = add(begin, mul(each, cut.keys));
-      Values fields{task, from, minimum(add(from, cut.keys), end), ofMatch};
-      for (Value &field : fields)
-        field = arith::IndexCastOp::create(b, b.getI32Type(), field);
-      storeVector(fromElements(fields), pieces, {add(place, each), index(0)});
-    });
-    place = add(place, count);
+    Values fields{history.ranges[2 * i],
+                  history.ranges[2 * i + 1],
+                  ofMatch,
+                  history.unit,
+                  amount,
+                  filled,
+                  history.amounts[i],
+                  task};
+    for (Value &field : fields)
+      field = arith::IndexCastOp::create(b, integer, field);
+    Value range = add(mul(task, attends), which);
+    auto note = [&](Value records) {
+      for (int64_t half = 0; half < kFields; half += 4)
+        storeVector(fromElements(ArrayRef<Value>(fields).slice(half, 4)),
+                    records, {range, index(half)});
+    };
+    Value isNear = less(range, index(kNearRanges));
+    ifThen(isNear, [&] { note(nearRanges); });
+    ifThen(negate(isNear), [&] { note(array("ranges", integer, kFields)); });
+    amount = add(amount, history.amounts[i]);
+    filled = add(
+        filled, select(less(index(0), history.amounts[i]), index(1), index(0)));
   }
-  Value last = index(static_cast<int64_t>(plan.attends.size()));
-  ifThen(isFirst, [&] { store(place, bounds, {task, last}); });
 }
 
-/// Of heads from one on, a thread each; the list has so many pieces already.
-Value GpuAttention::planHeads(Value base, Value count, Value already) {
+/// Of heads from one on, a thread each, behind such sums.
+GpuAttention::Values GpuAttention::planHeads(Value base, Value count,
+                                             ValueRange already) {
   Type integer = b.getI32Type();
   int64_t chunk = kThreads / share * share;
-  auto ranges = static_cast<int64_t>(2 * plan.attends.size());
   Value isHeadThread = less(thread, index(chunk));
   Value at = named("head_of_all", add(base, thread));
   Value isHead = both(isHeadThread, less(at, count));
@@ -254,10 +201,12 @@ Value GpuAttention::planHeads(Value base, Value count, Value already) {
   Row row = openRow(number);
   Value isAnswered = both(isHead, row.isAnswered);
   if (plan.find) {
+    // What the ring has is asked for while it is not known where the row is.
+    Values found = nearest(number, ofHead);
     Values decided = ifElse(
         isAnswered,
         [&]() -> Values {
-          auto [offset, start] = decide(number, row, ofHead);
+          auto [offset, start] = decide(found, row, ofHead);
           store(offset, array("hits", integer, heads), {number, ofHead});
           store(start, array("starts", integer, heads), {number, ofHead});
           return {start};
@@ -268,61 +217,137 @@ Value GpuAttention::planHeads(Value base, Value count, Value already) {
   }
   ifThen(both(isHead, equal(ofHead, index(0))), [&] { keepRow(number, row); });
 
-  Value isFirst = both(isHeadThread, equal(rem(thread, share), index(0)));
-  Values cut = ifElse(
+  Value isFirst = both(isHead, equal(rem(thread, share), index(0)));
+  size_t ranges = 2 * plan.attends.size();
+  Values opened = ifElse(
       both(isAnswered, isFirst),
       [&]() -> Values {
-        Cut made = cutHistory(row, headStarts);
-        Values all{made.pieces, made.keys};
-        all.append(made.ranges);
+        History history = openHistory(row, headStarts);
+        Values all{history.unit, history.amount, history.filled};
+        all.append(history.ranges);
+        all.append(history.amounts);
         return all;
       },
       [&]() -> Values {
-        Values all(static_cast<size_t>(2 + ranges), index(0));
-        all[1] = index(1);
+        Values all(3 + ranges + plan.attends.size(), index(0));
+        all[0] = index(1);
         return all;
       });
-  auto [before, sum] = sumBefore(cut[0]);
-  // Warps share the tasks, and what these have to list.
+  History history{opened[0], opened[1], opened[2],
+                  Values(ArrayRef(opened).slice(3, ranges)),
+                  Values(ArrayRef(opened).drop_front(3 + ranges))};
+  auto sums = sumsBefore({history.amount, history.filled});
   ifThen(isFirst, [&] {
-    Value task = div(thread, share);
-    store(add(already, before), cuts, {task, index(0)});
-    store(row.slot, cuts, {task, index(1)});
-    for (int64_t i = 0; i <= ranges; ++i)
-      store(cut[1 + i], cuts, {task, index(2 + i)});
+    keepRanges(div(at, share), row.slot, history,
+               add(already[0], sums[0].first), add(already[1], sums[1].first));
   });
   barrier();
-  Value firstTask = div(base, share);
-  Value tasks =
-      minimum(sub(div(count, share), firstTask), index(chunk / share));
-  loop(div(thread, kWarp), tasks, index(kThreads / kWarp), [&](Value which) {
-    auto field = [&](int64_t i) { return load(cuts, {which, index(i)}); };
-    Cut own;
-    own.keys = field(2);
-    for (int64_t i = 0; i < ranges; ++i)
-      own.ranges.push_back(field(3 + i));
-    listPieces(named("task", add(firstTask, which)), field(1), field(0), own);
+  return {add(already[0], sums[0].second), add(already[1], sums[1].second)};
+}
+
+//===----------------------------------------------------------------------===//
+// The list
+//===----------------------------------------------------------------------===//
+
+/// The pieces of a range, from one on and so many apart, where portions have
+/// so many amounts.
+void GpuAttention::listPieces(Value range, Value each, Value apart,
+                              Value portion, Value total) {
+  Type integer = b.getI32Type();
+  auto attends = static_cast<int64_t>(plan.attends.size());
+  auto noted = [&](Value records) -> Values {
+    return {loadVector(records, {range, index(0)}, 4),
+            loadVector(records, {range, index(4)}, 4)};
+  };
+  Values record = ifElse(
+      less(range, index(kNearRanges)), [&] { return noted(nearRanges); },
+      [&] { return noted(array("ranges", integer, kFields)); });
+  auto field = [&](int64_t which) -> Value {
+    return arith::IndexCastOp::create(b, b.getIndexType(),
+                                      extract(record[which / 4], which % 4));
+  };
+  Value begin = field(0), end = field(1), unit = field(3), before = field(4);
+  Value amount = field(6), even = isEven();
+  Value firstPortion = div(before, portion);
+  Value offset = sub(before, mul(firstPortion, portion));
+  Value firstPiece = add(firstPortion, select(even, field(5), index(0)));
+  Value all = div(add(add(offset, amount), sub(portion, index(1))), portion);
+  Value count = select(less(index(0), amount), all, index(0));
+  ifThen(equal(each, index(0)), [&] {
+    Value bounds = array("piece_bounds", integer, 2 * attends);
+    Value task = div(range, attends), which = mul(rem(range, attends), 2);
+    store(firstPiece, bounds, {task, which});
+    store(add(firstPiece, count), bounds, {task, add(which, 1)});
   });
-  barrier();
-  return add(already, sum);
+  loop(each, count, apart, [&](Value which) {
+    Value from = sub(mul(which, portion), offset), to = add(from, portion);
+    Value first = add(begin, mul(maximum(from, index(0)), unit));
+    Value last = minimum(add(begin, mul(to, unit)), end);
+    Value piece = fromElements(
+        {extract(record[1], 3), arith::IndexCastOp::create(b, integer, first),
+         arith::IndexCastOp::create(b, integer, last), extract(record[0], 2)});
+    Value number = add(firstPiece, which);
+    storeVector(piece, pieces, {number, index(0)});
+    // A portion that begins or ends with the piece.
+    Value portions = array("portions", integer, kFields);
+    Value ofWarp = add(firstPortion, which);
+    Value isBegin = select(even, notLess(from, index(0)),
+                           less(number, scalar("portion_count")));
+    ifThen(isBegin, [&] {
+      store(number, portions, {ofWarp, index(0)});
+      storeVector(piece, portions, {ofWarp, index(4)});
+    });
+    Value isEnd =
+        either(notLess(amount, to), equal(add(before, amount), total));
+    ifThen(both(even, isEnd),
+           [&] { store(add(number, 1), portions, {ofWarp, index(1)}); });
+  });
+}
+
+/// All pieces, by as many threads of each range as there are.
+void GpuAttention::listRanges(Value ranges, Value portion, Value total) {
+  Value mine = thread, each = index(0);
+  Value together = index(1), stride = index(kThreads);
+  for (int64_t i = 2; i <= kWarp; i *= 2) {
+    Value isMore = notLess(index(kThreads / i), ranges);
+    mine = select(isMore, div(thread, i), mine);
+    each = select(isMore, rem(thread, i), each);
+    together = select(isMore, index(i), together);
+    stride = select(isMore, index(kThreads / i), stride);
+  }
+  loop(mine, ranges, stride,
+       [&](Value range) { listPieces(range, each, together, portion, total); });
+  // Warps that have nothing; where rows cut by themselves, behind all pieces.
+  Value even = isEven(), warpCount = scalar("portion_count");
+  Value used =
+      select(even, div(add(total, sub(portion, index(1))), portion), index(0));
+  Value portions = array("portions", b.getI32Type(), kFields);
+  loop(add(used, thread), warpCount, index(kThreads), [&](Value which) {
+    Value isNone = either(even, notLess(which, total));
+    ifThen(isNone, [&] { store(index(0), portions, {which, index(0)}); });
+    store(select(isNone, index(0), total), portions, {which, index(1)});
+  });
 }
 
 void GpuAttention::planRows() {
-  Type integer = b.getI32Type();
   int64_t chunk = kThreads / share * share;
-  pieces = array("pieces", integer, 4);
+  pieces = array("pieces", b.getI32Type(), 4);
+  nearRanges =
+      sharedArray("near_ranges", b.getI32Type(), {kNearRanges, kFields});
   if (plan.find)
-    headStarts = sharedArray("head_starts", integer, {kThreads});
-  auto fields = static_cast<int64_t>(3 + 2 * plan.attends.size());
-  cuts = sharedArray("cuts", integer, {chunk / share, fields});
-  lane = named("lane", rem(thread, kWarp));
+    headStarts = sharedArray("head_starts", b.getI32Type(), {kThreads});
   Value count = mul(scalar("rows"), heads);
-  Values total = loop(index(0), count, index(chunk), index(0),
-                      [&](Value base, ValueRange before) -> Values {
-                        return {planHeads(base, count, before[0])};
-                      });
-  ifThen(equal(thread, index(0)),
-         [&] { store(total[0], array("piece_count", integer), index(0)); });
+  Value total = loop(index(0), count, index(chunk), {index(0), index(0)},
+                     [&](Value base, ValueRange before) -> Values {
+                       return planHeads(base, count, before);
+                     })
+                    .front();
+  Value warpCount = scalar("portion_count");
+  Value even = maximum(div(add(total, sub(warpCount, index(1))), warpCount),
+                       index(kPortionTiles));
+  auto attends = static_cast<int64_t>(plan.attends.size());
+  listRanges(mul(div(count, share), attends),
+             named("portion", select(isEven(), even, index(1))), total);
 }
 
 /// Without a match the list does not wait for anything, and other blocks put

@@ -100,12 +100,16 @@ void GpuAttention::startTile(Value tile, Value isThere, bool isKey) {
   Value firstRow = mul(warp, kTileKeys);
   Value tileRow = add(mul(rem(tile, stages), kTileKeys * warps), firstRow);
   Value ring = rem(tile, stages + 1);
+  // Where a warp copies whole rows at once, a lane copies the same part of all.
+  bool isWhole = kWarp % chunks == 0;
   ifThen(isThere, [&] {
     loop(
         index(0), index(kTileKeys * chunks / kWarp), index(1),
         [&](Value i) {
           Value at = add(mul(i, kWarp), lane);
-          Value row = div(at, chunks), chunk = rem(at, chunks);
+          Value row = isWhole ? add(mul(i, kWarp / chunks), div(lane, chunks))
+                              : div(at, chunks);
+          Value chunk = rem(isWhole ? lane : at, chunks);
           Value place = load(places, {ring, add(firstRow, row)});
           Value into = mul(swizzled(chunk, row, isKey), width);
           nvgpu::DeviceAsyncCopyOp::create(

@@ -42,6 +42,8 @@ std::string AttentionCase::str() const {
     text += fmt::format(",size.{}={}", name, size);
   if (target != "cpu")
     text += ",target=" + target;
+  if (batchInvariant)
+    text += ",batch_invariant=1";
   return text + fmt::format(",seed={}", seed);
 }
 
@@ -322,6 +324,7 @@ Result<AttentionResult> Run::run() {
     return pool.status();
   AttentionDecoderOptions decoderOptions;
   decoderOptions.threads = config.threads;
+  decoderOptions.batchInvariant = config.batchInvariant;
   if (oracle.reuses())
     decoderOptions.settings = config.settings;
   Result<AttentionDecoder> decoder =
@@ -382,6 +385,7 @@ std::vector<AttentionCase> check::planAttention(bool reuses, bool hasWideBand,
     one.prompt = line.prompt;
     one.seed = seed++;
     one.threads = 1 + static_cast<int>(cases.size() % 2);
+    one.batchInvariant = cases.size() % 2 == 1;
     if (reuses) {
       one.settings.tau = line.tau;
       one.settings.window = line.window;

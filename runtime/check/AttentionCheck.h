@@ -40,6 +40,7 @@ struct AttentionCase {
   AttentionSettings settings;
   std::map<std::string, int64_t> sizes; ///< overrides
   int threads = 1;
+  bool batchInvariant = false; ///< of a GPU
   uint64_t seed = 1;
   std::string target = "cpu"; ///< or "cuda"
 

@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
+#include <cstdlib>
 
 using namespace ladle;
 
@@ -24,21 +26,29 @@ static Status invalid(std::string message) {
 // Memory between kernels
 //===----------------------------------------------------------------------===//
 
+/// Warps that fit at once.
+static int64_t warpsOfAttend(const GpuAttentionCode &code) {
+  constexpr int64_t warp = 32;
+  return code.decode.blocksAtOnce * code.device.multiprocessors() *
+         code.decode.attend.kernel.info().threads / warp;
+}
+
 Result<AttentionWorkspace>
 AttentionWorkspace::create(const AttentionProgramImpl &made, int64_t window,
                            int64_t rows, int64_t tokens,
-                           const std::optional<PreferenceOptions> &preference) {
+                           const AttentionDecoderOptions &options) {
   const GpuAttentionCode &code = *made.gpu;
   AttentionWorkspace work;
   work.rows = rows;
+  work.isEven = !options.batchInvariant;
   work.sections = (window + code.section - 1) / code.section;
+  work.sections = (work.sections + 3) / 4 * 4;
   int64_t heads = made.signature.heads, tasks = rows * code.tasksOfRow;
-  work.pieces = tasks * code.piecesOfTask;
   constexpr int64_t numbers = 8;
   std::map<std::string, int64_t> sizes;
   if (code.prefill.selects()) {
     work.tokens = tokens;
-    work.preference = preference;
+    work.preference = options.preference;
     return work.allocate(
         code.device,
         selectWorkspace(made, rows, tokens, work.preferenceQueries()));
@@ -50,12 +60,16 @@ AttentionWorkspace::create(const AttentionProgramImpl &made, int64_t window,
   }
   if (made.bounded)
     return work;
+  auto attends = static_cast<int64_t>(made.decode.pieces.size());
+  int64_t portions = warpsOfAttend(code), ranges = tasks * attends;
+  int64_t pieces = work.isEven ? ranges + portions : tasks * code.piecesOfTask;
   sizes = {{"row_plans", rows * numbers},
-           {"piece_bounds", tasks * numbers},
-           {"pieces", work.pieces * 4},
-           {"piece_count", 1},
-           {"piece_values", work.pieces * code.share * made.valueSize},
-           {"piece_sums", work.pieces * code.share * 2}};
+           {"ranges", ranges * numbers},
+           {"piece_bounds", ranges * 2},
+           {"pieces", pieces * 4},
+           {"portions", portions * numbers},
+           {"piece_values", pieces * code.share * made.valueSize},
+           {"piece_sums", pieces * code.share * 2}};
   if (made.hasRing) {
     sizes["hits"] = sizes["starts"] = rows * heads;
     sizes["nearest"] = sizes["nearest_entry"] = rows * heads * work.sections;
@@ -115,6 +129,8 @@ AttentionLauncher::AttentionLauncher(const AttentionProgramImpl &made,
   for (auto [name, value] :
        {std::pair{"capacity", pool.window},
         {"sections", work.sections},
+        {"even", int64_t(work.isEven)},
+        {"rows_in_halves", rowsInHalves()},
         {"candidates",
          form.selects() ? candidatesOf(made, work.rows, work.tokens) : 0},
         {"spare_page", memory.sparePage},
@@ -239,6 +255,7 @@ Status AttentionLauncher::launch(int64_t rows, void *stream, Start start) {
   const GpuAttentionCode &code = *made.gpu;
   set("rows", static_cast<uint64_t>(rows));
   set("starts_early", start == Start::Early);
+  set("portion_count", static_cast<uint64_t>(warpsOfAttend(code)));
   if (lists.empty())
     if (Status status = prepare(); !status)
       return status;
@@ -301,20 +318,34 @@ std::vector<cuda::Kernel::Extent> AttentionLauncher::grids(int64_t rows) const {
   }
   if (form.answersPrompts())
     return promptGrids(made, form, rows, tokens);
-  // Blocks of a multiprocessor take turns in waiting.
-  int64_t blocks =
-      std::min<int64_t>(form.blocksAtOnce * code.device.multiprocessors(),
-                        rows * code.tasksOfRow * code.piecesOfTask);
+  int64_t blocks = form.blocksAtOnce * code.device.multiprocessors();
   // What looks for no match appends tokens while it plans.
   std::vector<cuda::Kernel::Extent> all{
       {form.finds ? 1 : 1 + cacheHeads * ofRows, 1, 1},
       {narrow(blocks), 1, 1},
       {heads, ofRows, 1}};
   if (form.finds)
-    all.insert(all.begin(), {heads * narrow(work.sections), ofRows, 1});
+    all.insert(all.begin(),
+               {heads * narrow(work.sections) + cacheHeads, ofRows, 1});
   if (watching)
     all.push_back(watching->grid());
   return all;
+}
+
+/// The least number of rows for which rings are read in halves: some times as
+/// many blocks as fit at once.
+int64_t AttentionLauncher::rowsInHalves() const {
+  if (const char *given = std::getenv("LADLE_ROWS_IN_HALVES")) {
+    std::string_view text(given);
+    int64_t rows = 0;
+    if (std::from_chars(text.begin(), text.end(), rows).ec == std::errc())
+      return rows;
+  }
+  constexpr int64_t times = 2;
+  const GpuAttentionCode &code = *made.gpu;
+  int64_t blocks = code.findBlocks * code.device.multiprocessors();
+  int64_t ofRow = std::max<int64_t>(made.signature.heads * work.sections, 1);
+  return (times * blocks + ofRow - 1) / ofRow;
 }
 
 /// As many as fit at once; more have less to do each. The rows that there may

@@ -26,11 +26,12 @@ namespace ladle {
 struct AttentionWorkspace {
   static Result<AttentionWorkspace>
   create(const AttentionProgramImpl &made, int64_t window, int64_t rows,
-         int64_t tokens, const std::optional<PreferenceOptions> &preference);
+         int64_t tokens, const AttentionDecoderOptions &options);
   Result<AttentionWorkspace>
   allocate(const cuda::Device &device,
            const std::map<std::string, int64_t> &sizes);
-  int64_t rows = 0, sections = 0, pieces = 0;
+  int64_t rows = 0, sections = 0;
+  bool isEven = true; ///< warps attend to even portions of what all rows do
   int64_t tokens = 0; ///< of prompts of a bounded cache, in a round
   std::optional<PreferenceOptions> preference;
   int64_t preferenceQueries() const {
@@ -74,6 +75,7 @@ private:
   std::vector<const GpuAttentionKernel *> kernels() const;
   std::vector<cuda::Kernel::Extent> grids(int64_t rows) const;
   int64_t blocksOfCluster() const;
+  int64_t rowsInHalves() const;
 
   const AttentionProgramImpl &made;
   const GpuAttentionForm &form;

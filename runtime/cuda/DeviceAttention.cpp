@@ -363,8 +363,8 @@ Result<std::unique_ptr<AttentionDecoder::Impl>> ladle::makeDeviceAttention(
                               "as its prompts are answered: its answer is not "
                               "that of what is attended to, normalized",
                               made.signature.name));
-  Result<AttentionWorkspace> work = AttentionWorkspace::create(
-      made, pool.window, rows, tokens, options.preference);
+  Result<AttentionWorkspace> work =
+      AttentionWorkspace::create(made, pool.window, rows, tokens, options);
   if (!work)
     return work.status();
   std::unique_ptr<const DeviceDiagnostics> watching;

@@ -55,6 +55,7 @@ struct GpuAttentionCode {
   /// the pieces of each at the most.
   int64_t share = 1, tasksOfRow = 1, piecesOfTask = 1;
   int64_t section = 1;       ///< entries of a ring that a block looks at
+  int64_t findBlocks = 1;    ///< of those that fit into a multiprocessor
   int64_t queriesOfWarp = 1; ///< of prompts
   /// Of a bounded cache (passes/gpu/BoundedInfo.h), whose forms have `attend`
   /// alone: numbers of a row with one for each entry, and blocks of a cluster

@@ -140,15 +140,17 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         // Weights are relative to the largest exponent of all that there is.
         const int *const bounds =
             piece_bounds +
-            (static_cast<long long>(row) * (heads / share) + head / share) * 8;
+            (static_cast<long long>(row) * (heads / share) + head / share) *
+                (2LL * attends);
         const float *const sums = piece_sums + head % share * 2;
-        const int first = bounds[0], last = bounds[attends];
         float largest = minus_infinity();
-        for (int piece = first + lane; piece < last; piece += 32) {
-          const float *const sum = sums + piece * (2LL * share);
-          if (sum[1] > 0)
-            largest = fmaxf(largest, sum[0]);
-        }
+        for (int i = 0; i < attends; ++i)
+          for (int piece = bounds[2 * i] + lane; piece < bounds[2 * i + 1];
+               piece += 32) {
+            const float *const sum = sums + piece * (2LL * share);
+            if (sum[1] > 0)
+              largest = fmaxf(largest, sum[0]);
+          }
         const float *const stored = ring_sums + ring * parts * capacity + entry;
         for (int part = 0; part < parts; ++part)
           largest =
@@ -157,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         float band = 0, attended = 0, answer = 0;
         for (int i = 0; i < attends; ++i) {
           float part = 0;
-          for (int piece = bounds[i] + lane; piece < bounds[i + 1];
+          for (int piece = bounds[2 * i] + lane; piece < bounds[2 * i + 1];
                piece += 32) {
             const float *const sum = sums + piece * (2LL * share);
             if (sum[1] > 0)

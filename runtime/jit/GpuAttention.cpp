@@ -165,6 +165,7 @@ jit::loadGpuAttention(const cuda::Device &device, const std::string &image,
   code->piecesOfTask =
       attentionPieces(code->tasksOfRow) + static_cast<int64_t>(mostAttends);
   code->section = kAttentionSection;
+  code->findBlocks = kAttentionFindBlocks;
   code->queriesOfWarp = kAttentionWarpQueries;
   if (made.bounded) {
     code->stride = boundedStride(made.bounded->capacity);

@@ -131,7 +131,9 @@ struct AttentionPoolOptions {
   int64_t slots = 0;
   int64_t pages = 0;     ///< of all slots together; 0 of a bounded cache
   int64_t maxTokens = 0; ///< of one slot; 0: all pages, or any number
-  int64_t window = 0;    ///< entries of a ring; 0: the program's window
+  /// Entries of a ring; 0: the program's window. A GPU reads all of them, also
+  /// where a decoder's window is less.
+  int64_t window = 0;
 };
 
 /// The tokens of each slot in pages of one pool, and its ring of summaries.
@@ -224,6 +226,11 @@ struct AttentionDecoderOptions {
   bool diagnostics = false;
   /// Of a cache that evicts: `preferences` is asked for.
   std::optional<PreferenceOptions> preference;
+  /// Of a paged cache, on a GPU: a row's answer does not depend, in the last
+  /// bits, on the rows around it. Otherwise these decide where its history is
+  /// cut, so that all warps of the device have as much to read. Run to run,
+  /// answers are the same in both cases; elsewhere rows never depend on others.
+  bool batchInvariant = false;
 };
 
 /// What a head of the query did in the steps of a decoder.

@@ -1,0 +1,110 @@
+//===- AttentionMatches.cpp - which query of a ring is a match ------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// A thread takes a head: the nearest of what the sections of its ring have
+// left, and whether the gates let it be a match.
+
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/AttentionKernels.h"
+
+using namespace mlir;
+using namespace ladle;
+
+/// Of a query of this row to one of a ring; by one thread.
+Value GpuAttention::distance(Value value, const Row &row, Value ofHead,
+                             Value ring, Value ringAt) {
+  Value mine = tensor(value);
+  constexpr int64_t width = 8;
+  return loop(index(0), index(keySize), index(width), number(0.0),
+              [&](Value at, ValueRange carried) -> Values {
+                Value difference = arith::SubFOp::create(
+                    b, widened(mine, {row.token, ofHead, at}, width),
+                    widened(ring, {ringAt, at}, width));
+                return {vector::ReductionOp::create(
+                    b, vector::CombiningKind::ADD,
+                    product(difference, difference), carried[0])};
+              })
+      .front();
+}
+
+GpuAttention::Values GpuAttention::nearest(Value number, Value ofHead) {
+  Type f32 = b.getF32Type(), integer = b.getI32Type();
+  Value nearest = array("nearest", f32);
+  Value nearestEntry = array("nearest_entry", integer);
+  Value sections = scalar("sections");
+  Value first = mul(add(mul(number, heads), ofHead), sections);
+  constexpr int64_t together = 2 * kAttentionSections;
+  return loop(
+      index(0), sections, index(together), {this->number(INFINITY), index(-1)},
+      [&](Value section, ValueRange carried) -> Values {
+        // The last ones are nearer than themselves in no case.
+        Values squares, entries;
+        for (int64_t i = 0; i < together; i += kAttentionSections) {
+          Value at =
+              add(first, minimum(add(section, i),
+                                 sub(sections, index(kAttentionSections))));
+          Value some = loadVector(nearest, at, kAttentionSections);
+          Value theirs = loadVector(nearestEntry, at, kAttentionSections);
+          for (int64_t j = 0; j < kAttentionSections; ++j) {
+            squares.push_back(extract(some, j));
+            entries.push_back(arith::IndexCastOp::create(b, b.getIndexType(),
+                                                         extract(theirs, j)));
+          }
+        }
+        Value best = carried[0], entry = carried[1];
+        for (int64_t i = 0; i < together; ++i) {
+          Value isNearer = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT,
+                                                 squares[i], best);
+          best = select(isNearer, squares[i], best);
+          entry = select(isNearer, entries[i], entry);
+        }
+        return {best, entry};
+      });
+}
+
+std::pair<Value, Value> GpuAttention::decide(ValueRange found, const Row &row,
+                                             Value ofHead) {
+  Type f32 = b.getF32Type(), integer = b.getI32Type();
+  Value offset = named("nearest_offset", found[1]);
+  Value moment;
+  if (Value given = plan.find.getMoment())
+    moment = loadFloat(tensor(given), ofHead);
+  else
+    moment = loadFloat(array("ring_moments", f32),
+                       add(mul(row.slot, heads), ofHead));
+  // What is not less, NaN among it, is no match.
+  Value isMatch = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, found[0],
+                                        product(floatScalar("limit"), moment));
+  isMatch = both(isMatch, notLess(offset, index(0)));
+  Values decided = ifElse(
+      isMatch,
+      [&]() -> Values {
+        Value entryAt =
+            ringRow(row.slot, ofHead, entryBefore(row.position, offset));
+        // A chain that is as long as it may be is refreshed by exact attention.
+        Value chain = load(array("ring_depths", integer), entryAt);
+        Value most = scalar("max_chain");
+        Value isRefused = both(less(index(0), most), notLess(chain, most));
+        if (plan.find.getRotated()) {
+          Value ring = array("ring_rotated", plan.ring.getQueryType(), keySize);
+          Value drifted = arith::CmpFOp::create(
+              b, arith::CmpFPredicate::UGE,
+              distance(plan.find.getRotated(), row, ofHead, ring, entryAt),
+              product(floatScalar("drift_limit"), moment));
+          isRefused = either(isRefused, drifted);
+        }
+        Value start = maximum(sub(sub(row.position, offset), scalar("band")),
+                              scalar("sinks"));
+        if (plan.ring.getParts() == 2)
+          start = select(less(scalar("wide_gap"), add(offset, 1)),
+                         load(array("ring_ends", integer), entryAt), start);
+        return {select(isRefused, index(-1), offset),
+                select(isRefused, index(0), start)};
+      },
+      [&]() -> Values { return {index(-1), index(0)}; });
+  return {decided[0], decided[1]};
+}
