@@ -6,6 +6,7 @@
 // Steps of sequences that stand at one length, against the bytes that they
 // cannot do without. Nothing is prefilled: caches and rings hold random
 // numbers, and where a head is to match, its ring holds the query to the bit.
+// Of real rings more begin as the query does (--alike).
 // Where that is was drawn once (MatchPositions.h), so that runs compare.
 // Layers take turns in a graph, until what they read is twice the second-level
 // cache; before each replay their cursors are set back.
@@ -22,6 +23,7 @@
 #include "tools/measure/Ceilings.h"
 #include "tools/measure/Statistics.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
 #include <numeric>
@@ -60,6 +62,7 @@ private:
   Status makeTensors();
   Status addLayer();
   Status fillRandom(const cuda::Memory &memory, DType type);
+  Status makeAlike(cuda::Memory &ring, int64_t queryBytes);
   Status setBack();
   /// That a step finds what it is to find, and nothing else.
   Status checkMatches();
@@ -174,6 +177,33 @@ Status AttentionBench::makeTensors() {
   return Status();
 }
 
+/// Some entries of each head begin as its query does, which promises a match,
+/// and go on as the opposite of it.
+Status AttentionBench::makeAlike(cuda::Memory &ring, int64_t queryBytes) {
+  std::bernoulli_distribution isAlike(options.alike);
+  std::vector<std::byte> entries(static_cast<size_t>(window * queryBytes));
+  int64_t width = sizeInBytes(program.getImpl().queryType);
+  for (size_t i = 0; i < gaps.size(); ++i) {
+    auto size = static_cast<int64_t>(entries.size());
+    int64_t at = static_cast<int64_t>(i) * size;
+    if (Status status = ring.read(entries.data(), size, at); !status)
+      return status;
+    const std::byte *query =
+        queries.data() + static_cast<int64_t>(i) * queryBytes;
+    std::vector<std::byte> alike(query, query + queryBytes);
+    // The sign is the highest bit of the last byte.
+    for (int64_t byte = queryBytes / 2 + width - 1; byte < queryBytes;
+         byte += width)
+      alike[static_cast<size_t>(byte)] ^= std::byte(0x80);
+    for (int64_t entry = 0; entry < window; ++entry)
+      if (isAlike(random))
+        std::ranges::copy(alike, entries.begin() + entry * queryBytes);
+    if (Status status = ring.write(entries.data(), size, at); !status)
+      return status;
+  }
+  return Status();
+}
+
 Status AttentionBench::addLayer() {
   const AttentionProgramImpl &made = program.getImpl();
   int64_t pages = (options.context + made.pageSize) / made.pageSize;
@@ -206,6 +236,10 @@ Status AttentionBench::addLayer() {
       return status;
   }
   int64_t queryBytes = made.keySize * sizeInBytes(made.queryType);
+  if (options.alike > 0 && !gaps.empty())
+    if (Status status = makeAlike(there.rings.at("ring_queries"), queryBytes);
+        !status)
+      return status;
   for (size_t i = 0; i < gaps.size(); ++i) {
     if (!gaps[i])
       continue;
@@ -219,6 +253,7 @@ Status AttentionBench::addLayer() {
   }
   AttentionDecoderOptions decoderOptions;
   decoderOptions.rows = rows;
+  decoderOptions.batchInvariant = options.batchInvariant;
   Result<AttentionDecoder> decoder =
       AttentionDecoder::create(program, *pools.back(), decoderOptions);
   if (!decoder)
@@ -356,6 +391,10 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
   document["read_bytes_per_s"] = ceilings->read().bytesPerSecond();
   document["gaps_file"] = MatchPositions::file;
   document["gaps_seed"] = MatchPositions::committed().seed();
+  if (options.alike > 0)
+    document["alike"] = options.alike;
+  if (options.batchInvariant)
+    document["batch_invariant"] = true;
   for (int64_t batch : options.batches)
     for (const MatchScenario &scenario : scenarios) {
       // Without rings nothing ever matches.

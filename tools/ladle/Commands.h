@@ -136,6 +136,10 @@ struct BenchOptions {
   double budget = 0;  ///< seconds; 0: as long as it takes
   std::string json;   ///< figures that it holds are not measured again
   bool early = false; ///< also steps that start early
+  /// Of attentions on a GPU: AttentionDecoderOptions::batchInvariant.
+  bool batchInvariant = false;
+  /// Of their rings, the share of entries whose first half is the query's.
+  double alike = 0;
   bool skipCheck = false;
   bool profile = false; ///< launches every step once, and times nothing
   std::optional<int64_t> threads; ///< of a CPU; none: all

@@ -282,6 +282,15 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
       "--early", bench.early,
       "on a GPU, also time steps that start before those of other "
       "layers ahead of them have ended; with --drafts, only these");
+  command.add_flag("--batch-invariant", bench.batchInvariant,
+                   "of attentions on a GPU: answers of a row do not depend on "
+                   "the rows around it");
+  command
+      .add_option("--alike", bench.alike,
+                  "of attentions on a GPU: the share of a ring's entries whose "
+                  "first half is the query's, so that they are read whole "
+                  "(default: 0)")
+      ->check(CLI::Range(0.0, 1.0));
   addList("--forms", bench.forms,
           "on a GPU, also time kernels that hold one of these forms alone, "
           "and compare: decode, decode_fold")
