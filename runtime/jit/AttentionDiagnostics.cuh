@@ -75,7 +75,7 @@ LADLE_INLINE float most_of_warp(float value) {
 // head_counts [heads, 4]: tokens, hits, cached, skipped; head_sums [heads +
 // cache heads, 3]: the weights of the band and of what was reused, the largest
 // norm; norm_bins [heads + cache heads, bins]: norms of queries, of values.
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kThreads, 4)
     ladle_attention_diagnostics(
         const int *row_plans, const int *hits, const int *starts,
         const int *piece_bounds, const float *piece_sums,
@@ -144,13 +144,14 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                 (2LL * attends);
         const float *const sums = piece_sums + head % share * 2;
         float largest = minus_infinity();
-        for (int i = 0; i < attends; ++i)
-          for (int piece = bounds[2 * i] + lane; piece < bounds[2 * i + 1];
-               piece += 32) {
+        for (int i = 0; i < attends; ++i) {
+          const int last = bounds[2 * i + 1];
+          for (int piece = bounds[2 * i] + lane; piece < last; piece += 32) {
             const float *const sum = sums + piece * (2LL * share);
             if (sum[1] > 0)
               largest = fmaxf(largest, sum[0]);
           }
+        }
         const float *const stored = ring_sums + ring * parts * capacity + entry;
         for (int part = 0; part < parts; ++part)
           largest =
@@ -159,8 +160,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         float band = 0, attended = 0, answer = 0;
         for (int i = 0; i < attends; ++i) {
           float part = 0;
-          for (int piece = bounds[2 * i] + lane; piece < bounds[2 * i + 1];
-               piece += 32) {
+          const int last = bounds[2 * i + 1];
+          for (int piece = bounds[2 * i] + lane; piece < last; piece += 32) {
             const float *const sum = sums + piece * (2LL * share);
             if (sum[1] > 0)
               part += expf(sum[0] - largest) * sum[1];
