@@ -70,7 +70,7 @@ void GpuBoundedPromptCache::openLanes() {
   lanePart = named("t", rem(lane, 4));
 }
 
-void GpuBoundedPromptCache::openRow(Value ofRow) {
+void GpuBoundedPromptCache::openCacheRow(Value ofRow) {
   row = named("row", ofRow);
   slot = named("slot", load(array("slots", b.getI32Type()), {row}));
   auto [first, its] = tokensOf(row);

@@ -42,7 +42,7 @@ protected:
   mlir::LogicalResult openCache();
   void openLanes();
   /// Row, slot, tokens and cursor of a head of the cache.
-  void openRow(mlir::Value ofRow);
+  void openCacheRow(mlir::Value ofRow);
   mlir::Value cursor(BoundedNumber which);
   mlir::Value rowOfEntry(mlir::Value entry);
   mlir::Value rowOfPrompt(mlir::Value token);

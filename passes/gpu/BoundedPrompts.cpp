@@ -99,7 +99,7 @@ Value GpuBoundedPrompts::heldOf(Value ofRow) {
 
 /// Keys of the prompt stand behind those that are held.
 void GpuBoundedPrompts::openPrompt(Value ofRow) {
-  openRow(ofRow);
+  openCacheRow(ofRow);
   position = named("held", cursor(BoundedNumber::Count));
   all = named("all", add(position, count));
 }

@@ -99,7 +99,8 @@ void GpuChunkKernel::beginState(BlockArgument pool) {
     if (!store)
       continue;
     Value state = store.getState().getDefiningOp<FoldDraftsOp>().getState();
-    if ((replay = state.getDefiningOp<ReplayOp>()))
+    replay = state.getDefiningOp<ReplayOp>();
+    if (replay)
       break;
     while (auto fold = state.getDefiningOp<FoldBufferOp>()) {
       folds.push_back(fold);
