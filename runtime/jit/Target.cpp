@@ -8,6 +8,7 @@
 #include "runtime/jit/Target.h"
 #include "codegen/cpu/CpuTarget.h"
 #include "codegen/cuda/Prelude.h"
+#include "codegen/cuda/RegisterBounds.h"
 #include "runtime/jit/AttentionDiagnostics.h"
 #include "runtime/jit/Cursors.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -77,7 +78,8 @@ void Target::describe(llvm::json::Object &manifest) const {
 
 Result<std::string> Target::makeCubin(llvm::StringRef text,
                                       llvm::StringRef name, bool splits) const {
-  auto cubin = nvrtc->compile(text, name, {device->arch(), {}, splits});
+  auto cubin =
+      compileWithinRegisters(*nvrtc, text, name, {device->arch(), {}, splits});
   if (!cubin)
     return Status(ErrorCode::Internal, llvm::toString(cubin.takeError()));
   return std::move(cubin->image);

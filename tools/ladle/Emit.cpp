@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "codegen/cuda/CudaPrinter.h"
-#include "codegen/cuda/Nvrtc.h"
+#include "codegen/cuda/RegisterBounds.h"
 #include "passes/Pipelines.h"
 #include "runtime/jit/BuildGpuProgram.h"
 #include "tools/ladle/Commands.h"
@@ -43,7 +43,8 @@ static int emitCuda(mlir::ModuleOp module, const EmitOptions &options) {
   compile.arch = options.arch;
   if (options.stage == "ptx")
     return print(nvrtc->ptx(text, "kernels.cu", compile));
-  llvm::Expected<Cubin> cubin = nvrtc->compile(text, "kernels.cu", compile);
+  llvm::Expected<Cubin> cubin =
+      compileWithinRegisters(*nvrtc, text, "kernels.cu", compile);
   if (!cubin)
     return print(cubin.takeError());
   // What a kernel takes goes where it does not mix with the image.

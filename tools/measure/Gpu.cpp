@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "tools/measure/Gpu.h"
+#include "codegen/cuda/RegisterBounds.h"
 
 #include <fmt/format.h>
 #include <fstream>
@@ -45,7 +46,7 @@ std::string Gpu::cudaVersion() const {
 
 Result<LoadedKernels> Gpu::load(const std::string &text) const {
   llvm::Expected<Cubin> cubin =
-      nvrtc.compile(text, "kernels.cu", {held.arch(), {}});
+      compileWithinRegisters(nvrtc, text, "kernels.cu", {held.arch(), {}});
   if (!cubin)
     return Status(ErrorCode::Internal, llvm::toString(cubin.takeError()));
   Result<cuda::Module> module = cuda::Module::load(held, cubin->image);

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "codegen/cuda/Nvrtc.h"
+#include "codegen/cuda/RegisterBounds.h"
 #include "runtime/cuda/Driver.h"
 #include "tests/codegen/cuda/Decoding.h"
 #include "tests/numerics/Examples.h"
@@ -24,7 +24,8 @@ public:
       : device(std::move(device)), nvrtc(std::move(nvrtc)) {}
 
   std::string load(const GpuProgram &program) override {
-    auto cubin = nvrtc.compile(program.text, "kernels.cu", {device.arch(), {}});
+    auto cubin = compileWithinRegisters(nvrtc, program.text, "kernels.cu",
+                                        {device.arch(), {}});
     if (!cubin)
       return llvm::toString(cubin.takeError());
     auto loaded = cuda::Module::load(device, cubin->image);

@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "codegen/cuda/Nvrtc.h"
 #include "codegen/cuda/Prelude.h"
+#include "codegen/cuda/RegisterBounds.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -137,6 +137,52 @@ extern "C" __global__ void __launch_bounds__(128) spill(float *p) {
   cubin = compile(*nvrtc, source, {"sm_80", {}});
   CHECK(cubin.kernels[0].registers > 32);
   CHECK(cubin.kernels[0].spillStores == 0);
+}
+
+TEST_CASE("what spills has more registers, and fewer blocks") {
+  std::string text = "__launch_bounds__(128, 6) one(float *p);\n"
+                     "__launch_bounds__(64) two(float *p);\n"
+                     "__launch_bounds__(64, 4) full(float *p);\n"
+                     "__launch_bounds__(256, 1) alone(float *p);\n"
+                     "__launch_bounds__(128, 6) other(float *p);\n";
+  auto kernel = [](const char *name, int registers, int spilled) {
+    return KernelResources{name, registers, spilled, spilled, spilled, 0};
+  };
+  CHECK(withFewerBlocks(text, {kernel("one", 80, 0), kernel("two", 80, 0)})
+            .empty());
+  CHECK(withFewerBlocks(text, {kernel("full", 255, 8)}).empty());
+  CHECK(withFewerBlocks(text, {kernel("alone", 248, 8)}).empty());
+  CHECK(withFewerBlocks(text, {kernel("unknown", 80, 8)}).empty());
+  CHECK(
+      withFewerBlocks(text, {kernel("one", 80, 8), kernel("two", 74, 8),
+                             kernel("full", 255, 8), kernel("other", 80, 0)}) ==
+      "__launch_bounds__(128, 5) one(float *p);\n"
+      "__launch_bounds__(64, 11) two(float *p);\n"
+      "__launch_bounds__(64, 4) full(float *p);\n"
+      "__launch_bounds__(256, 1) alone(float *p);\n"
+      "__launch_bounds__(128, 6) other(float *p);\n");
+
+  auto nvrtc = openOrSkip();
+  if (!nvrtc)
+    return;
+  std::string source = R"(
+extern "C" __global__ void __launch_bounds__(128, 12) product(float *p) {
+  float a[96];
+  #pragma unroll
+  for (int i = 0; i < 96; i++) a[i] = p[threadIdx.x * 96 + i];
+  __syncthreads();
+  #pragma unroll
+  for (int i = 0; i < 96; i++) p[threadIdx.x * 96 + i] = a[95 - i] * a[i];
+})";
+  CubinOptions options{"sm_90a", {}};
+  CHECK(compile(*nvrtc, source, options).kernels[0].spillStores > 0);
+  auto within = compileWithinRegisters(*nvrtc, source, "product.cu", options);
+  REQUIRE(bool(within));
+  CHECK(within->kernels[0].registers > 40);
+  CHECK(within->kernels[0].spillStores + within->kernels[0].spillLoads == 0);
+  auto faulty = compileWithinRegisters(*nvrtc, "x", "faulty.cu", options);
+  CHECK(!faulty);
+  llvm::consumeError(faulty.takeError());
 }
 
 TEST_CASE("an error shows the line and the place") {
