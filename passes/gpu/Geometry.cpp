@@ -275,6 +275,13 @@ LogicalResult GpuKernel::chooseGeometry() {
          (lanes < fewest || (!multipliesReads && lanes < 32 &&
                              keySize / lanes * ranks > kKeyRegisters)))
     lanes *= 2;
+  // Of wide loads all lanes of a warp may still hold too much.
+  bool hasState = step.getRoute() != Route::KvOnly;
+  while (hasState && !multipliesReads && ranks > 1 && lanes < 32 && width > 4 &&
+         keySize / lanes * ranks > kKeyRegisters) {
+    width /= 2;
+    lanes *= 2;
+  }
   chunks = keySize / (width * lanes);
   hasWarpValues = multipliesReads || (lanes < 32 && warpPlace(keySize) &&
                                       costOfKeyValues() >= kDearKeyValues);

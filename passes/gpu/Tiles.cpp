@@ -36,6 +36,8 @@ using namespace ladle;
 static constexpr int64_t kWarp = 32;
 /// Lanes that have parts of one row.
 static constexpr int64_t kTileLanes = 4;
+/// Of a vector that is read, in a lane.
+static constexpr int64_t kMostElements = 64;
 static constexpr int64_t kTileRows = 16;
 /// Parts of an f32.
 static constexpr int64_t kParts = 3;
@@ -89,6 +91,8 @@ GpuKernel::Components GpuKernel::partsOf(Value value, int64_t count) {
 
 bool GpuKernel::mayMultiplyReads() {
   bool hasReads = false, may = keySize % (kTileLanes * 8) == 0;
+  // Lanes hold a vector of all ranks.
+  may &= keySize / kTileLanes * countRanks() <= kMostElements;
   for (BlockArgument argument : step.getBody().getArguments())
     if (auto pool = dyn_cast<PoolType>(argument.getType()))
       may &= pool.getElementType().isBF16();
