@@ -157,7 +157,16 @@ LogicalResult GpuBounded::chooseBlocks() {
         return success();
   // Rounded down to whole tiles.
   int64_t spare = most - bytes + bytesOfKey * keysOfBlock - bytesOfKey * pool;
-  int64_t keys = spare / bytesOfKey / keysOfTile * keysOfTile;
+  int64_t keys = bytesOfKey ? spare / bytesOfKey / keysOfTile * keysOfTile : 0;
+  if (keys <= 0) {
+    auto diagnostic =
+        step.emitError("cannot be lowered for GPUs: a block needs ")
+        << bytes - bytesOfKey * keysOfBlock << " bytes of shared memory";
+    diagnostic.attachNote()
+        << "there are " << most << ": smaller heads, or fewer that share a "
+        << "head of the cache, need less";
+    return failure();
+  }
   auto diagnostic = step.emitError("cannot be lowered for GPUs: a budget of ")
                     << budget << " tokens";
   diagnostic.attachNote() << "wanted " << keys * mostBlocks
