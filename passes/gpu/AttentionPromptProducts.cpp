@@ -50,6 +50,34 @@ void GpuPrompts::loadTileQueries() {
   }
 }
 
+void GpuPrompts::keepPlaces() {
+  if (!sharesPlaces)
+    return;
+  placesOfQueries = sharedArray("places_of_queries", b.getI32Type(),
+                                {kPlacesOfQueries, threads});
+  for (int64_t i = 0; i < 2; ++i) {
+    Value isOne = select(isQuery[i], index(1), index(0));
+    Value all[] = {tokenOf[i], headOf[i], placeOf[i], isOne};
+    for (auto [which, value] : llvm::enumerate(all))
+      store(value, placesOfQueries,
+            {index(4 * i + static_cast<int64_t>(which)), thread});
+  }
+}
+
+void GpuPrompts::findPlaces() {
+  if (!sharesPlaces)
+    return;
+  for (int64_t i = 0; i < 2; ++i) {
+    auto at = [&](int64_t which) {
+      return load(placesOfQueries, {index(4 * i + which), thread});
+    };
+    tokenOf[i] = at(0);
+    headOf[i] = at(1);
+    placeOf[i] = at(2);
+    isQuery[i] = less(index(0), at(3));
+  }
+}
+
 GpuAttention::Values GpuPrompts::operandsOf(Value low, Value high) {
   Values operands;
   for (int64_t i = 0; i < kKeyPart; i += 4)

@@ -43,12 +43,16 @@ void GpuPrompts::choosePromptTiles() {
   queryWarps = isWide ? 4 : 8;
   constexpr int64_t mostElements = 512;
   sharesQueries = multiplies && keySize + 2 * valueSize > mostElements;
+  sharesPlaces |= sharesQueries;
   stages = 2;
   auto bytes = [&] {
     int64_t queryBytes = sharesQueries ? queryWarps * kTileQueries * keySize *
                                              bytesOf(plan.keyType)
                                        : 0;
-    return stages * warps * kTileQueries * (keyBytes + 4) + queryBytes + 1024;
+    int64_t placeBytes =
+        sharesPlaces ? kPlacesOfQueries * queryWarps * kWarp * 4 : 0;
+    return stages * warps * kTileQueries * (keyBytes + 4) + queryBytes +
+           placeBytes + 1024;
   };
   // So do scores.
   warps = !isWide ? 4 : sharesQueries ? 1 : 2;
@@ -185,6 +189,7 @@ void GpuPrompts::buildPromptAttend() {
 //===----------------------------------------------------------------------===//
 
 void GpuPrompts::answerTile() {
+  keepPlaces();
   loadTileQueries();
   Values inits{number(-INFINITY), number(-INFINITY), number(0), number(0)};
   auto fragment = VectorType::get({4}, b.getF32Type());
@@ -193,7 +198,9 @@ void GpuPrompts::answerTile() {
   auto all = static_cast<int64_t>(segments.size()) - 1;
   if (!all) {
     openSegment(index(0));
-    storeAnswers(attendSegment(inits));
+    Values sums = attendSegment(inits);
+    findPlaces();
+    storeAnswers(sums);
     return;
   }
   // Where nothing is stored, all keys are one segment: the last.
@@ -205,6 +212,7 @@ void GpuPrompts::answerTile() {
       loop(first, last, index(1), inits,
            [&](Value which, ValueRange before) -> Values {
              named("segment", which);
+             findPlaces();
              openSegment(which);
              Values kept(before);
              Value isStored = less(which, index(parts));
@@ -214,10 +222,12 @@ void GpuPrompts::answerTile() {
              // Other warps may still read the tiles of the segment before.
              barrier();
              Values after = attendSegment(kept);
+             findPlaces();
              ifThen(isStored,
                     [&] { leavePart(sub(index(parts - 1), which), after); });
              return after;
            });
+  findPlaces();
   storeAnswers(carried);
 }
 

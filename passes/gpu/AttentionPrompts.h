@@ -91,6 +91,9 @@ protected:
 
   //===--- AttentionPromptProducts.cpp: a tile of keys --------------------===//
   void loadTileQueries();
+  void keepPlaces();
+  /// Loads anew where the queries of a lane are, in place of registers.
+  void findPlaces();
   Values operandsOf(mlir::Value low, mlir::Value high);
   Values queryOperands(int64_t which);
   virtual Values addKeys(mlir::Value tile, mlir::ValueRange before);
@@ -118,7 +121,9 @@ protected:
   /// Warps of a block, with 16 queries each; `warps` has those that a tile of
   /// keys would have 16 of.
   int64_t queryWarps = 8;
-  bool sharesQueries = false;          ///< keeps them in shared memory
+  /// Keeps them in shared memory; and where they are, numbers of a lane.
+  bool sharesQueries = false, sharesPlaces = false;
+  static constexpr int64_t kPlacesOfQueries = 8;
   llvm::SmallVector<Segment> segments; ///< the last one is all keys
   bool skipsKeys = false; ///< queries do not attend from the first key on
   /// Of the tile: its row, tokens and position before the prompt.
@@ -126,6 +131,7 @@ protected:
   mlir::Value firstOfWarp, lastOfWarp;
   /// Of the two queries of a lane.
   mlir::Value tokenOf[2], headOf[2], placeOf[2], isQuery[2], to[2];
+  mlir::Value placesOfQueries;           ///< these, in shared memory
   mlir::Value tiles, warpBegin, warpEnd; ///< of the segment
 };
 

@@ -56,7 +56,6 @@ Value GpuSegmentPrompts::elementOf(int64_t size, int64_t block,
 void GpuSegmentPrompts::storeAnswers(ValueRange carried) {
   for (int64_t i = 0; i < 2; ++i) {
     exact[i] = answerOf(carried, i).second;
-    foldsOf[i] = bound(index(kFolds + i));
     warpFolds[i] = bound(index(kWarpFolds + i));
   }
   keepExact();
@@ -65,8 +64,8 @@ void GpuSegmentPrompts::storeAnswers(ValueRange carried) {
   ifThen(negate(remembers), [&] { answerAll(/*hasMemory=*/false); });
 }
 
-/// In place of keys and values, if there is room for it, until a block of it is
-/// asked for; nobody else reads what a thread has there.
+/// In place of keys and values, or beside them, if there is room for it, until
+/// a block of it is asked for; nobody else reads what a thread has there.
 void GpuSegmentPrompts::keepExact() {
   Value tiles[2] = {keys, values};
   auto bytesOf = [](Value memory) {
@@ -75,12 +74,20 @@ void GpuSegmentPrompts::keepExact() {
   };
   auto rows = static_cast<int64_t>(exact[0].size()), part = valuePart();
   int64_t wanted = rows * threads * part * static_cast<int64_t>(sizeof(float));
-  if (bytesOf(keys) < wanted || bytesOf(values) < wanted)
+  bool isInPlace = bytesOf(keys) >= wanted && bytesOf(values) >= wanted;
+  int64_t taken = bytesOf(keys) + bytesOf(values) + bytesOf(places) +
+                  bytesOf(placesOfQueries);
+  if (sharesQueries)
+    taken += bytesOf(queries);
+  if (!isInPlace && taken + 2 * wanted > mostBytes)
     return;
   barrier();
   for (int64_t i = 0; i < 2; ++i) {
-    sharedExact[i] = sharedInPlaceOf(tiles[i], i ? "exact_high" : "exact_low",
-                                     b.getF32Type(), {rows, threads * part});
+    StringRef name = i ? "exact_high" : "exact_low";
+    int64_t shape[] = {rows, threads * part};
+    Type f32 = b.getF32Type();
+    sharedExact[i] = isInPlace ? sharedInPlaceOf(tiles[i], name, f32, shape)
+                               : sharedArray(name, f32, shape);
     for (auto [row, elements] : llvm::enumerate(exact[i]))
       storeVector(elements, sharedExact[i],
                   {index(static_cast<int64_t>(row)), mul(thread, part)});
@@ -91,7 +98,8 @@ void GpuSegmentPrompts::answerAll(bool hasMemory) {
   isRemembered = hasMemory;
   blocks.clear();
   int64_t width = valuePart();
-  for (int64_t block = 0; block < blocksOf(valueSize); ++block)
+  for (int64_t block = 0; block < blocksOf(valueSize); ++block) {
+    computeProducts(given.answer, block);
     for (int64_t query = 0; query < 2; ++query)
       for (int64_t column = 0; column < 2; ++column) {
         Value element = elementOf(valueSize, block, column);
@@ -102,7 +110,23 @@ void GpuSegmentPrompts::answerAll(bool hasMemory) {
                       {tokenOf[query], headOf[query], element});
         });
       }
+  }
   blocks.clear();
+}
+
+/// Of a block, before what is elementwise, which would wait in registers.
+void GpuSegmentPrompts::computeProducts(Value value, int64_t block) {
+  Operation *op = value.getDefiningOp();
+  if (isa_and_present<RecallOp, SumOp>(op)) {
+    (void)blockOf(value, block);
+  } else if (auto once = dyn_cast_if_present<OnceOp>(op)) {
+    computeProducts(once.getOtherwise(), block);
+    if (isRemembered)
+      computeProducts(once.getValue(), block);
+  } else if (op && !isa<NormalizeOp>(op)) {
+    for (Value operand : op->getOperands())
+      computeProducts(operand, block);
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -150,7 +174,7 @@ Value GpuSegmentPrompts::vectorAt(Value value, const Site &site) {
         Value otherwise = vectorAt(each.getOtherwise(), site);
         if (!isRemembered)
           return otherwise;
-        return select(less(index(0), foldsOf[site.query]),
+        return select(less(index(0), foldsOf(site.query)),
                       vectorAt(each.getValue(), site), otherwise);
       })
       .Case<NormalizeOp, RecallOp, SumOp>(ofBlock)

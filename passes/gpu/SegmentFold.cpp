@@ -29,7 +29,7 @@ void GpuSegmentPrompts::buildFold() {
   constexpr int64_t mostWarps = 4;
   int64_t foldWarps = std::min(queryWarps, mostWarps);
   while (keySize % (foldWarps * kSegmentRows) != 0)
-    foldWarps /= 2;
+    --foldWarps;
   createKernel("_fold", foldWarps * kWarp, /*blocks=*/1);
   // Sums of features may leave the range of f16.
   bool mayMultiply = multiplies;

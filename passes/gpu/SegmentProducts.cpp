@@ -77,7 +77,7 @@ GpuAttention::Values GpuSegmentPrompts::recallFrom(const Memory &memory,
         for (int64_t i = 0; i < 2; ++i) {
           Value its =
               vectorAt(op.getQuery(), Site{i, 0, 0, kQueryPart, element});
-          Value sees = equal(foldsOf[i], memory.folds);
+          Value sees = equal(foldsOf(i), memory.folds);
           features[i] = select(sees, its, splat(number(0), kQueryPart));
           after[i] = vector::ReductionOp::create(b, vector::CombiningKind::ADD,
                                                  product(features[i], divisors),

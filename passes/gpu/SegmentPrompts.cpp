@@ -20,14 +20,14 @@ LogicalResult GpuSegmentPrompts::build() {
   sinks = static_cast<int64_t>(given.fold.getSinks());
   window = static_cast<int64_t>(given.fold.getWindow());
   segment = static_cast<int64_t>(given.fold.getSegment());
-  skipsKeys = true;
-  // Beside tiles there are bounds.
+  skipsKeys = sharesPlaces = true;
+  // Beside tiles there are bounds of threads.
   constexpr int64_t usual = 200 << 10, mostThreads = 256;
-  int64_t all = shared;
-  shared =
-      (shared ? shared : usual) -
-      kBoundsOfThread * mostThreads * static_cast<int64_t>(sizeof(int32_t));
+  constexpr int64_t bytes = kBoundsOfThread * sizeof(int32_t);
+  int64_t all = shared, most = shared ? shared : usual;
+  shared = most - bytes * mostThreads;
   choosePromptTiles();
+  mostBytes = most - bytes * queryWarps * kWarp;
   shared = all;
   buildFold();
   buildScan();
@@ -49,7 +49,7 @@ std::pair<Value, Value> GpuSegmentPrompts::tokensOf(Value ofRow) {
 }
 
 void GpuSegmentPrompts::openPrompt(Value ofRow) {
-  openRow(ofRow);
+  openCacheRow(ofRow);
   position = named("position", cursor(BoundedNumber::Length));
   folds = named("folds", cursor(BoundedNumber::Folds));
   // As many as the whole prompt leaves, of which those that are not complete

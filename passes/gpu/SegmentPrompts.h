@@ -72,6 +72,8 @@ private:
   //===--- SegmentPrompts.cpp: rows, positions and keys -------------------===//
   mlir::Value foldsAt(mlir::Value position);
   mlir::Value bound(mlir::Value which);
+  /// Segments that a query of the lane sees.
+  mlir::Value foldsOf(int64_t query) { return bound(index(kFolds + query)); }
   mlir::Value firstMemory();
 
   //===--- SegmentFold.cpp: what segments add to the memory ---------------===//
@@ -102,6 +104,7 @@ private:
   mlir::Value elementOf(int64_t size, int64_t block, int64_t column);
   void keepExact();
   void answerAll(bool hasMemory);
+  void computeProducts(mlir::Value value, int64_t block);
   mlir::Value vectorAt(mlir::Value value, const Site &site);
   mlir::Value argumentAt(mlir::BlockArgument argument, const Site &site);
   mlir::Value applied(mlir::Operation *op, const Site &site);
@@ -126,7 +129,8 @@ private:
 
   SegmentPromptPlan given;
   int64_t sinks = 0, window = 0, segment = 1;
-  bool folding = false; ///< the kernel that is built goes through a segment
+  int64_t mostBytes = 0; ///< of shared memory, beside bounds
+  bool folding = false;  ///< the kernel that is built goes through a segment
 
   // Of a row and a head: segments in its memory before and after these tokens.
   mlir::Value folds, nextFolds;
@@ -138,7 +142,6 @@ private:
   mlir::Value bounds;
   static constexpr int64_t kSinkBounds = 0, kOwnBounds = 6, kFolds = 12,
                            kWarpFolds = 14, kBoundsOfThread = 16;
-  mlir::Value foldsOf[2]; ///< of the two queries of a lane
   // Of a segment that is folded: its first position, and the row of the lane.
   mlir::Value firstOfSegment, featureRow;
   // Of an answer.
