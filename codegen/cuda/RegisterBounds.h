@@ -14,8 +14,8 @@
 namespace ladle {
 
 /// As Nvrtc::compile; but kernels that spill although threads may have more
-/// registers are compiled anew, for a block less of a multiprocessor at once
-/// each time. What spills then has all registers, or one block.
+/// registers are compiled anew, a few times at the most, for as many blocks of
+/// a multiprocessor at once as leave room for what they spilled.
 llvm::Expected<Cubin> compileWithinRegisters(const Nvrtc &nvrtc,
                                              llvm::StringRef source,
                                              llvm::StringRef fileName,

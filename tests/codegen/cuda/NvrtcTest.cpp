@@ -110,12 +110,8 @@ TEST_CASE("vectors are moved 16 bytes at a time") {
   CHECK_THAT(*ptx, Catch::Contains("cvt.rn.bf16.f32"));
 }
 
-TEST_CASE("registers that do not suffice are reported as spills") {
-  auto nvrtc = openOrSkip();
-  if (!nvrtc)
-    return;
-  const char *source = R"(
-extern "C" __global__ void __launch_bounds__(128) spill(float *p) {
+/// The body of a kernel whose threads hold 96 numbers at once.
+static const char *const manyNumbers = R"((float *p) {
   float a[96];
   #pragma unroll
   for (int i = 0; i < 96; i++) a[i] = p[threadIdx.x * 96 + i];
@@ -123,6 +119,14 @@ extern "C" __global__ void __launch_bounds__(128) spill(float *p) {
   #pragma unroll
   for (int i = 0; i < 96; i++) p[threadIdx.x * 96 + i] = a[95 - i] * a[i];
 })";
+
+TEST_CASE("registers that do not suffice are reported as spills") {
+  auto nvrtc = openOrSkip();
+  if (!nvrtc)
+    return;
+  const std::string source =
+      std::string("extern \"C\" __global__ void __launch_bounds__(128) spill") +
+      manyNumbers;
   // The bound on the threads of a block overrides the option.
   std::string unbounded = source;
   unbounded.erase(unbounded.find("__launch_bounds__(128)"), 22);
@@ -165,15 +169,10 @@ TEST_CASE("what spills has more registers, and fewer blocks") {
   auto nvrtc = openOrSkip();
   if (!nvrtc)
     return;
-  std::string source = R"(
-extern "C" __global__ void __launch_bounds__(128, 12) product(float *p) {
-  float a[96];
-  #pragma unroll
-  for (int i = 0; i < 96; i++) a[i] = p[threadIdx.x * 96 + i];
-  __syncthreads();
-  #pragma unroll
-  for (int i = 0; i < 96; i++) p[threadIdx.x * 96 + i] = a[95 - i] * a[i];
-})";
+  const std::string source =
+      std::string(
+          "extern \"C\" __global__ void __launch_bounds__(128, 12) product") +
+      manyNumbers;
   CubinOptions options{"sm_90a", {}};
   CHECK(compile(*nvrtc, source, options).kernels[0].spillStores > 0);
   auto within = compileWithinRegisters(*nvrtc, source, "product.cu", options);
