@@ -41,7 +41,7 @@ void GpuKernel::findDecayedKeys() {
     auto *found = llvm::find_if(
         keys, [&](const DecayedKey &key) { return key.name == each.getKey(); });
     if (found == keys.end())
-      keys.push_back({each.getKey().str(), scales, true, {}});
+      keys.push_back({each.getKey().str(), scales, true, {}, {}});
     else // What is scaled in two ways is scaled by those who use it.
       found->isScaled &= found->scales == scales;
   };
@@ -59,15 +59,14 @@ void GpuKernel::findDecayedKeys() {
     });
 }
 
-const GpuKernel::DecayedKey *
-GpuKernel::decayedKey(Value buffer, StringRef name,
-                      std::optional<StringRef> decay) const {
+GpuKernel::DecayedKey *GpuKernel::decayedKey(Value buffer, StringRef name,
+                                             std::optional<StringRef> decay) {
   if (!decay)
     return nullptr;
   auto keys = decayedKeys.find({argumentOf(buffer), decay->str()});
   if (keys == decayedKeys.end())
     return nullptr;
-  const auto *found = llvm::find_if(
+  auto *found = llvm::find_if(
       keys->second, [&](const DecayedKey &key) { return key.name == name; });
   return found == keys->second.end() ? nullptr : found;
 }
@@ -84,6 +83,12 @@ bool GpuKernel::isLoadedByColumns(unsigned argument, FieldAttr field) const {
   });
 }
 
+/// Elements from one decayed key to the next: those that tensor cores take at
+/// the same time, of every other entry, are in different banks.
+int64_t GpuKernel::rowOfDecayedKeys(int64_t size) const {
+  return multipliesFolds ? size + 4 : size;
+}
+
 int64_t GpuKernel::decayedKeyBytes() {
   int64_t bytes = 0;
   for (const auto &[at, keys] : decayedKeys) {
@@ -92,7 +97,7 @@ int64_t GpuKernel::decayedKeyBytes() {
     for (const DecayedKey &key : keys) {
       FieldAttr field = type.getField(key.name);
       bytes += type.getCapacity() * componentCount(field) *
-               field.getShape().back() * 4;
+               rowOfDecayedKeys(field.getShape().back()) * 4;
     }
   }
   return bytes;
@@ -300,8 +305,9 @@ void GpuKernel::emitVectorDecays(Value buffer, StringRef name, Decays &result) {
   int64_t size = type.getField(name).getShape().back();
   for (DecayedKey &key : decayedKeys.at(at)) {
     FieldAttr field = type.getField(key.name);
-    key.memory = shared({type.getCapacity() * componentCount(field), size},
-                        "decayed_" + key.name);
+    key.memory = shared(
+        {type.getCapacity() * componentCount(field), rowOfDecayedKeys(size)},
+        "decayed_" + key.name);
     // What is the same for all entries is emitted before any loop.
     if (key.isScaled)
       weightsOf(buffer, {}, key.scales);

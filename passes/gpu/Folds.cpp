@@ -16,7 +16,7 @@ using namespace ladle;
 
 /// Whether the values of entries, not their keys, are weighed, and where there
 /// is room for it.
-bool GpuKernel::weighsValues(FoldBufferOp op) const {
+bool GpuKernel::weighsValues(FoldBufferOp op) {
   const DecayedKey *key =
       decayedKey(op.getBuffer(), op.getKey(), op.getDecay());
   return stagesWeights && !(key && key->isScaled);

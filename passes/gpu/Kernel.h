@@ -269,6 +269,9 @@ protected:
   mlir::Value constantInt(int32_t value);
   mlir::Value shared(llvm::ArrayRef<int64_t> shape, llvm::StringRef name,
                      mlir::Type element = {});
+  /// The same in the bytes of `memory`, which nobody needs any more.
+  mlir::Value sharedIn(mlir::Value memory, llvm::ArrayRef<int64_t> shape,
+                       llvm::StringRef name, mlir::Type element = {});
   mlir::Value add(mlir::Value lhs, int64_t rhs);
   mlir::Value headIndex(int64_t heads);
   /// Of chunk c of a place: its first element, held within the size.
@@ -357,12 +360,14 @@ protected:
                                       llvm::ArrayRef<mlir::Value> weights);
   Sheet tileSheet();
   mlir::LogicalResult putRowOperands(mlir::Value state);
-  mlir::LogicalResult prepareTile(mlir::Value state, Sheet &sheet);
+  mlir::LogicalResult prepareTile(mlir::Value state, Sheet &sheet,
+                                  mlir::Value later);
   mlir::LogicalResult storeTiles(const Target &target);
   bool storesInPlace(StoreStateOp op);
   void copyTileBack(const Target &target);
   mlir::LogicalResult emitTileRows(const Target &target, const Sheet &sheet);
-  Components weightedTiles(FoldBufferOp op, const Sheet &sheet);
+  Components weightedTiles(FoldBufferOp op, const Sheet &sheet,
+                           mlir::Value later);
   Components multiplyFold(FoldBufferOp op, const Sheet &sheet);
   mlir::Value entryOfTile(int64_t tile, int64_t i);
   int64_t partCount(mlir::Type type) const;
@@ -432,7 +437,8 @@ protected:
     std::string name;
     Scales scales;
     bool isScaled;      ///< by `scales`, in `memory`
-    mlir::Value memory; ///< [L·ranks, dk], shared
+    mlir::Value memory; ///< [L·ranks, dk + padding], shared
+    mlir::Value parts;  ///< the same as bf16 that add up, for tensor cores
   };
   /// Elements of dk that a thread takes of entries: `wide` from `element` on,
   /// if they are `inside`.
@@ -452,9 +458,11 @@ protected:
     EntryColumns loaded;
   };
   void findDecayedKeys();
-  const DecayedKey *decayedKey(mlir::Value buffer, llvm::StringRef name,
-                               std::optional<llvm::StringRef> decay) const;
+  /// The key with these decays, or null where these are none or numbers.
+  DecayedKey *decayedKey(mlir::Value buffer, llvm::StringRef name,
+                         std::optional<llvm::StringRef> decay);
   bool isLoadedByColumns(unsigned argument, FieldAttr field) const;
+  int64_t rowOfDecayedKeys(int64_t size) const;
   int64_t decayedKeyBytes();
   Components weightsOfUse(mlir::Value buffer, llvm::StringRef key,
                           std::optional<llvm::StringRef> decay, Scales scales);
@@ -476,10 +484,30 @@ protected:
   void emitVectorDecays(mlir::Value buffer, llvm::StringRef name,
                         Decays &result);
 
+  //===--- TileChains.cpp: what tiles are made of -------------------------===//
+  /// Parts of keys that decay by elements, for a state of 16 bits.
+  static constexpr int64_t kKeyParts = 2;
+  /// Operations of a stored state that tiles need not go through one by one.
+  struct TileChain {
+    /// Decays, and writes that are an entry of a fold.
+    llvm::DenseSet<mlir::Operation *> absorbed;
+    /// Vectors of decays after a fold, by which its keys are multiplied.
+    llvm::MapVector<mlir::Operation *, llvm::SmallVector<mlir::Value>> later;
+    /// What the token adds, by the fold that takes it along.
+    llvm::DenseMap<mlir::Operation *, WriteOp> own;
+    /// All vectors of decays, and their product [dk], shared.
+    llvm::SmallVector<mlir::Value> decays;
+    mlir::Value product;
+  };
+  void planTile(mlir::Value state);
+  void splitDecayedKeys();
+  void splitRows(const DecayedKey &key, mlir::Value from, mlir::Value count,
+                 mlir::Value firstRow, llvm::ArrayRef<mlir::Value> factors);
+
   //===--- Folds.cpp and Transport.cpp ------------------------------------===//
   mlir::FailureOr<Components> emitFold(FoldBufferOp op, const Sheet &sheet,
                                        int64_t first);
-  bool weighsValues(FoldBufferOp op) const;
+  bool weighsValues(FoldBufferOp op);
   mlir::Value weightedValuesOf(FoldBufferOp op);
   mlir::FailureOr<Components> emitReplay(ReplayOp op, const Sheet &sheet,
                                          int64_t first);
@@ -587,6 +615,7 @@ protected:
   llvm::MapVector<mlir::Value, int64_t> queryNumbers;
   llvm::DenseSet<mlir::Value> writtenQueries;
   bool areQueriesPending = false; ///< some are behind no barrier yet
+  TileChain tileChain;            ///< of the state that is stored
   /// Vectors over dk in shared memory, [components, dk].
   llvm::DenseMap<mlir::Value, mlir::Value> wholeValues;
   /// Bytes that views are aligned to, by the kernel's argument.

@@ -12,6 +12,7 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/build/Components.h"
 #include "passes/gpu/Kernel.h"
+#include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -120,6 +121,16 @@ Value GpuKernel::shared(ArrayRef<int64_t> shape, StringRef name, Type element) {
                               MemRefLayoutAttrInterface(), space);
   return function.addWorkgroupAttribution(
       type, NameLoc::get(b.getStringAttr(name), b.getLoc()));
+}
+
+Value GpuKernel::sharedIn(Value memory, ArrayRef<int64_t> shape, StringRef name,
+                          Type element) {
+  Value result = shared(shape, name, element);
+  auto all = function.getWorkgroupAttributions();
+  unsigned number = llvm::find(all, memory) - all.begin();
+  function.setWorkgroupAttributionAttr(static_cast<int>(all.size()) - 1,
+                                       kSharesAttr, b.getIndexAttr(number));
+  return result;
 }
 
 Value GpuKernel::add(Value lhs, int64_t rhs) {

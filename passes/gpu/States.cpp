@@ -71,6 +71,15 @@ GpuKernel::emitRows(Value state, const Sheet &sheet, int64_t first) {
           loadVector(tile, {isTransposed(argument) ? row : clampedRow(row)},
                      place));
     }
+    if (auto decayed = sheet.prepared.find(op); decayed != sheet.prepared.end())
+      for (Value &part : result)
+        part = arith::MulFOp::create(
+            b, part, splat(decayed->second.front(), place.width));
+    if (place.start && tileChain.product) {
+      Components factors = loadVector(tileChain.product, {}, place);
+      for (auto [i, part] : llvm::enumerate(result))
+        part = arith::MulFOp::create(b, part, factors[i % place.chunks]);
+    }
     return result;
   }
   if (auto each = dyn_cast_if_present<FoldBufferOp>(op))
@@ -84,6 +93,9 @@ GpuKernel::emitRows(Value state, const Sheet &sheet, int64_t first) {
   if (failed(previous))
     return failure();
   Components result = *previous;
+  // What tiles are loaded from, or added to, has it already.
+  if (place.start && tileChain.absorbed.contains(op))
+    return result;
   if (auto decay = dyn_cast<DecayOp>(op)) {
     FailureOr<Components> factors = get(decay.getFactor(), place);
     if (failed(factors))

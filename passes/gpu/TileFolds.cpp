@@ -36,20 +36,24 @@ bool GpuKernel::mayMultiplyFolds() {
   bool hasFolds = false;
   bool may = !readsMaterialisedState() && width == 128 / stateBits &&
              keySize % (kTileLanes * width) == 0;
-  for (StepOp form : forms())
+  for (StepOp form : forms()) {
+    auto stores = form.getBody().getOps<StoreStateOp>();
+    bool isOnlyState = llvm::hasNItemsOrLess(stores, 1);
     form.walk([&](Operation *op) {
       may &= !isa<ReplayOp>(op);
       if (auto each = dyn_cast<FoldBufferOp>(op)) {
         hasFolds = true;
         BufferType type = each.getBuffer().getType();
         may &= tilesOfEntries(each) <= kMostTiles;
-        // Keys that decay by elements would be split anew in every warp.
-        if (std::optional<StringRef> decay = each.getDecay())
-          may &= type.getField(*decay).getShape().size() == 1;
+        // Keys that decay by elements are split once, where they lie: two
+        // parts take as much as an f32, and nobody else may need it.
+        if (decayedKey(each.getBuffer(), each.getKey(), each.getDecay()))
+          may &= stateBits == 16 && isOnlyState;
         for (StringRef name : {each.getKey(), each.getValue()})
           may &= type.getField(name).getShape().size() > 1;
       }
     });
+  }
   return may && hasFolds;
 }
 
@@ -100,13 +104,30 @@ LogicalResult GpuKernel::putRowOperands(Value state) {
 }
 
 /// What a thread has of a tile of rows before it goes through their chunks.
-LogicalResult GpuKernel::prepareTile(Value state, Sheet &sheet) {
+/// Numbers that decay the state after it was loaded or added to, `later`, are
+/// multiplied into what is loaded and added: elements then take one product.
+LogicalResult GpuKernel::prepareTile(Value state, Sheet &sheet, Value later) {
   Operation *op = state.getDefiningOp();
-  if (auto decay = dyn_cast_if_present<DecayOp>(op))
-    return prepareTile(decay.getState(), sheet);
+  auto weighed = [&](Value value) -> Value {
+    return later ? Value(arith::MulFOp::create(b, value, later)) : value;
+  };
+  if (auto load = dyn_cast_if_present<LoadStateOp>(op)) {
+    if (later)
+      sheet.prepared[op] = {later};
+    return success();
+  }
+  if (auto decay = dyn_cast_if_present<DecayOp>(op)) {
+    if (decay.getFactor().getType().getRank() == 1) {
+      FailureOr<Components> factor = get(decay.getFactor(), Place());
+      if (failed(factor))
+        return failure();
+      later = weighed(factor->front());
+    }
+    return prepareTile(decay.getState(), sheet, later);
+  }
   if (auto each = dyn_cast_if_present<FoldBufferOp>(op)) {
-    sheet.prepared[op] = weightedTiles(each, sheet);
-    return prepareTile(each.getState(), sheet);
+    sheet.prepared[op] = weightedTiles(each, sheet, later);
+    return prepareTile(each.getState(), sheet, later);
   }
   auto write = dyn_cast_if_present<WriteOp>(op);
   if (!write)
@@ -114,11 +135,12 @@ LogicalResult GpuKernel::prepareTile(Value state, Sheet &sheet) {
   FailureOr<Components> written = get(write.getValue(), rowPlace());
   if (failed(written))
     return failure();
-  Components &ofRows = sheet.prepared[op];
+  Components ofRows;
   for (Value value : *written)
     for (int64_t i = 0; i < sheet.atOnce; ++i)
-      ofRows.push_back(valueOfRow(value, sheet, i));
-  return prepareTile(write.getState(), sheet);
+      ofRows.push_back(weighed(valueOfRow(value, sheet, i)));
+  sheet.prepared[op] = std::move(ofRows);
+  return prepareTile(write.getState(), sheet, later);
 }
 
 /// True if rows are stored where they were copied to, and leave in one piece.
@@ -137,15 +159,15 @@ bool GpuKernel::storesInPlace(StoreStateOp op) {
 
 LogicalResult GpuKernel::storeTiles(const Target &target) {
   Sheet sheet = tileSheet();
+  planTile(target.state);
   if (failed(putRowOperands(target.state)))
     return failure();
   // Shuffles of weights are for all of a warp.
   Block *block = target.state.getDefiningOp()->getBlock();
-  for (Operation &each : block->getOperations())
-    if (auto fold = dyn_cast<FoldBufferOp>(each)) {
-      weightsOf(fold.getBuffer(), fold.getDecay(),
-                {fold.getKeyScale(), fold.getValueScale()});
-    }
+  for (auto each : block->getOps<FoldBufferOp>())
+    weightsOfUse(each.getBuffer(), each.getKey(), each.getDecay(),
+                 {each.getKeyScale(), each.getValueScale()});
+  splitDecayedKeys();
   barrier();
   if (failed(emitTileRows(target, sheet)))
     return failure();
@@ -173,7 +195,7 @@ LogicalResult GpuKernel::emitTileRows(const Target &target, const Sheet &all) {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(tiles.getBody());
   sheet.offset = tiles.getInductionVar();
-  if (failed(prepareTile(target.state, sheet)))
+  if (failed(prepareTile(target.state, sheet, /*later=*/{})))
     return failure();
   auto chunks =
       scf::ForOp::create(b, constantIndex(0), constantIndex(keySize),
@@ -191,22 +213,25 @@ Value GpuKernel::entryOfTile(int64_t tile, int64_t i) {
   return add(first, tile * kTileEntries + i / 2 * 8 + i % 2);
 }
 
-/// The values of entries for the rows of a thread times their weights, tile
-/// after tile of entries, each as parts.
-GpuKernel::Components GpuKernel::weightedTiles(FoldBufferOp op,
-                                               const Sheet &sheet) {
+/// The values of entries for the rows of a thread times their weights, and what
+/// they decay by later, tile after tile of entries, each as parts.
+GpuKernel::Components
+GpuKernel::weightedTiles(FoldBufferOp op, const Sheet &sheet, Value later) {
   Value buffer = op.getBuffer();
   FieldAttr field = op.getBuffer().getType().getField(op.getValue());
   int64_t ranks = componentCount(field);
-  Components weights =
-      weightsOf(buffer, op.getDecay(), {op.getKeyScale(), op.getValueScale()});
+  Components weights = weightsOfUse(buffer, op.getKey(), op.getDecay(),
+                                    {op.getKeyScale(), op.getValueScale()});
   Value memory = entryMemory(buffer, field, 0, constantIndex(0)).first;
   Value count = arith::MulIOp::create(b, length, constantIndex(ranks));
   Value last = add(arith::MulIOp::create(b, lastEntry(), constantIndex(ranks)),
                    ranks - 1);
   Value zero = constantFloat(0);
-  int64_t parts = partCount(weights.empty() ? field.getElementType()
-                                            : Type(b.getF32Type()));
+  // What the token adds is one entry more.
+  WriteOp own = tileChain.own.lookup(op);
+  bool isWeighed = !weights.empty() || later || own;
+  int64_t parts =
+      partCount(isWeighed ? Type(b.getF32Type()) : field.getElementType());
   Components result;
   for (int64_t tile = 0; tile < tilesOfEntries(op); ++tile) {
     // Elements 4 (i / 2) + 2 row + i % 2.
@@ -216,17 +241,25 @@ GpuKernel::Components GpuKernel::weightedTiles(FoldBufferOp op,
       Value valid =
           arith::CmpIOp::create(b, arith::CmpIPredicate::slt, entry, count);
       Value clamped = arith::MinSIOp::create(b, entry, last);
-      Value weight;
-      if (!weights.empty())
+      Value weight = later;
+      if (!weights.empty()) {
         weight = numberAt(
             weights, arith::DivUIOp::create(b, clamped, constantIndex(ranks)));
+        if (later)
+          weight = arith::MulFOp::create(b, weight, later);
+      }
       for (int64_t row = 0; row < 2; ++row) {
         Value value =
             loadElement(memory, {clamped, clampedRow(rowOf(sheet, row))});
         if (weight)
           value = arith::MulFOp::create(b, value, weight);
-        elements[i / 2 * 4 + row * 2 + i % 2] =
-            arith::SelectOp::create(b, valid, value, zero);
+        Value &element = elements[i / 2 * 4 + row * 2 + i % 2];
+        element = arith::SelectOp::create(b, valid, value, zero);
+        if (own)
+          element = arith::SelectOp::create(
+              b,
+              arith::CmpIOp::create(b, arith::CmpIPredicate::eq, entry, count),
+              sheet.prepared.find(own)->second[row], element);
       }
     }
     Value all = vector::FromElementsOp::create(
@@ -245,19 +278,37 @@ GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
   const Components &values = sheet.prepared.find(op)->second;
   int64_t tiles = tilesOfEntries(op);
   int64_t valueParts = static_cast<int64_t>(values.size()) / tiles;
-  int64_t keyParts = partCount(field.getElementType());
-  Value memory = entryMemory(buffer, field, 0, constantIndex(0)).first;
+  DecayedKey *decayed = decayedKey(buffer, op.getKey(), op.getDecay());
+  int64_t keyParts = decayed ? kKeyParts : partCount(field.getElementType());
+  Value memory = decayed
+                     ? decayed->parts
+                     : entryMemory(buffer, field, 0, constantIndex(0)).first;
   Value count = arith::MulIOp::create(b, length, constantIndex(ranks));
+  if (tileChain.own.contains(op))
+    count = add(count, 1);
   Value last = arith::SubIOp::create(b, count, constantIndex(1));
   Value column = arith::AddIOp::create(
       b, sheet.place.start,
       arith::MulIOp::create(
           b, arith::DivUIOp::create(b, warpLane, constantIndex(kTileLanes)),
           constantIndex(half)));
-  auto load = [&](Value from, Value row) -> Value {
-    Type element = cast<MemRefType>(from.getType()).getElementType();
-    return toF32(vector::LoadOp::create(b, VectorType::get({half}, element),
-                                        from, ValueRange{row, column}));
+  // Of a row of the keys, what a thread has of all parts.
+  auto load = [&](Value row) -> Components {
+    Type element = cast<MemRefType>(memory.getType()).getElementType();
+    if (!decayed)
+      return partsOf(
+          toF32(vector::LoadOp::create(b, VectorType::get({half}, element),
+                                       memory, ValueRange{row, column})),
+          keyParts);
+    Value all = vector::LoadOp::create(
+        b, VectorType::get({kKeyParts * half}, element), memory,
+        ValueRange{row,
+                   arith::MulIOp::create(b, column, constantIndex(kKeyParts))});
+    Components parts;
+    for (int64_t i = 0; i < kKeyParts; ++i)
+      parts.push_back(vector::ExtractStridedSliceOp::create(b, all, {i * half},
+                                                            {half}, {1}));
+    return parts;
   };
 
   auto accumulator = VectorType::get({4}, b.getF32Type());
@@ -276,7 +327,7 @@ GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
     SmallVector<Components> keys; // by entry, parts of `half` elements
     for (int64_t i = 0; i < 4; ++i) {
       Value entry = arith::MinSIOp::create(b, entryOfTile(tile, i), last);
-      keys.push_back(partsOf(load(memory, entry), keyParts));
+      keys.push_back(load(entry));
     }
     Components next(sums);
     for (int64_t part = 0; part < keyParts; ++part)

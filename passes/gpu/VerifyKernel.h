@@ -231,9 +231,6 @@ private:
 
   //===--- VerifyReads.cpp: states and entries ----------------------------===//
   mlir::Value entryWeightsOf(ReadBufferOp op);
-  /// f32 in the bytes of what is in shared memory already.
-  mlir::Value sharedIn(mlir::Value memory, llvm::ArrayRef<int64_t> shape,
-                       llvm::StringRef name);
   mlir::LogicalResult emitStackReads(ReadOp wanted);
   mlir::Value productsInTile(ReadOp wanted, mlir::Value tile, int64_t columns);
   mlir::Value dotsInKeys(ReadBufferOp op, llvm::ArrayRef<Stack> stacks);

@@ -169,16 +169,6 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
   return success();
 }
 
-Value GpuVerifyKernel::sharedIn(Value memory, ArrayRef<int64_t> shape,
-                                StringRef name) {
-  Value result = shared(shape, name);
-  auto all = function.getWorkgroupAttributions();
-  unsigned number = llvm::find(all, memory) - all.begin();
-  function.setWorkgroupAttributionAttr(static_cast<int>(all.size()) - 1,
-                                       kSharesAttr, b.getIndexAttr(number));
-  return result;
-}
-
 /// Where a warp has the rows of its threads, what it reads of them can lie
 /// where they did: nobody else has read them, and nobody will. Null if not.
 Value GpuVerifyKernel::productsInTile(ReadOp wanted, Value tile,
