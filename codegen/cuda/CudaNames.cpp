@@ -128,6 +128,8 @@ static bool isReserved(StringRef name) {
                                              "shuffle_up",
                                              "shuffle_down",
                                              "store_vector_streaming",
+                                             "store_vector_kept",
+                                             "store_kept",
                                              "shuffle_index",
                                              "block_barrier",
                                              "copy",

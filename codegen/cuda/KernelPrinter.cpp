@@ -366,7 +366,9 @@ LogicalResult KernelPrinter::printStore(Operation *store, Value value,
     return unsupported(store);
   std::string text = use(value);
   std::string where = offset(memref, indices);
-  if (!isa<VectorType>(value.getType())) {
+  bool isVector = isa<VectorType>(value.getType());
+  bool isKept = store->hasAttr("ladle.kept");
+  if (!isVector && !isKept) {
     os << formatv("{0}[{1}] = {2};\n", texts[memref], where, text);
     return success();
   }
@@ -374,7 +376,8 @@ LogicalResult KernelPrinter::printStore(Operation *store, Value value,
     return unsupportedType(store->getLoc(), value.getType());
   std::string pointer =
       where == "0" ? texts[memref] : texts[memref] + " + " + where;
-  os << formatv("store_vector{0}({1}, {2});\n", streaming ? "_streaming" : "",
+  StringRef kind = isKept ? "_kept" : streaming ? "_streaming" : "";
+  os << formatv("store{0}{1}({2}, {3});\n", isVector ? "_vector" : "", kind,
                 pointer, text);
   return success();
 }

@@ -76,6 +76,51 @@ struct StreamingStore {
     __stcs(to, *from);
   }
 };
+/// The L2 cache drops it last.
+struct KeptStore {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  unsigned long long policy;
+  __device__ __forceinline__ KeptStore() {
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;"
+                 : "=l"(policy));
+  }
+  __device__ __forceinline__ void operator()(unsigned short *to,
+                                             const unsigned short *from) const {
+    asm volatile("st.global.L2::cache_hint.b16 [%0], %1, %2;"
+                 :
+                 : "l"(__cvta_generic_to_global(to)), "h"(*from), "l"(policy)
+                 : "memory");
+  }
+  __device__ __forceinline__ void operator()(unsigned int *to,
+                                             const unsigned int *from) const {
+    asm volatile("st.global.L2::cache_hint.b32 [%0], %1, %2;"
+                 :
+                 : "l"(__cvta_generic_to_global(to)), "r"(*from), "l"(policy)
+                 : "memory");
+  }
+  __device__ __forceinline__ void operator()(uint2 *to,
+                                             const uint2 *from) const {
+    asm volatile("st.global.L2::cache_hint.v2.b32 [%0], {%1, %2}, %3;"
+                 :
+                 : "l"(__cvta_generic_to_global(to)), "r"(from->x),
+                   "r"(from->y), "l"(policy)
+                 : "memory");
+  }
+  __device__ __forceinline__ void operator()(uint4 *to,
+                                             const uint4 *from) const {
+    asm volatile("st.global.L2::cache_hint.v4.b32 [%0], {%1, %2, %3, %4}, %5;"
+                 :
+                 : "l"(__cvta_generic_to_global(to)), "r"(from->x),
+                   "r"(from->y), "r"(from->z), "r"(from->w), "l"(policy)
+                 : "memory");
+  }
+#else
+  template <class W>
+  __device__ __forceinline__ void operator()(W *to, const W *from) const {
+    *to = *from;
+  }
+#endif
+};
 /// Moves only what is wanted. A word is taken apart where it is used, so that
 /// loads that follow one another do not wait for each other.
 struct LoadIf {
@@ -137,6 +182,17 @@ LADLE_INLINE void store_vector(T *p, const Vec<T, N> &v) {
 template <class T, int N>
 LADLE_INLINE void store_vector_streaming(T *p, const Vec<T, N> &v) {
   ladle_detail::move_words<Vec<T, N>>(p, &v, ladle_detail::StreamingStore{});
+}
+
+/// The same for what the next kernel reads: states and entries that stream
+/// through the L2 cache leave it there.
+template <class T, int N>
+LADLE_INLINE void store_vector_kept(T *p, const Vec<T, N> &v) {
+  ladle_detail::move_words<Vec<T, N>>(p, &v, ladle_detail::KeptStore{});
+}
+
+template <class T> LADLE_INLINE void store_kept(T *p, const T &v) {
+  ladle_detail::move_words<T>(p, &v, ladle_detail::KeptStore{});
 }
 
 //===----------------------------------------------------------------------===//

@@ -38,6 +38,8 @@ inline constexpr llvm::StringLiteral kBlocksAttr = "ladle.blocks";
 inline constexpr llvm::StringLiteral kStartsEarlyAttr = "ladle.starts_early";
 /// On a barrier: it is one of a warp alone.
 inline constexpr llvm::StringLiteral kOfWarpAttr = "ladle.of_warp";
+/// On a store, a unit: the next kernel reads it.
+inline constexpr llvm::StringLiteral kKeptAttr = "ladle.kept";
 /// On shared memory: the number of that whose bytes it takes, which nobody
 /// needs any more when it is written.
 inline constexpr llvm::StringLiteral kSharesAttr = "ladle.shares";

@@ -10,6 +10,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/Kernel.h"
+#include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -45,6 +46,12 @@ LogicalResult GpuKernel::storeValue(Value value, Value target,
   } else {
     mine = both(mine, ownsRow);
   }
+  // Outputs are what the next kernel reads, of much that streams by.
+  bool isKept = llvm::is_contained(outputs, target);
+  auto keep = [&](Operation *store) {
+    if (isKept)
+      store->setAttr(kKeptAttr, b.getUnitAttr());
+  };
   guarded(mine, [&] {
     int64_t each = place.isRow ? 1 : place.chunks;
     for (auto [i, component] : llvm::enumerate(*components)) {
@@ -54,17 +61,17 @@ LogicalResult GpuKernel::storeValue(Value value, Value target,
         at.push_back(constantIndex(static_cast<int64_t>(i) / each));
       Value stored = convertTo(component, element);
       if (type.getRank() == 1) {
-        memref::StoreOp::create(b, stored, target, at);
+        keep(memref::StoreOp::create(b, stored, target, at));
       } else if (place.isRow) {
         at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
-        memref::StoreOp::create(b, stored, target, at);
+        keep(memref::StoreOp::create(b, stored, target, at));
       } else {
         Value inside;
         if (isPartial(place, c))
           inside = isBelow(add(lane, c * place.lanes), place.size);
         guarded(inside, [&] {
           at.push_back(chunkStart(place, c));
-          vector::StoreOp::create(b, stored, target, at);
+          keep(vector::StoreOp::create(b, stored, target, at));
         });
       }
     }

@@ -184,8 +184,11 @@ void GpuKernel::stageField(Value buffer, size_t index) {
     Value count =
         arith::MulIOp::create(b, entries, constantIndex(each * ranks));
     Value target = arith::MulIOp::create(b, row, constantIndex(ranks));
-    startCopy(from, indices(place, zero, first), to, target, count, entryCopies,
-              isTiled ? size : 0, isTiled ? each : 0);
+    auto copy = startCopy(from, indices(place, zero, first), to, target, count,
+                          entryCopies, isTiled ? size : 0, isTiled ? each : 0);
+    // What no other block needs is read once.
+    if (field.getShape().front() == heads && tiles == 1)
+      copy->setAttr("nontemporal", b.getUnitAttr());
   };
   if (copiesInBulk && divides && page()) {
     // A page at a time, the last as far as there are entries.

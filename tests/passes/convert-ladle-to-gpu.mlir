@@ -40,7 +40,7 @@
 // CHECK-NOT: gpu.shuffle
 // CHECK-NOT: gpu.barrier
 // CHECK: scf.if
-// CHECK-NEXT: memref.store %{{.*}}, %{{.*}}[%[[ROW]], %[[HEAD]], %{{.*}}]
+// CHECK-NEXT: memref.store %{{.*}}, %{{.*}}[%[[ROW]], %[[HEAD]], %{{.*}}] {ladle.kept}
 ladle.step @read of @r route(recurrent) form(decode) (token %q: tensor<1x32xf32>,
     state %p: !ladle.pool<2x32x16xf32>) -> (y: tensor<2x16xf32>) {
   %S = ladle.load_state %p : !ladle.pool<2x32x16xf32> to !ladle.state<2x32x16xf32>

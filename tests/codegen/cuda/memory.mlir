@@ -47,6 +47,13 @@ gpu.module @m {
     // CHECK-NEXT: store_vector_streaming(b + i, x);
     vector.store %0, %b[%i] {nontemporal = true}
         : memref<64xbf16>, vector<8xbf16>
+    // What the next kernel reads stays in the cache.
+    // CHECK-NEXT: store_vector_kept(b, x);
+    vector.store %0, %b[%c0] {ladle.kept} : memref<64xbf16>, vector<8xbf16>
+    // CHECK-NEXT: const bf16 first = x[0];
+    %first = vector.extract %0[0] : bf16 from vector<8xbf16> loc("first")
+    // CHECK-NEXT: store_kept(b + i, first);
+    memref.store %first, %b[%i] {ladle.kept} : memref<64xbf16>
     // What is not there is not touched.
     // CHECK-NEXT: const bool there = i < 8;
     %c8 = arith.constant 8 : index
