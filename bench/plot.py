@@ -113,6 +113,38 @@ def results_text(figures):
     return "\n\n".join(parts)
 
 
+def early_cell(figures):
+    """In order, early, at the m that is fastest early, and the share of the
+    limit of the latter where a step is not mostly latencies."""
+    timed = [f for f in figures if getattr(f, "early", None)]
+    if not timed:
+        return ""
+    best = min(timed, key=lambda f: f.early["us_a_step"])
+    text = f"{format_time(best.us_a_step)}, {format_time(best.early['us_a_step'])}"
+    if best.batch >= 32:
+        text += f" ({100 * best.early['of_limit']:.0f} %)"
+    return text
+
+
+def early_text(figures):
+    """A row for each recurrence and type of states, a column for each batch."""
+    batches = sorted({f.batch for f in figures})
+    if not batches:
+        return "No run in `bench/results/early` has timed steps that start early."
+    lines = ["| | " + " | ".join(str(b) for b in batches) + " |"]
+    lines.append("|---" * (len(batches) + 1) + "|")
+    for (_, name, state), rows in group(figures, lambda f: f.series).items():
+        cells = [early_cell([f for f in rows if f.batch == b]) for b in batches]
+        recurrence = name.split(",")[0]
+        lines.append(f"| {recurrence}, {state} | " + " | ".join(cells) + " |")
+    runs = {f.run["date"] for f in figures}
+    devices = {f.device for f in figures}
+    return (
+        "\n".join(lines)
+        + f"\n\n{' and '.join(sorted(devices))}, {' and '.join(sorted(runs))}."
+    )
+
+
 def ceilings_text(figures):
     lines = []
     runs = {id(f.run): f for f in figures if "read_ceiling" in f.run}
@@ -285,6 +317,7 @@ def main():
         "ceilings": ceilings_text(figures),
         "results": results_text(figures),
         "model": model_text(figures),
+        "early": early_text(load(arguments.results / "early")),
     }
     for name in ("bell", "share", "model"):
         image = f"plots/{name}.svg"

@@ -111,11 +111,11 @@ TEST_CASE("kernels agree with the oracle on a GPU", "[gpu]") {
   auto device = openDevice();
   if (!device)
     return;
-  auto model =
-      GENERATE(as<std::string>(), "linear_attention", "retnet", "lightning",
-               "mamba2", "gla", "delta_net", "gated_delta_rule",
-               "gated_delta_net", "kda", "kda_lower_bound", "gdn2", "rwkv6",
-               "rwkv7", "rwkv7_core", "mamba3", "mamba3_mimo", "short_conv");
+  auto model = GENERATE(as<std::string>(), "linear_attention", "retnet",
+                        "lightning", "lightning_core", "mamba2", "gla",
+                        "delta_net", "gated_delta_rule", "gated_delta_net",
+                        "kda", "kda_lower_bound", "gdn2", "rwkv6", "rwkv7",
+                        "rwkv7_core", "mamba3", "mamba3_mimo", "short_conv");
   auto route = GENERATE(as<std::string>(), "recurrent", "outer", "inner",
                         "adjoint", "kv_only");
   CAPTURE(model, route);

@@ -14,6 +14,7 @@ figures = plot.load(pathlib.Path(sys.argv[2]))
 print(plot.ceilings_text(figures))
 print(plot.model_text(figures))
 print(plot.results_text(figures))
+print(plot.early_text(figures))
 for name, data in (
     ("bell", plot.bell_data(figures)),
     ("share", plot.share_data(figures)),

@@ -76,11 +76,11 @@ TEST_CASE("all examples by all their routes") {
   // On an emulated device it takes minutes.
   if (!hasGpu() || (emulatedGpu() && !isFull()))
     return;
-  auto model =
-      GENERATE(as<std::string>(), "linear_attention", "retnet", "lightning",
-               "mamba2", "gla", "delta_net", "gated_delta_rule",
-               "gated_delta_net", "kda", "kda_lower_bound", "gdn2", "rwkv6",
-               "rwkv7", "rwkv7_core", "mamba3", "mamba3_mimo", "short_conv");
+  auto model = GENERATE(as<std::string>(), "linear_attention", "retnet",
+                        "lightning", "lightning_core", "mamba2", "gla",
+                        "delta_net", "gated_delta_rule", "gated_delta_net",
+                        "kda", "kda_lower_bound", "gdn2", "rwkv6", "rwkv7",
+                        "rwkv7_core", "mamba3", "mamba3_mimo", "short_conv");
   CAPTURE(model);
   for (RouteKind route : routesOf(requestOf(model)))
     checkOnGpu(
