@@ -38,6 +38,10 @@ inline constexpr llvm::StringLiteral kBlocksAttr = "ladle.blocks";
 inline constexpr llvm::StringLiteral kStartsEarlyAttr = "ladle.starts_early";
 /// On a barrier: it is one of a warp alone.
 inline constexpr llvm::StringLiteral kOfWarpAttr = "ladle.of_warp";
+/// On a copy from shared memory: it goes on until it is waited for.
+inline constexpr llvm::StringLiteral kGoesOnAttr = "ladle.goes_on";
+/// On a barrier: bulk copies may overwrite what was read before it.
+inline constexpr llvm::StringLiteral kReleasesAttr = "ladle.releases";
 /// On shared memory: the number of that whose bytes it takes, which nobody
 /// needs any more when it is written.
 inline constexpr llvm::StringLiteral kSharesAttr = "ladle.shares";
