@@ -178,6 +178,8 @@ struct ConvertLadleToGPU
       schedule.tileRows = step.verifies() ? verifyTileRows : tileRows;
       schedule.batch = batch;
       schedule.shared = shared;
+      if (step.verifies())
+        schedule.heads = verifyHeads;
       // A flush comes once in a sequence, and drafts need a state as a whole.
       if (step.getForm() != Form::Fold && !step.verifies()) {
         schedule.pieces = std::max<int64_t>(1, pieces);

@@ -139,6 +139,9 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
            "and drafts need">,
     Option<"verifyTileRows", "verify-tile-rows", "int64_t", "0",
            "rows of dv in a block that verifies; 0 stands for up to 64 KiB of state">,
+    Option<"verifyHeads", "verify-heads", "int64_t", "0",
+           "heads that share their keys and that a block verifies one after the "
+           "other; 0 stands for as many as leave blocks enough">,
     Option<"drafts", "drafts", "int64_t", "0",
            "the most drafts of a row, of routes whose drafts wait for their "
            "parents: a kernel for one draft of each row, and one that folds "

@@ -39,8 +39,9 @@ void KernelPrinter::printCopyInit(Value counters) {
     return copy && gpu::GPUDialect::hasWorkgroupMemoryAddressSpace(
                        cast<MemRefType>(copy.getDstMemRef().getType()));
   });
+  // Where parts are copied in a loop, one copy stands for many.
   os << formatv("copy_init_parts<{0}>({1}, {2});\n", parts, texts[counters],
-                copies / parts);
+                std::max<int64_t>(1, copies / parts));
 }
 
 /// A copy to shared memory that the tag counts.
@@ -62,7 +63,8 @@ LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
       formatv("{0}, {1}, {2}", pointer(to, copy.getDstIndices()),
               pointer(from, copy.getSrcIndices()), use(copy.getNumElements()));
   if (isBack) {
-    os << formatv("copy_back({0});\n", operands);
+    StringRef goesOn = copy->hasAttr("ladle.goes_on") ? "_start" : "";
+    os << formatv("copy_back{0}({1});\n", goesOn, operands);
     return success();
   }
   if (copy.isStrided()) {
@@ -107,6 +109,21 @@ LogicalResult KernelPrinter::printRegisters(NVVM::SetMaxRegisterOp registers) {
   bool isMore = registers.getAction() == NVVM::SetMaxRegisterAction::increase;
   os << formatv("set_registers<{0}, {1}>();\n", registers.getRegCount(),
                 isMore ? "true" : "false");
+  return success();
+}
+
+/// Rows of shared memory from one on become memory of their own.
+LogicalResult KernelPrinter::printRowsFrom(memref::SubViewOp view) {
+  Value from = view.getSource(), result = view.getResult();
+  if (!texts.contains(from) || view.getOffsets().size() != 1 ||
+      !view.isDynamicOffset(0) || view.getType().getNumDynamicDims() != 0)
+    return unsupported(view);
+  SmallVector<Value> first{view.getDynamicOffset(0)};
+  texts[result] = names.fresh(texts[from] + "_of_turn");
+  strides[result].resize(view.getType().getRank());
+  os << formatv("{0} *const {1} = {2} + {3};\n",
+                typeText(view.getType().getElementType()), texts[result],
+                texts[from], offset(from, first));
   return success();
 }
 

@@ -396,7 +396,10 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
       .Case<gpu::ReturnOp>([&](auto) { return success(); })
       .Case<gpu::BarrierOp>([&](auto) {
         bool isOfWarp = op->hasAttr("ladle.of_warp");
-        os << (isOfWarp ? "warp_barrier();\n" : "block_barrier();\n");
+        bool releases = op->hasAttr("ladle.releases");
+        os << (isOfWarp   ? "warp_barrier();\n"
+               : releases ? "release_barrier();\n"
+                          : "block_barrier();\n");
         return success();
       })
       .Case<NVVM::BarrierOp>(
@@ -423,6 +426,11 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
           [&](auto size) { return dimension("blockDim", size.getDimension()); })
       .Case<gpu::GridDimOp>(
           [&](auto size) { return dimension("gridDim", size.getDimension()); })
+      .Case<NVVM::CpAsyncBulkWaitGroupOp>([&](auto) {
+        os << "copy_back_wait();\n";
+        return success();
+      })
+      .Case<memref::SubViewOp>([&](auto view) { return printRowsFrom(view); })
       .Case<memref::DmaStartOp>([&](auto copy) { return printCopy(copy); })
       .Case<nvgpu::DeviceAsyncCopyOp>(
           [&](auto copy) { return printThreadCopy(copy); })

@@ -55,6 +55,7 @@ private:
   mlir::LogicalResult printThreadWait(mlir::nvgpu::DeviceAsyncWaitOp wait);
   mlir::LogicalResult printPartBarrier(mlir::NVVM::BarrierOp meets);
   mlir::LogicalResult printRegisters(mlir::NVVM::SetMaxRegisterOp registers);
+  mlir::LogicalResult printRowsFrom(mlir::memref::SubViewOp view);
   mlir::LogicalResult printClusterMemory(mlir::UnrealizedConversionCastOp cast);
   std::string offset(mlir::Value memref, mlir::ValueRange indices);
 

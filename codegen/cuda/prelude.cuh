@@ -412,6 +412,9 @@ LADLE_SHUFFLE_BITS(half, shuffle_index, int)
 /// memory before, all see after.
 #ifdef LADLE_EMULATION
 inline void block_barrier(int line = __builtin_LINE()) { __syncthreads(line); }
+inline void release_barrier(int line = __builtin_LINE()) {
+  __syncthreads(line);
+}
 inline void warp_barrier(int line = __builtin_LINE()) {
   __syncwarp(ladle_detail::warp, line);
 }
@@ -424,6 +427,13 @@ inline void part_barrier(int which, int threads,
 }
 #else
 LADLE_INLINE void block_barrier() { __syncthreads(); }
+/// Bulk copies may overwrite shared memory that was read or written before.
+LADLE_INLINE void release_barrier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+  __syncthreads();
+}
 /// The same of a warp.
 LADLE_INLINE void warp_barrier() { __syncwarp(); }
 /// The same of so many threads of the block, whole warps wherever they are, who
@@ -634,6 +644,13 @@ inline void copy_back(T *to, const T *from, int count,
 }
 
 template <class T>
+inline void copy_back_start(T *to, const T *from, int count,
+                            int line = __builtin_LINE()) {
+  copy_back(to, from, count, line);
+}
+inline void copy_back_wait() {}
+
+template <class T>
 inline void copy_rows(T *to, const T *from, int count, int stride, int each) {
   ladle::emulation::check_copy(to, from, each * sizeof(T));
   ladle::emulation::check_copy(to, from, stride * sizeof(T));
@@ -803,9 +820,9 @@ template <int Groups> LADLE_INLINE void copy_rows_wait_in_warp() {
 }
 
 /// `count` elements that threads have put into shared memory, back to global
-/// memory. They are not written again.
+/// memory. They are not written again before copy_back_wait.
 template <class T>
-LADLE_INLINE void copy_back(T *to, const T *from, int count) {
+LADLE_INLINE void copy_back_start(T *to, const T *from, int count) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
@@ -819,8 +836,6 @@ LADLE_INLINE void copy_back(T *to, const T *from, int count) {
                    "l"(ladle_detail::evict_first())
                  : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-    // Shared memory is there as long as the block.
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
   }
 #else
   __syncthreads();
@@ -829,6 +844,21 @@ LADLE_INLINE void copy_back(T *to, const T *from, int count) {
     __stcs(reinterpret_cast<uint4 *>(to + i),
            *reinterpret_cast<const uint4 *>(from + i));
 #endif
+}
+
+/// Shared memory is there as long as the block: until then, or before the same
+/// thread copies into it anew.
+LADLE_INLINE void copy_back_wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+#endif
+}
+
+/// They are not written again.
+template <class T>
+LADLE_INLINE void copy_back(T *to, const T *from, int count) {
+  copy_back_start(to, from, count);
+  copy_back_wait();
 }
 
 /// All copies of a part are there, for the threads that wait. As often as one

@@ -19,17 +19,22 @@
 using namespace mlir;
 using namespace ladle;
 
+/// All buffers of a row share its cursor: any of them. Null for none.
+static BufferType anyBuffer(StepOp step) {
+  for (Type type : step.getBody().getArgumentTypes())
+    if (auto buffer = dyn_cast<BufferType>(type))
+      return buffer;
+  return {};
+}
+
 int64_t GpuKernel::capacity() {
-  // All buffers of a row share its cursor; any of them knows the capacity.
-  Value any = step.getBody().getArgument(fields.front().first);
-  return cast<BufferType>(any.getType()).getCapacity();
+  BufferType any = anyBuffer(step);
+  return any ? any.getCapacity() : 0;
 }
 
 int64_t GpuKernel::page() {
-  if (fields.empty())
-    return 0;
-  Value any = step.getBody().getArgument(fields.front().first);
-  return cast<BufferType>(any.getType()).getPage();
+  BufferType any = anyBuffer(step);
+  return any ? any.getPage() : 0;
 }
 
 Value GpuKernel::pageAt(Value index, bool isWritten) {
@@ -137,11 +142,11 @@ Value GpuKernel::loadEntryRow(Value buffer, StringRef name, int64_t rank,
 // All entries
 //===----------------------------------------------------------------------===//
 
-/// The sums of values times `weights` [L, accumulators × values an entry].
-GpuKernel::Components
-GpuKernel::sumWeightedValues(Value buffer,
-                             ArrayRef<std::pair<StringRef, int64_t>> names,
-                             Value weights, int64_t accumulators) {
+/// The sums of values times `weights` [L, accumulators × values an entry], and
+/// times `scales` [L] if there are any.
+GpuKernel::Components GpuKernel::sumWeightedValues(
+    Value buffer, ArrayRef<std::pair<StringRef, int64_t>> names, Value weights,
+    int64_t accumulators, Value scales) {
   int64_t perEntry = 0;
   for (auto [name, ranks] : names)
     perEntry += ranks;
@@ -173,6 +178,9 @@ GpuKernel::sumWeightedValues(Value buffer,
   for (auto [name, ranks] : names)
     for (int64_t k = 0; k < ranks; ++k, ++r) {
       Value value = loadEntryRow(buffer, name, k, position, ownRow);
+      if (scales)
+        value = arith::MulFOp::create(
+            b, value, memref::LoadOp::create(b, scales, ValueRange{position}));
       for (int64_t i = 0; i < accumulators; ++i)
         next[i] = math::FmaOp::create(b, row[i * perEntry + r], value, next[i]);
     }

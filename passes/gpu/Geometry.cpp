@@ -190,7 +190,7 @@ int64_t GpuKernel::sharedBytes(int64_t rows) {
     for (FieldAttr field : buffer ? buffer.getFields() : ArrayRef<FieldAttr>())
       if (isStaged(argument.getArgNumber(), field))
         bytes +=
-            buffer.getCapacity() * componentCount(field) *
+            mostEntries() * componentCount(field) *
             (field.getSide() == Side::Value ? rows : field.getShape().back()) *
             bytesOf(field.getElementType());
   }
@@ -308,6 +308,8 @@ LogicalResult GpuKernel::chooseGeometry() {
          sharedBytes(rows) > wantedShared())
     rows /= 2;
   materialises = readsMaterialisedState();
+  if (failed(chooseTurns(rows)))
+    return failure();
   // Vectors of several ranks take their part of the registers.
   auto mostRows = [&](int64_t registers) {
     int64_t most =
@@ -320,7 +322,7 @@ LogicalResult GpuKernel::chooseGeometry() {
   };
   int64_t threads = std::max<int64_t>(schedule.threads,
                                       threadsFor(mostRows(kStateRegisters)));
-  int64_t blocks = schedule.batch * heads * (valueSize / rows);
+  int64_t blocks = schedule.batch * heads / turns * (valueSize / rows);
   bool areMany = !schedule.batch || blocks > 2 * kFewBlocks;
   threads = std::max(threads, fewestThreads(rows, areMany));
   // Keys that decay are loaded two elements a thread.

@@ -57,7 +57,8 @@ void GpuKernel::createFunction() {
   function->setAttr(gpu::GPUDialect::getKernelFuncAttrName(), b.getUnitAttr());
   function.setKnownBlockSizeAttr(
       b.getDenseI32ArrayAttr({static_cast<int32_t>(schedule.threads), 1, 1}));
-  function->setAttr(kGridBlocksAttr, b.getIndexAttr(heads / headGroup * tiles));
+  function->setAttr(kGridBlocksAttr,
+                    b.getIndexAttr(heads / headGroup / turns * tiles));
   function->setAttr(kCommonArgumentsAttr, b.getIndexAttr(firstStepArgument));
   if (startsEarly())
     function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
@@ -83,8 +84,8 @@ void GpuKernel::createFunction() {
   for (size_t i = 0; i < step.getOutputTypes().size(); ++i)
     outputs.push_back(entry.getArgument(next++));
   if (copiesInBulk) {
-    copies =
-        shared({schedule.pieces * schedule.stages}, "copies", b.getI64Type());
+    copies = shared({schedule.pieces * schedule.stages * turns}, "copies",
+                    b.getI64Type());
     if (!fields.empty())
       entryCopies = shared({1}, "entry_copies", b.getI64Type());
   }
@@ -155,7 +156,7 @@ Value GpuKernel::emitTask() {
   thread = named(gpu::ThreadIdOp::create(b, gpu::Dimension::x), "thread");
   row = named(gpu::BlockIdOp::create(b, gpu::Dimension::y), "row");
   Value block = named(gpu::BlockIdOp::create(b, gpu::Dimension::x),
-                      tiles > 1 ? "block" : "head");
+                      tiles > 1 || turns > 1 ? "block" : "head");
   head = block;
   tileStart = constantIndex(0);
   if (tiles > 1) {
@@ -166,6 +167,9 @@ Value GpuKernel::emitTask() {
               "first_row");
     isFirstTile = isBelow(tile, 1);
   }
+  if (turns > 1)
+    head = named(arith::MulIOp::create(b, head, constantIndex(turns)),
+                 "first_head");
 
   // Which rows a thread reads, and which one it owns.
   lane = rest(thread, lanes, "lane");
@@ -292,9 +296,9 @@ void GpuKernel::zeroOutputs(Value tokenRow) {
     int64_t of = heads / count;
     Value first = arith::MulIOp::create(b, head, constantIndex(headGroup));
     Value begin = arith::DivUIOp::create(b, first, constantIndex(of));
-    Value end = add(
-        arith::DivUIOp::create(b, add(first, headGroup - 1), constantIndex(of)),
-        1);
+    Value end = add(arith::DivUIOp::create(b, add(first, headGroup * turns - 1),
+                                           constantIndex(of)),
+                    1);
     if (tiles > 1)
       end = arith::SelectOp::create(b, isFirstTile, end, begin);
     auto loop = scf::ForOp::create(b, begin, end, constantIndex(1));
@@ -500,8 +504,9 @@ int64_t GpuKernel::bytesOfShared() {
 }
 
 int64_t GpuKernel::blocksInShared() {
-  constexpr int64_t memory = 227 << 10, ofBlock = 1 << 10;
-  return std::max<int64_t>(1, memory / (ofBlock + bytesOfShared()));
+  constexpr int64_t memory = 228 << 10, ofBlock = 1 << 10, unit = 128;
+  int64_t bytes = llvm::alignTo(bytesOfShared(), unit);
+  return std::max<int64_t>(1, memory / (ofBlock + bytes));
 }
 
 int64_t GpuKernel::blocksAtOnce() {

@@ -44,6 +44,9 @@ struct GpuSchedule {
   int64_t pieces = 1;   ///< of a tile, each copied for the warps that read it
   int64_t stages = 1;   ///< in which rows of a warp are copied and read
   int64_t shared = 0;   ///< bytes that a block may have; 0: as on Hopper
+  /// Heads that a block verifies one after the other; 0: as many as leave
+  /// blocks enough.
+  int64_t heads = 0;
 };
 
 /// What the slots of a pool have besides what a step takes.
@@ -111,6 +114,10 @@ protected:
     return 32;
   }
   virtual void chooseSizes();
+  /// How many heads a block with so many rows takes in turn.
+  virtual mlir::LogicalResult chooseTurns(int64_t /*rows*/) {
+    return mlir::success();
+  }
   /// Vectors that rows meet at a time.
   virtual int64_t countRanks();
   virtual int64_t sharedBytes(int64_t rows);
@@ -178,9 +185,11 @@ protected:
   mlir::LogicalResult emitSinks(StepOp form);
 
   //===--- Staging.cpp: copies to shared memory ---------------------------===//
-  void stageStates();
+  virtual void stageStates();
   void stageEntries();
   void stageField(mlir::Value buffer, size_t index);
+  /// Whether a field is staged now, or in another turn of the block.
+  virtual bool isStagedNow(FieldAttr) const { return true; }
   bool isStaged(unsigned argument, FieldAttr field) const;
   void gatherField(mlir::Value from, mlir::Value to, FieldAttr field,
                    mlir::Value first, int64_t each);
@@ -192,7 +201,7 @@ protected:
   void copyByThreads(mlir::Value count, int64_t each,
                      llvm::function_ref<void(mlir::Value, mlir::Value)> copy);
   void waitForEntries();
-  void waitForStates();
+  virtual void waitForStates();
 
   //===--- Pieces.cpp: tiles that are copied and waited for in parts ------===//
   bool hasPieces() const { return schedule.pieces * schedule.stages > 1; }
@@ -374,6 +383,10 @@ protected:
 
   //===--- Buffers.cpp: entries -------------------------------------------===//
   int64_t capacity();
+  /// Entries that are read at once: drafts of a row that folds find room beside
+  /// them.
+  virtual int64_t mostEntries() { return capacity(); }
+  int64_t tilesOfEntries(FoldBufferOp op);
   static unsigned argumentOf(mlir::Value buffer) {
     return llvm::cast<mlir::BlockArgument>(buffer).getArgNumber();
   }
@@ -410,7 +423,8 @@ protected:
   Components
   sumWeightedValues(mlir::Value buffer,
                     llvm::ArrayRef<std::pair<llvm::StringRef, int64_t>> names,
-                    mlir::Value weights, int64_t accumulators);
+                    mlir::Value weights, int64_t accumulators,
+                    mlir::Value scales = {});
 
   //===--- Weights.cpp ----------------------------------------------------===//
   /// What an entry weighs: the product of the decays of all entries after it.
@@ -535,6 +549,7 @@ protected:
 
   // Geometry.
   int64_t heads = 1, headGroup = 1;
+  int64_t turns = 1; ///< heads that a block takes one after the other
   int64_t keySize = 1, valueSize = 1;
   int64_t stateBits = 32;
   int64_t width = 1, lanes = 1, chunks = 1; ///< of a row: width·lanes·chunks
@@ -553,6 +568,8 @@ protected:
   // The task.
   mlir::Value row, readSlot, writeSlot, base, length, folds;
   mlir::Value head, tileStart, isFirstTile;
+  /// Which of its heads a block is at, if that is not known yet or no more.
+  int64_t headScope = 0;
   mlir::Value thread, warpLane, lane, group;
   mlir::Value warpRow, firstRow, ownRow, ownsRow; ///< ownsRow is null if all do
   mlir::Value readSlots, writeSlots, cursors, threshold, padSlot;

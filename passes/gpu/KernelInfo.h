@@ -40,6 +40,10 @@ inline constexpr llvm::StringLiteral kStartsEarlyAttr = "ladle.starts_early";
 inline constexpr llvm::StringLiteral kOfWarpAttr = "ladle.of_warp";
 /// On a store, a unit: the next kernel reads it.
 inline constexpr llvm::StringLiteral kKeptAttr = "ladle.kept";
+/// On a copy from shared memory: it goes on until it is waited for.
+inline constexpr llvm::StringLiteral kGoesOnAttr = "ladle.goes_on";
+/// On a barrier: bulk copies may overwrite what was read before it.
+inline constexpr llvm::StringLiteral kReleasesAttr = "ladle.releases";
 /// On shared memory: the number of that whose bytes it takes, which nobody
 /// needs any more when it is written.
 inline constexpr llvm::StringLiteral kSharesAttr = "ladle.shares";

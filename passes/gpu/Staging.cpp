@@ -155,14 +155,14 @@ void GpuKernel::stageField(Value buffer, size_t index) {
   auto type = cast<BufferType>(buffer.getType());
   unsigned argument = cast<BlockArgument>(buffer).getArgNumber();
   FieldAttr field = type.getFields()[index];
-  if (!isStaged(argument, field))
+  if (!isStaged(argument, field) || !isStagedNow(field))
     return;
   Value from = fields[argument][index];
   int64_t size = field.getShape().back(), ranks = componentCount(field);
   bool isTiled = field.getSide() == Side::Value && tiles > 1;
   int64_t each = isTiled ? schedule.tileRows : size;
   Value to = stagedFields[{argument, field.getName().str()}] =
-      shared({capacity() * ranks, each},
+      shared({mostEntries() * ranks, each},
              (step.getArgumentName(argument) + "_" + field.getName()).str(),
              field.getElementType());
   Value first = isTiled ? tileStart : constantIndex(0);

@@ -16,6 +16,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/Kernel.h"
+#include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -26,10 +27,10 @@ static constexpr int64_t kTileEntries = 16;
 /// Tiles of entries whose values a thread has registers for.
 static constexpr int64_t kMostTiles = 4;
 
-static int64_t tilesOfEntries(FoldBufferOp op) {
+int64_t GpuKernel::tilesOfEntries(FoldBufferOp op) {
   BufferType type = op.getBuffer().getType();
   int64_t ranks = componentCount(type.getField(op.getKey()));
-  return llvm::divideCeil(type.getCapacity() * ranks, kTileEntries);
+  return llvm::divideCeil(mostEntries() * ranks, kTileEntries);
 }
 
 bool GpuKernel::mayMultiplyFolds() {
@@ -179,12 +180,15 @@ LogicalResult GpuKernel::storeTiles(const Target &target) {
 /// A tile goes back as it came.
 void GpuKernel::copyTileBack(const Target &target) {
   unsigned argument = cast<BlockArgument>(target.pool).getArgNumber();
-  memref::DmaStartOp::create(
+  auto copy = memref::DmaStartOp::create(
       b, target.tile, ValueRange{constantIndex(0), constantIndex(0)},
       memory[argument],
       ValueRange{writeState, head, tileStart, constantIndex(0)},
       constantIndex(schedule.tileRows * keySize), copies,
       ValueRange{constantIndex(0)});
+  // Whoever takes the tile for the next head waits for it.
+  if (turns > 1)
+    copy->setAttr(kGoesOnAttr, b.getUnitAttr());
 }
 
 LogicalResult GpuKernel::emitTileRows(const Target &target, const Sheet &all) {

@@ -57,8 +57,9 @@ GpuKernel::Components GpuKernel::loadArgument(BlockArgument argument,
   auto type = cast<RankedTensorType>(argument.getType());
   ArgumentKind kind = step.getArgumentKind(argument.getArgNumber());
   bool isToken = kind == ArgumentKind::Token;
-  Components &result = loadedArguments[{argument.getArgNumber(), place.key(),
-                                        isToken ? scopeOf(argument) : 0}];
+  Components &result =
+      loadedArguments[{argument.getArgNumber(), place.key(),
+                       isToken ? scopeOf(argument) : headScope}];
   if (!result.empty())
     return result;
   OpBuilder::InsertionGuard guard(b);

@@ -33,22 +33,23 @@ static bool isOfDraft(Value value) {
 
 int64_t GpuVerifyKernel::scopeOf(Value value) const {
   if (!current.region)
-    return 0;
+    return headScope;
   // What is loaded once for all drafts is loaded before any of them.
   auto argument = dyn_cast<BlockArgument>(value);
   bool isLoadedOnce = argument && !isOfDraft(value) &&
                       const_cast<StepOp &>(step).getArgumentKind(
                           argument.getArgNumber()) != ArgumentKind::Token;
-  return isLoadedOnce ? 0 : current.scope;
+  return isLoadedOnce ? headScope : current.scope;
 }
 
 Value GpuVerifyKernel::tokenRow() {
   // There may be none as far as this; a padded row may have none at all, and
   // then takes that of another row.
   Value last = arith::SubIOp::create(b, draftCount, constantIndex(1));
-  Value draft = current.ofRows   ? constantIndex(current.number)
-                : current.inLoop ? current.draft
-                                 : add(team, current.number * teams());
+  Value draft = current.ofRows ? constantIndex(current.number)
+                : current.inLoop || current.ofThread
+                    ? current.draft
+                    : add(team, current.number * teams());
   Value wanted = arith::AddIOp::create(b, firstDraft,
                                        arith::MinSIOp::create(b, draft, last));
   return arith::MaxSIOp::create(b, wanted, constantIndex(0));
@@ -233,8 +234,10 @@ void GpuVerifyKernel::storeKept(ArrayRef<Kept> all) {
   };
   llvm::MapVector<std::pair<Value, int64_t>, SmallVector<const Kept *>> groups;
   for (const Kept &each : all) {
-    groups[{each.guard, isVector(each) ? each.place.lanes : 1}].push_back(
-        &each);
+    int64_t among = each.ofThread    ? teamLanes()
+                    : isVector(each) ? each.place.lanes
+                                     : 1;
+    groups[{each.guard, among}].push_back(&each);
     if (each.memory)
       written.insert(each.memory);
   }
@@ -342,7 +345,8 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
   // What others wait for comes first.
   for (size_t i = 0; i < carriesFrom; ++i) {
     Value result = op.getResult(i), value = yielded[i];
-    if (dependsOnRows(value) || scaled.contains(result))
+    if (dependsOnRows(value) || scaled.contains(result) ||
+        ofThreads.contains(result) || !isNow(value))
       continue;
     unsigned side = sides.lookup(result);
     if ((side & Tokens) &&
@@ -352,18 +356,22 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
       return failure();
   }
   for (Operation &each : op.getBody().front().without_terminator())
-    if (Value value = each.getResult(0); crossing.contains(value))
+    if (Value value = each.getResult(0);
+        crossing.contains(value) && !ofThreads.contains(value) && isNow(value))
       if (failed(put(value, teamOf(value))))
         return failure();
   EntryPlace place;
   if (llvm::any_of(op.getResults(),
                    [&](Value result) { return appended.contains(result); }))
     place = placeOfDraft(draft);
-  for (size_t i = 0; i < carriesFrom; ++i)
+  for (size_t i = 0; i < carriesFrom; ++i) {
+    if (ofThreads.contains(op.getResult(i)) || !isNow(yielded[i]))
+      continue;
     for (const Appended &each : appended.lookup(op.getResult(i)))
       if (failed(putFar(yielded[i], fields[each.argument][each.index],
                         {place.outer}, place.entry)))
         return failure();
+  }
   for (auto [carry, value] :
        llvm::zip(op.getCarries(), yielded.drop_front(carriesFrom))) {
     auto argument = cast<BlockArgument>(carry);
@@ -386,13 +394,19 @@ void GpuVerifyKernel::storeLateEntries() {
 LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
   Block &body = op.getBody().front();
   bool isWanted = false, byAll = false;
+  // What drafts leave to each other they compute one after the other.
+  if (op.getCarries().empty() && phase != Phase::OfTurn &&
+      failed(emitNumbersOfDrafts(op)))
+    return failure();
   for (Value result : op.getResults())
-    isWanted |= ((sides.lookup(result) & (Teams | Tokens)) &&
-                 !scaled.contains(result) && !dependsOnRows(result)) ||
-                appended.contains(result);
+    if (isNow(result) && !ofThreads.contains(result))
+      isWanted |= ((sides.lookup(result) & (Teams | Tokens)) &&
+                   !scaled.contains(result) && !dependsOnRows(result)) ||
+                  appended.contains(result);
   for (Operation &each : body.without_terminator()) {
     Value value = each.getResult(0);
-    isWanted |= crossing.contains(value);
+    isWanted |=
+        crossing.contains(value) && isNow(value) && !ofThreads.contains(value);
     if (!(sides.lookup(value) & Teams))
       continue;
     // These meet in shared memory that all teams have in common.
@@ -428,7 +442,8 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
   byAll |= hasTeamCarries;
   Current outer = current;
   if (isWanted || hasTeamCarries) {
-    sync();
+    if (!op.getStacks().empty() || byAll)
+      sync();
     Value last = arith::SubIOp::create(b, draftCount, constantIndex(1));
     SmallVector<Kept> kept;
     auto each = [&](Value draft, int64_t round, bool inLoop) {

@@ -48,6 +48,10 @@ Value GpuVerifyKernel::isAncestor(Value mask, Value ancestor) {
 //===----------------------------------------------------------------------===//
 
 void GpuVerifyKernel::emitPathDecay(PathDecayOp op) {
+  bool isOfAll = ofAllTurns.contains(canonical(op.getDecays()));
+  if (isOfAll && ofAllTurns.insert(canonical(op.getResult())))
+    stacks[canonical(op.getResult())] = {
+        shared({turns * most(), 1}, "draft_values")};
   Stack decays = teamOf(op.getDecays()), path = teamOf(op.getResult());
   sync({decays.memory});
   written.insert(path.memory);
@@ -55,12 +59,23 @@ void GpuVerifyKernel::emitPathDecay(PathDecayOp op) {
   OpBuilder::InsertionGuard guard(b);
   if (path.size == 1) {
     // A thread has a draft, and multiplies what it finds on its path.
-    auto branch = scf::IfOp::create(b, isBelow(thread, most()));
-    b.setInsertionPointToStart(branch.thenBlock());
-    Value product = multiplyAlong(maskOf(thread), decays, most() - 1);
-    memref::StoreOp::create(
-        b, product ? product : one, path.memory,
-        ValueRange{add(thread, path.first), constantIndex(0)});
+    int64_t count = isOfAll ? turns * most() : most();
+    for (int64_t from = 0; from < count; from += schedule.threads) {
+      Value mine = add(thread, from), draft = mine, first;
+      guarded(from + schedule.threads > count ? isBelow(mine, count) : Value(),
+              [&] {
+                if (isOfAll) {
+                  draft =
+                      arith::RemUIOp::create(b, mine, constantIndex(most()));
+                  first = arith::SubIOp::create(b, mine, draft);
+                }
+                Value product =
+                    multiplyAlong(maskOf(draft), decays, most() - 1, first);
+                memref::StoreOp::create(
+                    b, product ? product : one, path.memory,
+                    ValueRange{add(mine, path.first), constantIndex(0)});
+              });
+    }
     return;
   }
   auto columns = scf::ForOp::create(b, thread, constantIndex(path.size),
@@ -88,13 +103,14 @@ void GpuVerifyKernel::emitPathDecay(PathDecayOp op) {
 /// The product of the numbers of those among the first `count` drafts that a
 /// mask names. Null if there are none.
 Value GpuVerifyKernel::multiplyAlong(Value mask, const Stack &numbers,
-                                     int64_t count) {
+                                     int64_t count, Value first) {
   Value product, one = constantFloat(1);
   for (int64_t draft = 0; draft < count; ++draft) {
     Value isMine = isAncestor(mask, constantIndex(draft));
-    Value number = memref::LoadOp::create(
-        b, numbers.memory,
-        ValueRange{constantIndex(numbers.first + draft), constantIndex(0)});
+    Value at = first ? add(first, numbers.first + draft)
+                     : constantIndex(numbers.first + draft);
+    Value number = memref::LoadOp::create(b, numbers.memory,
+                                          ValueRange{at, constantIndex(0)});
     Value factor = arith::SelectOp::create(b, isMine, number, one);
     product =
         product ? Value(arith::MulFOp::create(b, product, factor)) : factor;
@@ -268,36 +284,111 @@ void GpuVerifyKernel::emitDecayedGram(const Stack &queries, const Stack &keys,
   scf::YieldOp::create(b, next);
 }
 
-/// Products of tokens as they came, by tensor cores: a warp takes 8 drafts and
-/// 8 before them. Two vectors of a draft are rows g and g + 8 of a product, so
-/// that a lane has all that the sum of their terms takes.
-void GpuVerifyKernel::emitTokenGrams(ArrayRef<PathGramOp> ops) {
-  SmallVector<Query> queries;
-  SmallVector<Term> keys;
-  SmallVector<Value> memories{tokens};
+/// What Gram products of tokens are made of.
+GpuVerifyKernel::TokenGrams
+GpuVerifyKernel::tokenGramsOf(ArrayRef<PathGramOp> ops) {
+  TokenGrams all{SmallVector<PathGramOp>(ops), {}, {}, {}};
   auto use = [&](Value numbers) {
     if (numbers)
-      memories.push_back(teamOf(numbers).memory);
+      all.memories.push_back(teamOf(numbers).memory);
   };
   for (PathGramOp op : ops) {
-    queries.push_back(queryOf(op.getQueries(), op.getResult()));
-    keys.push_back(termsOf(op.getKeys()).front());
-    for (const Term &term : queries.back().terms)
+    all.queries.push_back(queryOf(op.getQueries(), op.getResult()));
+    all.keys.push_back(termsOf(op.getKeys()).front());
+    for (const Term &term : all.queries.back().terms)
       use(term.scale);
-    use(keys.back().scale);
+    use(all.keys.back().scale);
     use(op.getDecays());
-    grams[op.getResult()] = shared(
-        {most(), static_cast<int64_t>(llvm::alignTo(most(), 4))}, "gram");
+    Value &gram = grams[op.getResult()];
+    if (!gram)
+      gram = shared({most(), static_cast<int64_t>(llvm::alignTo(most(), 4))},
+                    "gram");
+  }
+  return all;
+}
+
+/// Gram products of a draft and an ancestor that have the key `key`, of the
+/// products of tokens.
+void GpuVerifyKernel::storeGrams(const TokenGrams &all, const Stack &key,
+                                 Value draft, Value ancestor, Value valid,
+                                 function_ref<Value(const Stack &)> dotOf) {
+  auto scaleOf = [&](Value product, Value scale, Value of) -> Value {
+    if (!scale)
+      return product;
+    return arith::MulFOp::create(b, product,
+                                 loadStack(teamOf(scale), of, Place()).front());
+  };
+  Value mask = maskOf(draft), isMine = isAncestor(mask, ancestor);
+  DenseMap<Value, Value> weights;
+  for (auto [each, query, ofKey] : llvm::zip(all.ops, all.queries, all.keys)) {
+    PathGramOp op = each;
+    if (ofKey.stack.first != key.first)
+      continue;
+    Value sum;
+    for (const Term &term : query.terms) {
+      Value product = scaleOf(dotOf(term.stack), term.scale, draft);
+      sum = sum ? Value(arith::AddFOp::create(b, sum, product)) : product;
+    }
+    sum = scaleOf(sum, ofKey.scale, ancestor);
+    if (Value decays = op.getDecays()) {
+      Value &weight = weights[canonical(decays)];
+      if (!weight) {
+        // All ancestors after this one.
+        Value later = arith::AndIOp::create(
+            b, mask,
+            arith::ShLIOp::create(
+                b, constantInt(-2),
+                arith::IndexCastOp::create(b, b.getI32Type(), ancestor)));
+        weight = multiplyAlong(later, teamOf(decays), most() - 1);
+      }
+      sum = arith::MulFOp::create(b, sum, weight);
+    }
+    sum = arith::SelectOp::create(b, isMine, sum, constantFloat(0));
+    Value gram = grams.lookup(op.getResult());
+    guarded(valid, [&] {
+      memref::StoreOp::create(b, sum, gram, ValueRange{draft, ancestor});
+    });
+    written.insert(gram);
+  }
+}
+
+/// Products of tokens as they came, by tensor cores: a warp takes 8 drafts and
+/// 8 before them. Two vectors of a draft are rows g and g + 8 of a product, so
+/// that a lane has all that the sum of their terms takes. Of heads that take
+/// turns, tokens have the products in common, and heads their weights.
+void GpuVerifyKernel::emitTokenGrams(ArrayRef<PathGramOp> ops) {
+  if (phase == Phase::OfTurn)
+    return emitGramsOfTurn(ops);
+  bool ofTurns =
+      phase == Phase::Common && llvm::any_of(ops, [&](PathGramOp op) {
+        return isOfTurn(op.getResult());
+      });
+  TokenGrams all;
+  SmallVector<Stack> keyStacks;
+  if (ofTurns) {
+    for (PathGramOp op : ops) {
+      all.queries.push_back(queryOf(op.getQueries(), op.getResult()));
+      all.keys.push_back(termsOf(op.getKeys()).front());
+    }
+  } else {
+    all = tokenGramsOf(ops);
   }
   if (most() == 1)
     return;
-  sync(memories);
-  SmallVector<Stack> stacks = stacksOf(queries), keyStacks;
-  for (const Term &key : keys)
+  all.memories.push_back(tokens);
+  sync(all.memories);
+  SmallVector<Stack> stacks = stacksOf(all.queries);
+  for (const Term &key : all.keys)
     if (llvm::none_of(keyStacks, [&](const Stack &stack) {
           return stack.first == key.stack.first;
         }))
       keyStacks.push_back(key.stack);
+  int64_t pitch = llvm::alignTo(most(), 4);
+  for (const Stack &key : keyStacks)
+    for (const Stack &query : stacks)
+      if (ofTurns)
+        written.insert(tokenProducts[{key.first, query.first}] =
+                           shared({most(), pitch}, "token_products"));
 
   int64_t part = tokenPart(), slab = 4 * part;
   int64_t tiles = llvm::divideCeil(most(), kTile);
@@ -341,22 +432,6 @@ void GpuVerifyKernel::emitTokenGrams(ArrayRef<PathGramOp> ops) {
       }
       scf::YieldOp::create(b, next);
     }
-    auto dotOf = [&](const Stack &stack, int64_t side) -> Value {
-      int64_t at = llvm::find_if(stacks,
-                                 [&](const Stack &other) {
-                                   return other.first == stack.first;
-                                 }) -
-                   stacks.begin();
-      return vector::ExtractOp::create(b, slabs.getResult(at / 2),
-                                       at % 2 * 2 + side);
-    };
-    auto scaleOf = [&](Value product, Value scale, Value of) -> Value {
-      if (!scale)
-        return product;
-      return arith::MulFOp::create(
-          b, product, loadStack(teamOf(scale), of, Place()).front());
-    };
-    Value mask = maskOf(held);
     for (int64_t side = 0; side < 2; ++side) {
       Value ancestor = add(arith::MulIOp::create(b, inGroup, constantIndex(2)),
                            j * kTile + side);
@@ -365,37 +440,25 @@ void GpuVerifyKernel::emitTokenGrams(ArrayRef<PathGramOp> ops) {
       if (most() % kTile != 0)
         valid = both(valid, isBelow(draft, most()));
       Value other = clamped(ancestor);
-      Value isMine = isAncestor(mask, ancestor);
-      DenseMap<Value, Value> weights;
-      for (auto [each, query, ofKey] : llvm::zip(ops, queries, keys)) {
-        PathGramOp op = each;
-        if (ofKey.stack.first != key.first)
-          continue;
-        Value sum;
-        for (const Term &term : query.terms) {
-          Value product = scaleOf(dotOf(term.stack, side), term.scale, held);
-          sum = sum ? Value(arith::AddFOp::create(b, sum, product)) : product;
-        }
-        sum = scaleOf(sum, ofKey.scale, other);
-        if (Value decays = op.getDecays()) {
-          Value &weight = weights[canonical(decays)];
-          if (!weight) {
-            // All ancestors after this one.
-            Value later = arith::AndIOp::create(
-                b, mask,
-                arith::ShLIOp::create(
-                    b, constantInt(-2),
-                    arith::IndexCastOp::create(b, b.getI32Type(), ancestor)));
-            weight = multiplyAlong(later, teamOf(decays), most() - 1);
-          }
-          sum = arith::MulFOp::create(b, sum, weight);
-        }
-        sum = arith::SelectOp::create(b, isMine, sum, constantFloat(0));
-        Value gram = grams.lookup(op.getResult());
-        guarded(valid, [&] {
-          memref::StoreOp::create(b, sum, gram, ValueRange{held, other});
-        });
+      auto dotOf = [&](const Stack &stack) -> Value {
+        int64_t at = llvm::find_if(stacks,
+                                   [&](const Stack &other) {
+                                     return other.first == stack.first;
+                                   }) -
+                     stacks.begin();
+        return vector::ExtractOp::create(b, slabs.getResult(at / 2),
+                                         at % 2 * 2 + side);
+      };
+      if (!ofTurns) {
+        storeGrams(all, key, held, other, valid, dotOf);
+        continue;
       }
+      guarded(valid, [&] {
+        for (const Stack &query : stacks)
+          memref::StoreOp::create(b, dotOf(query),
+                                  tokenProducts.at({key.first, query.first}),
+                                  ValueRange{held, other});
+      });
     }
   };
   int64_t warps = schedule.threads / kWarp, task = 0;
@@ -408,8 +471,38 @@ void GpuVerifyKernel::emitTokenGrams(ArrayRef<PathGramOp> ops) {
                                   constantIndex(warps - 1 - task % warps));
         guarded(warps > 1 ? isMine : Value(), [&] { multiplyTile(key, i, j); });
       }
-  for (PathGramOp each : ops) {
-    PathGramOp op = each;
-    written.insert(grams.lookup(op.getResult()));
+}
+
+/// Products of tokens that are there, times the numbers of a head: a thread has
+/// a draft and one before it.
+void GpuVerifyKernel::emitGramsOfTurn(ArrayRef<PathGramOp> ops) {
+  TokenGrams all = tokenGramsOf(ops);
+  if (most() == 1)
+    return;
+  sync(all.memories);
+  int64_t pairs = most() * most();
+  // Other warps have the weights of entries to store.
+  Value mine =
+      arith::SubIOp::create(b, constantIndex(schedule.threads - 1), thread);
+  for (int64_t from = 0; from < pairs; from += schedule.threads) {
+    Value pair = add(mine, from);
+    Value draft = arith::DivUIOp::create(b, pair, constantIndex(most()));
+    Value ancestor = arith::RemUIOp::create(b, pair, constantIndex(most()));
+    Value valid =
+        arith::CmpIOp::create(b, arith::CmpIPredicate::slt, ancestor, draft);
+    if (from + schedule.threads > pairs)
+      valid = both(valid, isBelow(pair, pairs));
+    guarded(valid, [&] {
+      llvm::SmallDenseSet<int64_t> known;
+      for (const Term &term : all.keys) {
+        const Stack &key = term.stack;
+        if (known.insert(key.first).second)
+          storeGrams(all, key, draft, ancestor, {}, [&](const Stack &query) {
+            return Value(memref::LoadOp::create(
+                b, tokenProducts.at({key.first, query.first}),
+                ValueRange{draft, ancestor}));
+          });
+      }
+    });
   }
 }

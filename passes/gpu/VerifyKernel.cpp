@@ -71,6 +71,9 @@ void GpuVerifyKernel::emitPaddedRow() {
 Value GpuVerifyKernel::emitCursor() {
   Value m = loadCursor();
   endOfTokenLoads = anchor();
+  // More are never there when drafts come.
+  if (mostEntries() < capacity())
+    length = arith::MinSIOp::create(b, length, constantIndex(mostEntries()));
   if (fold) {
     Value all = arith::AddIOp::create(b, length, draftCount);
     folds = both(arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, all, m),
@@ -179,9 +182,11 @@ Value GpuVerifyKernel::isDraft(int64_t draft) {
 Value GpuVerifyKernel::sharesHead(int64_t count) {
   if (count == heads)
     return {};
+  // Of a block that takes several, the last of them stands for all.
+  Value last = turns > 1 && !turn ? add(firstHead, turns - 1) : head;
   return arith::CmpIOp::create(
       b, arith::CmpIPredicate::eq,
-      arith::RemUIOp::create(b, head, constantIndex(heads / count)),
+      arith::RemUIOp::create(b, last, constantIndex(heads / count)),
       constantIndex(heads / count - 1));
 }
 
@@ -189,6 +194,8 @@ LogicalResult GpuVerifyKernel::emitRow() {
   llvm::scope_exit forget([&] {
     if (startOfTokens)
       startOfTokens->erase();
+    for (Operation *each : pastAnchors)
+      each->erase();
   });
   stageStates();
   endOfSlotLoads = anchor();
@@ -218,10 +225,34 @@ LogicalResult GpuVerifyKernel::emitRow() {
       return pair.second == op.getResult(0);
     });
   };
+  SmallVector<Operation *> ops;
   for (Operation &op : step.getBody().front())
-    if (isShared(op) && failed(emitTeamOp(&op)))
+    if (isShared(op))
+      ops.push_back(&op);
+  if (turns == 1)
+    return emitTurn(ops);
+  if (failed(emitCommon(ops)))
+    return failure();
+  auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(turns),
+                                 constantIndex(1));
+  loop->setAttr("ladle.rolled", b.getUnitAttr());
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  beginTurn(loop.getInductionVar());
+  if (failed(emitTurn(ops)))
+    return failure();
+  endTurn();
+  return success();
+}
+
+/// What is left of a row for one head.
+LogicalResult GpuVerifyKernel::emitTurn(ArrayRef<Operation *> ops) {
+  for (Operation *op : ops)
+    if (failed(emitTeamOp(op)))
       return failure();
   storeLateEntries();
+  // Regions of a form of its own are of neither part.
+  phase = Phase::All;
   for (StepOp form : forms())
     emitWeights(form, /*vectors=*/false);
   for (StepOp form : forms())
@@ -249,6 +280,12 @@ LogicalResult GpuVerifyKernel::emitRow() {
 /// The part of an operation that is for teams.
 LogicalResult GpuVerifyKernel::emitTeamOp(Operation *op) {
   b.setLoc(unnamed(op->getLoc()));
+  if (auto each = dyn_cast<EachDraftOp>(op)) {
+    bool isLeft = phase == Phase::OfTurn && commonDrafts.contains(op);
+    auto &emitted = isLeft ? draftsOfTurn : emittedDrafts;
+    bool isKnown = !isLeft && commonDrafts.contains(op);
+    return !isKnown && emitted.insert(op).second ? emitDrafts(each) : success();
+  }
   if (op->getNumResults() &&
       (stacks.contains(op->getResult(0)) || grams.contains(op->getResult(0))))
     return success();
@@ -256,9 +293,6 @@ LogicalResult GpuVerifyKernel::emitTeamOp(Operation *op) {
     return (sides.lookup(result) & Teams) != 0;
   };
   return TypeSwitch<Operation *, LogicalResult>(op)
-      .Case([&](EachDraftOp each) {
-        return emittedDrafts.insert(each).second ? emitDrafts(each) : success();
-      })
       .Case([&](PathDecayOp each) {
         if (isForTeams(each.getResult()))
           emitPathDecay(each);

@@ -57,6 +57,17 @@ private:
     mlir::Value stack;
     llvm::SmallVector<mlir::Value> factors; ///< stacks, or one of all drafts
   };
+  /// A stack of vectors times the numbers of another; null for 1.
+  struct Term {
+    Stack stack;
+    mlir::Value scale;
+  };
+  /// What one read multiplies: a sum of vectors times numbers of all drafts.
+  struct Query {
+    mlir::Value result;
+    llvm::SmallVector<Term, 2> terms;
+    llvm::SmallVector<mlir::Value> factors;
+  };
 
   //===--- VerifyChecks.cpp -----------------------------------------------===//
   mlir::LogicalResult check() override;
@@ -74,6 +85,10 @@ private:
   int64_t blocksAtOnce() override;
   /// Whether the rows of a state can be put where they were copied to.
   bool keepsRows() const { return !hasSpareRows(); }
+  int64_t mostEntries() override {
+    return fold && !page() && capacity() > drafts ? capacity() - drafts
+                                                  : capacity();
+  }
   int64_t sharedBytes(int64_t rows) override;
   /// Two blocks fill a multiprocessor of Hopper: all rows of a head share what
   /// is computed of drafts.
@@ -119,6 +134,28 @@ private:
   mlir::Value isDraft(int64_t draft);
   mlir::Value sharesHead(int64_t count);
 
+  //===--- VerifyTurns.cpp: heads that a block takes in turn --------------===//
+  /// What is emitted of drafts: all, or what the heads of a block have in
+  /// common, or what only one of them has.
+  enum class Phase { All, Common, OfTurn };
+  int64_t headsOfGroup();
+  mlir::LogicalResult chooseTurns(int64_t rows) override;
+  bool isOfTurn(int64_t count) const;
+  bool isOfTurn(mlir::Value value) const;
+  bool isStagedNow(FieldAttr field) const override;
+  bool isNow(mlir::Value value) const;
+  mlir::Value rowsFrom(mlir::Value memory, mlir::Value first, int64_t rows);
+  void copyTileOfTurn(mlir::Value which);
+  void stageStates() override;
+  void waitForStates() override;
+  mlir::LogicalResult emitCommon(llvm::ArrayRef<mlir::Operation *> ops);
+  mlir::Value doesNotFold();
+  void beginTurn(mlir::Value which);
+  void releaseTile(bool isStored);
+  void endTurn();
+  mlir::LogicalResult emitNumbersOfDrafts(EachDraftOp op);
+  mlir::LogicalResult emitTurn(llvm::ArrayRef<mlir::Operation *> ops);
+
   //===--- VerifyDrafts.cpp: the arithmetic of drafts ---------------------===//
   int64_t scopeOf(mlir::Value value) const override;
   mlir::Value tokenRow() override;
@@ -140,6 +177,7 @@ private:
     mlir::Value memory; ///< in shared memory; null for global memory
     /// Of a component, from an element on, or a number.
     std::function<void(int64_t, mlir::Value, mlir::Value)> store;
+    bool ofThread = false; ///< every lane has a draft of its own
   };
   mlir::LogicalResult emitDraftOfTeam(EachDraftOp op, mlir::Value valid,
                                       bool byAll,
@@ -157,13 +195,25 @@ private:
   mlir::Value parentOf(mlir::Value draft);
   void emitPathDecay(PathDecayOp op);
   mlir::Value multiplyAlong(mlir::Value mask, const Stack &numbers,
-                            int64_t count);
+                            int64_t count, mlir::Value first = {});
   mlir::LogicalResult emitPathGram(PathGramOp op);
   void emitGram(const Stack &queries, const Stack &keys,
                 std::optional<Stack> decays, mlir::Value gram);
   void emitDecayedGram(const Stack &queries, const Stack &keys,
                        const Stack &decays, mlir::Value gram);
+  /// Gram products of tokens, and what they are the sums of.
+  struct TokenGrams {
+    llvm::SmallVector<PathGramOp> ops;
+    llvm::SmallVector<Query> queries;
+    llvm::SmallVector<Term> keys;
+    llvm::SmallVector<mlir::Value> memories; ///< of the numbers
+  };
+  TokenGrams tokenGramsOf(llvm::ArrayRef<PathGramOp> ops);
   void emitTokenGrams(llvm::ArrayRef<PathGramOp> ops);
+  void storeGrams(const TokenGrams &grams, const Stack &key, mlir::Value draft,
+                  mlir::Value ancestor, mlir::Value valid,
+                  llvm::function_ref<mlir::Value(const Stack &)> dotOf);
+  void emitGramsOfTurn(llvm::ArrayRef<PathGramOp> ops);
 
   //===--- VerifyPaths.cpp: sums along ancestors --------------------------===//
   /// A Gram product and the values that it weighs.
@@ -182,17 +232,6 @@ private:
   mlir::LogicalResult emitPathProduct(PathProductOp op, bool ofRows);
 
   //===--- VerifyProducts.cpp: rows times vectors of drafts ---------------===//
-  /// A stack of vectors times the numbers of another; null for 1.
-  struct Term {
-    Stack stack;
-    mlir::Value scale;
-  };
-  /// What one read multiplies: a sum of vectors times numbers of all drafts.
-  struct Query {
-    mlir::Value result;
-    llvm::SmallVector<Term, 2> terms;
-    llvm::SmallVector<mlir::Value> factors;
-  };
   llvm::SmallVector<Term, 2> termsOf(mlir::Value vector);
   Query queryOf(mlir::Value query, mlir::Value result);
   static llvm::SmallVector<Stack> stacksOf(llvm::ArrayRef<Query> queries);
@@ -231,10 +270,23 @@ private:
 
   //===--- VerifyReads.cpp: states and entries ----------------------------===//
   mlir::Value entryWeightsOf(ReadBufferOp op);
+  llvm::SmallVector<Query> queriesOfState(ReadOp wanted);
+  void multiplyTile(llvm::ArrayRef<Stack> stacks, mlir::Value tile,
+                    bool isOverwritten, StoreProduct store);
+  mlir::Value placeOfProduct(mlir::Value row, mlir::Value column);
+  void multiplyInTile(llvm::ArrayRef<Stack> stacks, mlir::Value tile,
+                      mlir::Value products);
+  Components loadProducts(mlir::Value products, int64_t columns);
+  void emitEarlyReads();
+  mlir::Value placeOfEarlyReads(llvm::ArrayRef<Stack> stacks);
   mlir::LogicalResult emitStackReads(ReadOp wanted);
   mlir::Value productsInTile(ReadOp wanted, mlir::Value tile, int64_t columns);
   mlir::Value dotsInKeys(ReadBufferOp op, llvm::ArrayRef<Stack> stacks);
   mlir::LogicalResult emitStackEntries(ReadBufferOp op);
+  void multiplyEntries(ReadBufferOp op, llvm::ArrayRef<Stack> stacks,
+                       mlir::Value scratch, mlir::Value weightOf,
+                       bool isInKeys);
+  void emitEntryDots(ReadBufferOp op);
   mlir::LogicalResult emitStackTransport(TransportOp op);
   mlir::FailureOr<mlir::Value> tileOf(mlir::Value state);
   mlir::Value rebuiltInPlace(mlir::Value state);
@@ -291,6 +343,7 @@ private:
   bool waited = false;
   llvm::SmallVector<Kept> lateEntries;
   llvm::DenseSet<mlir::Operation *> emittedDrafts;
+  llvm::DenseSet<mlir::Value> ofThreads; ///< numbers that threads compute
   /// Before it, what tokens are converted to is not waited for.
   mlir::Operation *startOfTokens = nullptr;
 
@@ -301,8 +354,23 @@ private:
     int64_t number = 0; ///< if rows are
     bool ofRows = false, inLoop = false;
     int64_t scope = 0;
+    bool ofThread = false;
   } current;
   int64_t scopes = 1000;
+
+  // Heads that a block takes in turn.
+  Phase phase = Phase::All;
+  mlir::Value firstHead, turn; ///< the turn null before the first
+  mlir::Value poolOfTurns;
+  llvm::SetVector<mlir::Value> ofAllTurns; ///< stacks that all turns have
+  llvm::DenseSet<mlir::Operation *> commonDrafts, draftsOfTurn;
+  /// Products of keys of drafts, the first row of theirs, with queries; and of
+  /// those of entries, by what reads them.
+  std::map<std::pair<int64_t, int64_t>, mlir::Value> tokenProducts;
+  llvm::DenseMap<mlir::Value, mlir::Value> entryDots;
+  /// Products of the tile that is there, by the state.
+  llvm::DenseMap<mlir::Value, mlir::Value> earlyProducts;
+  llvm::SmallVector<mlir::Operation *> pastAnchors;
 };
 
 } // namespace ladle

@@ -100,51 +100,132 @@ FailureOr<Value> GpuVerifyKernel::tileOf(Value state) {
   return made;
 }
 
-/// A read, and all others of the same state.
-LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
+/// What all reads of a state multiply.
+SmallVector<GpuVerifyKernel::Query>
+GpuVerifyKernel::queriesOfState(ReadOp wanted) {
   SmallVector<Query> queries;
   for (Operation &op : wanted->getBlock()->getOperations())
     if (auto read = dyn_cast<ReadOp>(op);
         read && read.getState() == wanted.getState())
       queries.push_back(queryOf(read.getQuery(), read.getResult()));
+  return queries;
+}
+
+void GpuVerifyKernel::multiplyTile(ArrayRef<Stack> stacks, Value tile,
+                                   bool isOverwritten, StoreProduct store) {
+  Type element = cast<MemRefType>(tile.getType()).getElementType();
+  auto load = [&](Value row, Value from, int64_t count) -> Value {
+    return vector::LoadOp::create(b, VectorType::get({count}, element), tile,
+                                  ValueRange{row, from});
+  };
+  multiply(stacks,
+           {constantIndex(schedule.tileRows), schedule.tileRows, element, load,
+            isOverwritten},
+           store);
+}
+
+/// Where the product of a warp's row and a vector lies.
+Value GpuVerifyKernel::placeOfProduct(Value row, Value column) {
+  Value warp = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
+  Value first = arith::MulIOp::create(b, warp, constantIndex(kWarp));
+  return arith::AddIOp::create(
+      b, arith::MulIOp::create(b, column, constantIndex(kWarp + kPadding)),
+      arith::SubIOp::create(b, row, first));
+}
+
+/// Products of a warp lie where its rows were.
+void GpuVerifyKernel::multiplyInTile(ArrayRef<Stack> stacks, Value tile,
+                                     Value products) {
+  Value warp = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
+  multiplyTile(stacks, tile, /*isOverwritten=*/true,
+               [&](Value row, Value column, Value value) {
+                 memref::StoreOp::create(
+                     b, value, products,
+                     ValueRange{warp, placeOfProduct(row, column)});
+               });
+  gpu::BarrierOp::create(b)->setAttr(kOfWarpAttr, b.getUnitAttr());
+}
+
+GpuKernel::Components GpuVerifyKernel::loadProducts(Value products,
+                                                    int64_t columns) {
+  Value warp = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
+  Components all;
+  for (int64_t i = 0; i < columns; ++i)
+    all.push_back(memref::LoadOp::create(
+        b, products,
+        ValueRange{warp, placeOfProduct(ownRow, constantIndex(i))}));
+  return all;
+}
+
+/// Tokens that neither states nor entries are read with were multiplied before
+/// the first turn, and leave their rows.
+Value GpuVerifyKernel::placeOfEarlyReads(ArrayRef<Stack> stacks) {
+  SmallVector<int64_t> shape{countVectors(stacks),
+                             schedule.tileRows + kPadding};
+  int64_t rows = stacks.front().first;
+  for (auto read : step.getBody().front().getOps<ReadBufferOp>())
+    for (auto [query, result] : llvm::zip(read.getQueries(), read.getResults()))
+      for (const Term &term : queryOf(query, result).terms)
+        rows = std::min(rows, term.stack.first);
+  bool isRoom = stacks.front().memory == tokens &&
+                rows * tokenPitch * 2 >= shape[0] * shape[1] * 4;
+  return isRoom ? sharedIn(tokens, shape, "state_products")
+                : shared(shape, "state_products");
+}
+
+/// A tile that came while another head was computed is multiplied first: what a
+/// turn loads arrives meanwhile. Rows that fold multiply what they store.
+void GpuVerifyKernel::emitEarlyReads() {
+  earlyProducts.clear();
+  auto reads = step.getBody().front().getOps<ReadOp>();
+  if (reads.empty())
+    return;
+  ReadOp first = *reads.begin();
+  auto load = first.getState().getDefiningOp<LoadStateOp>();
+  if (!load)
+    return;
+  Value tile = stagedStates[cast<BlockArgument>(load.getPool()).getArgNumber()];
+  SmallVector<Stack> stacks = stacksOf(queriesOfState(first));
+  Value products = placeOfEarlyReads(stacks);
+  stateProducts.push_back(products);
+  guarded(doesNotFold(), [&] {
+    waitForStates();
+    multiplyTile(stacks, tile, /*isOverwritten=*/false,
+                 [&](Value row, Value column, Value value) {
+                   memref::StoreOp::create(b, value, products,
+                                           ValueRange{column, row});
+                 });
+    releaseTile(/*isStored=*/false);
+  });
+  earlyProducts[first.getState()] = products;
+}
+
+/// A read, and all others of the same state.
+LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
+  SmallVector<Query> queries = queriesOfState(wanted);
+  SmallVector<Stack> stacks = stacksOf(queries);
+  int64_t columns = countVectors(stacks);
+  if (Value early = earlyProducts.lookup(wanted.getState())) {
+    Components all;
+    for (int64_t i = 0; i < columns; ++i)
+      all.push_back(memref::LoadOp::create(
+          b, early, ValueRange{constantIndex(i), ownRow}));
+    keepRead(queries, stacks, all);
+    return success();
+  }
   FailureOr<Value> tile = tileOf(wanted.getState());
   if (failed(tile))
     return failure();
   sync();
-  SmallVector<Stack> stacks = stacksOf(queries);
-  int64_t columns = countVectors(stacks);
-  Type element = cast<MemRefType>(tile->getType()).getElementType();
-  auto load = [&](Value row, Value from, int64_t count) -> Value {
-    return vector::LoadOp::create(b, VectorType::get({count}, element), *tile,
-                                  ValueRange{row, from});
-  };
-  Matrix matrix{constantIndex(schedule.tileRows), schedule.tileRows, element,
-                load};
-  Components all;
   if (Value products = productsInTile(wanted, *tile, columns)) {
-    matrix.isOverwritten = true;
     // Nobody copies from it any more.
     if (llvm::is_contained(llvm::make_second_range(storedTiles), *tile))
       barrier();
-    int64_t pitch = kWarp + kPadding;
-    Value warp = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
-    Value firstOfWarp = arith::MulIOp::create(b, warp, constantIndex(kWarp));
-    auto at = [&](Value row, Value column) -> Value {
-      return arith::AddIOp::create(
-          b, arith::MulIOp::create(b, column, constantIndex(pitch)),
-          arith::SubIOp::create(b, row, firstOfWarp));
-    };
-    multiply(stacks, matrix, [&](Value row, Value column, Value value) {
-      memref::StoreOp::create(b, value, products,
-                              ValueRange{warp, at(row, column)});
-    });
-    barrier();
-    for (int64_t i = 0; i < columns; ++i)
-      all.push_back(memref::LoadOp::create(
-          b, products, ValueRange{warp, at(ownRow, constantIndex(i))}));
-    keepRead(queries, stacks, all);
+    multiplyInTile(stacks, *tile, products);
+    keepRead(queries, stacks, loadProducts(products, columns));
     return success();
   }
+  Components all;
   // A row takes one of the forms, and they the same memory.
   Value scratch;
   for (Value known : stateProducts)
@@ -158,9 +239,11 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
     stateProducts.push_back(scratch);
     usedProducts.insert(scratch);
   }
-  multiply(stacks, matrix, [&](Value row, Value column, Value value) {
-    memref::StoreOp::create(b, value, scratch, ValueRange{column, row});
-  });
+  multiplyTile(stacks, *tile, /*isOverwritten=*/false,
+               [&](Value row, Value column, Value value) {
+                 memref::StoreOp::create(b, value, scratch,
+                                         ValueRange{column, row});
+               });
   barrier();
   for (int64_t i = 0; i < columns; ++i)
     all.push_back(memref::LoadOp::create(b, scratch,
@@ -176,7 +259,8 @@ Value GpuVerifyKernel::productsInTile(ReadOp wanted, Value tile,
   auto type = cast<MemRefType>(tile.getType());
   int64_t bits = type.getElementTypeBitWidth();
   int64_t ofWarp = kWarp * keySize * bits / 32;
-  bool may = keySize % kSlab == 0 && schedule.threads == schedule.tileRows &&
+  bool may = turns == 1 && keySize % kSlab == 0 &&
+             schedule.threads == schedule.tileRows &&
              schedule.tileRows % kWarp == 0 &&
              rowsPerThread * (kWarp / lanes) == kWarp &&
              type.getShape() == ArrayRef<int64_t>{schedule.tileRows, keySize} &&
@@ -243,8 +327,24 @@ Value GpuVerifyKernel::dotsInKeys(ReadBufferOp op, ArrayRef<Stack> stacks) {
         isa<ReadBufferOp, FoldBufferOp, ReplayOp, TransportOp>(other) &&
         llvm::is_contained(other.getOperands(), op.getBuffer()))
       return {};
-  return sharedIn(found->second, {type.getCapacity(), keySize / 2},
-                  "entry_dots");
+  return sharedIn(found->second, {mostEntries(), keySize / 2}, "entry_dots");
+}
+
+/// Products of tokens with the keys of entries, which heads that take turns
+/// have in common.
+void GpuVerifyKernel::emitEntryDots(ReadBufferOp op) {
+  BufferType type = op.getBuffer().getType();
+  FieldAttr field = type.getField(op.getKey());
+  if (componentCount(field) != 1 || isOfTurn(field.getShape().front()))
+    return;
+  SmallVector<Query> queries;
+  for (auto [query, result] : llvm::zip(op.getQueries(), op.getResults()))
+    queries.push_back(queryOf(query, result));
+  SmallVector<Stack> stacks = stacksOf(queries);
+  Value &dots = entryDots[op.getResult(0)];
+  dots = shared({mostEntries(), countVectors(stacks)}, "entry_dots");
+  multiplyEntries(op, stacks, dots, /*weightOf=*/{}, /*isInKeys=*/false);
+  written.insert(dots);
 }
 
 LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
@@ -259,14 +359,33 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
   int64_t count = countVectors(stacks);
   if (op.getDecay())
     decaysOf(buffer, *op.getDecay());
-  const DecayedKey *decayed = decayedKey(buffer, op.getKey(), op.getDecay());
   Value weightOf = entryWeightsOf(op);
   sync();
-  int64_t columns = count * ranks;
+  if (Value dots = entryDots.lookup(op.getResult(0))) {
+    keepRead(queries, stacks,
+             sumWeightedValues(buffer, {{op.getValue(), ranks}}, dots, count,
+                               weightOf));
+    return success();
+  }
   Value scratch = dotsInKeys(op, stacks);
   bool isInKeys = bool(scratch);
   if (!isInKeys)
-    scratch = shared({type.getCapacity(), columns}, "entry_dots");
+    scratch = shared({mostEntries(), count * ranks}, "entry_dots");
+  multiplyEntries(op, stacks, scratch, weightOf, isInKeys);
+  barrier();
+  keepRead(queries, stacks,
+           sumWeightedValues(buffer, {{op.getValue(), ranks}}, scratch, count));
+  return success();
+}
+
+void GpuVerifyKernel::multiplyEntries(ReadBufferOp op, ArrayRef<Stack> stacks,
+                                      Value scratch, Value weightOf,
+                                      bool isInKeys) {
+  Value buffer = op.getBuffer();
+  BufferType type = op.getBuffer().getType();
+  FieldAttr field = type.getField(op.getKey());
+  int64_t ranks = componentCount(field);
+  const DecayedKey *decayed = decayedKey(buffer, op.getKey(), op.getDecay());
   auto entryOf = [&](Value row) -> Value {
     return ranks == 1
                ? row
@@ -294,7 +413,7 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
   Type element = decayed ? Type(b.getF32Type()) : field.getElementType();
   multiply(stacks,
            {arith::MulIOp::create(b, length, constantIndex(ranks)),
-            type.getCapacity() * ranks, element, load, isInKeys},
+            mostEntries() * ranks, element, load, isInKeys},
            [&](Value row, Value column, Value value) {
              Value entry = entryOf(row);
              if (weightOf)
@@ -308,10 +427,6 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
                    arith::RemUIOp::create(b, row, constantIndex(ranks)));
              memref::StoreOp::create(b, value, scratch, ValueRange{entry, at});
            });
-  barrier();
-  keepRead(queries, stacks,
-           sumWeightedValues(buffer, {{op.getValue(), ranks}}, scratch, count));
-  return success();
 }
 
 /// Vectors that go back through raw entries: a group of lanes takes a vector.

@@ -158,9 +158,9 @@ int64_t GpuVerifyKernel::fewestThreads(int64_t rows, bool areMany) {
   return 32 * warps;
 }
 
-/// As many as find shared memory, and 128 registers a thread.
+/// As many as find shared memory, and 102 registers a thread.
 int64_t GpuVerifyKernel::blocksAtOnce() {
-  constexpr int64_t threads = 512;
+  constexpr int64_t threads = 640;
   return std::max<int64_t>(
       1, std::min(blocksInShared(), threads / schedule.threads));
 }

@@ -1,0 +1,373 @@
+//===- VerifyTurns.cpp - heads that a block verifies in turn --------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// Heads that share their keys and queries share most of what is computed before
+// a state is read: where the row stands, its tree, the tokens, their products
+// with each other and with entries. A block takes several of them, one after
+// the other. Numbers of drafts are computed once for all of its heads, a thread
+// a draft and a head. What remains for a turn is what a head weighs, its values
+// and its rows.
+//
+// A turn reads its tile first, while its values are on their way; then the tile
+// is free for that of the next head, which arrives while this one is computed.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "passes/gpu/KernelInfo.h"
+#include "passes/gpu/VerifyKernel.h"
+#include "llvm/ADT/ScopeExit.h"
+
+using namespace mlir;
+using namespace ladle;
+
+/// So many blocks that the last to end are few of them.
+static constexpr int64_t kManyBlocks = 4096;
+/// Heads of a block: of fewer, what they share is not worth the room for what
+/// was read; with more, blocks end at more different times.
+static constexpr int64_t kTurns = 4;
+
+static RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+//===----------------------------------------------------------------------===//
+// How many heads a block takes
+//===----------------------------------------------------------------------===//
+
+/// Heads that share all tokens that are multiplied.
+int64_t GpuVerifyKernel::headsOfGroup() {
+  int64_t group = heads;
+  for (auto &[stack, sum] : terms)
+    for (const ChunkTerm &term : sum)
+      group = std::min(group, heads / typeOf(term.base).getDimSize(0));
+  for (BlockArgument argument : step.getBody().getArguments()) {
+    auto buffer = dyn_cast<BufferType>(argument.getType());
+    for (FieldAttr field : buffer ? buffer.getFields() : ArrayRef<FieldAttr>())
+      if (field.getSide() == Side::Key)
+        group = std::min(group, heads / field.getShape().front());
+  }
+  return group;
+}
+
+LogicalResult GpuVerifyKernel::chooseTurns(int64_t rows) {
+  turns = 1;
+  int64_t pools = 0;
+  for (BlockArgument argument : step.getBody().getArguments()) {
+    pools += isa<PoolType>(argument.getType());
+    if (step.getArgumentKind(argument.getArgNumber()) == ArgumentKind::Carry)
+      return success();
+  }
+  int64_t bytes = rows * keySize * stateBits / 8;
+  if (terms.empty() || pools != 1 || schedule.heads == 1 || bytes % 16 != 0)
+    return success();
+  int64_t group = headsOfGroup(), wanted = schedule.heads;
+  if (!wanted) {
+    // Earlier GPUs do not copy while they compute.
+    if (schedule.shared)
+      return success();
+    int64_t tasks = schedule.batch * heads * (valueSize / rows);
+    if (group % kTurns != 0 || (schedule.batch && tasks < kTurns * kManyBlocks))
+      return success();
+    wanted = kTurns;
+  }
+  while (2 * turns <= wanted && group % (2 * turns) == 0)
+    turns *= 2;
+  return success();
+}
+
+/// Whether what so many heads have is not the same in all turns.
+bool GpuVerifyKernel::isOfTurn(int64_t count) const {
+  return turns > 1 && heads / count % turns != 0;
+}
+
+bool GpuVerifyKernel::isOfTurn(Value value) const {
+  return isOfTurn(typeOf(value).getDimSize(0));
+}
+
+bool GpuVerifyKernel::isStagedNow(FieldAttr field) const {
+  return turns == 1 || isOfTurn(field.getShape().front()) == bool(turn);
+}
+
+/// Whether the values of drafts at hand are computed now.
+bool GpuVerifyKernel::isNow(Value value) const {
+  return phase == Phase::All || isOfTurn(value) == (phase == Phase::OfTurn);
+}
+
+//===----------------------------------------------------------------------===//
+// The tile
+//===----------------------------------------------------------------------===//
+
+/// `rows` rows of shared memory from row `first` on.
+Value GpuVerifyKernel::rowsFrom(Value memory, Value first, int64_t rows) {
+  auto type = cast<MemRefType>(memory.getType());
+  SmallVector<OpFoldResult> offsets{first, b.getIndexAttr(0)};
+  SmallVector<OpFoldResult> sizes{b.getIndexAttr(rows),
+                                  b.getIndexAttr(type.getDimSize(1))};
+  SmallVector<OpFoldResult> strides(2, b.getIndexAttr(1));
+  return memref::SubViewOp::create(b, memory, offsets, sizes, strides);
+}
+
+void GpuVerifyKernel::copyTileOfTurn(Value which) {
+  unsigned argument = cast<BlockArgument>(poolOfTurns).getArgNumber();
+  Value zero = constantIndex(0);
+  memref::DmaStartOp::create(
+      b, memory[argument],
+      ValueRange{readState, arith::AddIOp::create(b, firstHead, which),
+                 tileStart, zero},
+      stagedStates[argument], ValueRange{zero, zero},
+      constantIndex(schedule.tileRows * keySize), copies, ValueRange{which});
+}
+
+void GpuVerifyKernel::stageStates() {
+  if (turns == 1)
+    return GpuKernel::stageStates();
+  firstHead = head;
+  for (BlockArgument argument : step.getBody().getArguments())
+    if (auto pool = dyn_cast<PoolType>(argument.getType())) {
+      poolOfTurns = argument;
+      stagedStates[argument.getArgNumber()] = shared(
+          {schedule.tileRows, keySize},
+          (step.getArgumentName(argument.getArgNumber()) + "_tile").str(),
+          pool.getElementType());
+    }
+  copyTileOfTurn(constantIndex(0));
+}
+
+void GpuVerifyKernel::waitForStates() {
+  if (turns == 1)
+    return GpuKernel::waitForStates();
+  memref::DmaWaitOp::create(b, copies, ValueRange{turn}, constantIndex(0));
+}
+
+//===----------------------------------------------------------------------===//
+// Turns
+//===----------------------------------------------------------------------===//
+
+/// What all heads of the block have in common, and their numbers.
+LogicalResult GpuVerifyKernel::emitCommon(ArrayRef<Operation *> ops) {
+  phase = Phase::Common;
+  llvm::scope_exit restore([&] { phase = Phase::All; });
+  for (Operation *op : ops) {
+    bool isOfHead = llvm::any_of(op->getOperands(), [&](Value operand) {
+      return isa<RankedTensorType>(operand.getType()) && isOfTurn(operand) &&
+             !ofAllTurns.contains(canonical(operand));
+    });
+    if (auto region = dyn_cast<EachDraftOp>(op)) {
+      commonDrafts.insert(region);
+      if (failed(emitDrafts(region)))
+        return failure();
+    } else if (isa<PathGramOp>(op) || !isOfHead) {
+      if (failed(emitTeamOp(op)))
+        return failure();
+    }
+  }
+  storeLateEntries();
+  waitForEntries();
+  if (std::exchange(gathers, false))
+    written.clear();
+  sync();
+  // Rows that fold read no entries, but multiply them.
+  guarded(doesNotFold(), [&] {
+    for (auto read : step.getBody().front().getOps<ReadBufferOp>())
+      emitEntryDots(read);
+  });
+  return success();
+}
+
+/// Null for always.
+Value GpuVerifyKernel::doesNotFold() {
+  if (!folds)
+    return {};
+  return arith::XOrIOp::create(
+      b, folds, arith::ConstantOp::create(b, b.getBoolAttr(true)));
+}
+
+/// Whatever is emitted from here on is of the head of a turn.
+void GpuVerifyKernel::beginTurn(Value which) {
+  turn = which;
+  head = arith::AddIOp::create(b, firstHead, turn);
+  headScope = ++scopes;
+  pastAnchors.append({endOfSlotLoads, endOfTokenLoads, endOfEntryNumbers});
+  pastAnchors.push_back(startOfTokens);
+  Value first = arith::MulIOp::create(b, turn, constantIndex(most()));
+  for (Value value : ofAllTurns)
+    stacks[value].memory = rowsFrom(stacks[value].memory, first, most());
+  endOfSlotLoads = anchor();
+  endOfTokenLoads = anchor();
+  phase = Phase::OfTurn;
+  stageEntries();
+  emitEarlyReads();
+  endOfEntryNumbers = anchor();
+  startOfTokens = anchor();
+}
+
+/// The tile is read, and free for that of the next head.
+void GpuVerifyKernel::releaseTile(bool isStored) {
+  gpu::BarrierOp::create(b)->setAttr(kReleasesAttr, b.getUnitAttr());
+  if (isStored)
+    NVVM::CpAsyncBulkWaitGroupOp::create(b, b.getI32IntegerAttr(0),
+                                         /*read=*/b.getUnitAttr());
+  Value next = add(turn, 1);
+  guarded(isBelow(next, turns), [&] { copyTileOfTurn(next); });
+}
+
+void GpuVerifyKernel::endTurn() {
+  // Rows that do not fold have released it long ago.
+  if (earlyProducts.empty())
+    releaseTile(/*isStored=*/folds != nullptr);
+  else if (folds)
+    guarded(folds, [&] { releaseTile(/*isStored=*/true); });
+  barrier();
+}
+
+//===----------------------------------------------------------------------===//
+// Numbers of drafts
+//===----------------------------------------------------------------------===//
+
+/// Whether a number of a draft is made of numbers alone.
+static bool isOfNumbers(Value value, EachDraftOp region) {
+  if (isa<RankedTensorType>(value.getType()) && typeOf(value).getRank() != 1)
+    return false;
+  if (auto argument = dyn_cast<BlockArgument>(value))
+    return argument.getOwner() != &region.getBody().front();
+  Operation *op = value.getDefiningOp();
+  if (op->getParentOp() != region)
+    return isa<arith::ConstantOp>(op);
+  if (!isa<BroadcastOp>(op) && !op->hasTrait<OpTrait::Elementwise>())
+    return false;
+  return llvm::all_of(op->getOperands(),
+                      [&](Value each) { return isOfNumbers(each, region); });
+}
+
+LogicalResult GpuVerifyKernel::emitNumbersOfDrafts(EachDraftOp op) {
+  struct Wanted {
+    Value number, stack; // the stack null if it is none
+    ArrayRef<Appended> fields;
+  };
+  SmallVector<Wanted> wanted;
+  size_t carriesFrom = op.getNumResults() - op.getCarries().size();
+  auto isMine = [&](Value number) {
+    return typeOf(number).getRank() == 1 && !dependsOnRows(number) &&
+           isOfNumbers(number, op);
+  };
+  for (auto [i, number] : llvm::enumerate(op.getYield().getValues())) {
+    if (i >= carriesFrom)
+      break;
+    Value result = op.getResult(i);
+    if (!isMine(number) || scaled.contains(result))
+      continue;
+    bool isAsked = (sides.lookup(result) & Teams) != 0;
+    auto found = appended.find(result);
+    ArrayRef<Appended> fields;
+    if (found != appended.end())
+      fields = found->second;
+    if (isAsked || !fields.empty())
+      wanted.push_back({number, isAsked ? result : Value(), fields});
+    ofThreads.insert(result);
+  }
+  for (Operation &each : op.getBody().front().without_terminator())
+    if (Value number = each.getResult(0);
+        crossing.contains(number) && isMine(number)) {
+      wanted.push_back({number, number, {}});
+      ofThreads.insert(number);
+    }
+  if (wanted.empty())
+    return success();
+
+  Current outer = current;
+  Value outerHead = head;
+  int64_t outerScope = headScope, count = turns * most();
+  llvm::scope_exit restore([&] {
+    current = outer;
+    head = outerHead;
+    headScope = outerScope;
+  });
+  SmallVector<Kept> kept;
+  for (int64_t from = 0; from < count; from += schedule.threads) {
+    Value mine, ofTurn, draft, valid;
+    {
+      // Where tokens are loaded.
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPoint(endOfTokenLoads);
+      mine = add(thread, from);
+      draft = mine;
+      if (turns > 1) {
+        ofTurn = arith::DivUIOp::create(b, mine, constantIndex(most()));
+        draft = arith::RemUIOp::create(b, mine, constantIndex(most()));
+        head = arith::AddIOp::create(b, outerHead, ofTurn);
+        if (from + schedule.threads > count)
+          head = arith::MinUIOp::create(b, head, constantIndex(heads - 1));
+      }
+      valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, draft,
+                                    draftCount);
+      if (turns > 1 && from + schedule.threads > count)
+        valid = both(valid, isBelow(mine, count));
+      headScope = ++scopes;
+      Value last = arith::SubIOp::create(b, draftCount, constantIndex(1));
+      current = {op,
+                 arith::MinSIOp::create(b, draft, last),
+                 0,
+                 /*ofRows=*/false,
+                 /*inLoop=*/false,
+                 ++scopes};
+      current.ofThread = true;
+    }
+    Value isFirstTurn;
+    if (turns > 1)
+      isFirstTurn = isBelow(mine, most());
+    EntryPlace place;
+    if (llvm::any_of(wanted, [](auto &each) { return !each.fields.empty(); }))
+      place = placeOfDraft(current.draft);
+    for (const Wanted &each : wanted) {
+      FailureOr<Components> all = get(each.number, Place());
+      if (failed(all))
+        return failure();
+      bool isOwn = isOfTurn(each.number);
+      Value guard = isOwn ? valid : both(valid, isFirstTurn);
+      if (each.stack) {
+        Value stack = canonical(each.stack);
+        if (isOwn && ofAllTurns.insert(stack))
+          stacks[stack] = {shared({count, 1}, "draft_values")};
+        Value memory = teamOf(stack).memory;
+        kept.push_back({*all, Place(), guard, memory,
+                        [=, this](int64_t, Value, Value number) {
+                          memref::StoreOp::create(
+                              b, number, memory,
+                              ValueRange{mine, constantIndex(0)});
+                        },
+                        /*ofThread=*/true});
+      }
+      int64_t ofField = typeOf(each.number).getDimSize(0);
+      for (const Appended &field : each.fields) {
+        Value target = fields[field.argument][field.index];
+        Type element = cast<MemRefType>(target.getType()).getElementType();
+        SmallVector<Value> at{place.outer, headIndex(ofField), place.entry};
+        Value far = both(guard, sharesHead(ofField));
+        if (tiles > 1)
+          far = both(far, isFirstTile);
+        kept.push_back({*all,
+                        Place(),
+                        far,
+                        {},
+                        [=, this](int64_t, Value, Value number) {
+                          memref::StoreOp::create(b, convertTo(number, element),
+                                                  target, at);
+                        },
+                        /*ofThread=*/true});
+      }
+    }
+  }
+  auto isEntry = [](const Kept &mine) { return !mine.memory; };
+  llvm::copy_if(kept, std::back_inserter(lateEntries), isEntry);
+  llvm::erase_if(kept, isEntry);
+  storeKept(kept);
+  return success();
+}
