@@ -27,6 +27,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -75,6 +76,7 @@ private:
   int64_t rows, window;
   double stepBytes = 0;
   std::mt19937_64 random{1};
+  std::map<DType, std::vector<std::byte>> chunks; ///< of random numbers
   std::vector<int64_t> gaps; ///< [rows, heads]; 0: no match
   std::map<std::string, DeviceTensor> memory;
   std::vector<std::byte> queries; ///< what is matched, [rows, heads, D]
@@ -131,11 +133,14 @@ double AttentionBench::layerBytes() const {
 
 Status AttentionBench::fillRandom(const cuda::Memory &to, DType type) {
   constexpr size_t count = size_t(1) << 20;
-  std::normal_distribution<float> normal;
-  auto width = static_cast<size_t>(sizeInBytes(type));
-  std::vector<std::byte> chunk(count * width);
-  for (size_t i = 0; i < count; ++i)
-    storeFloat(type, normal(random), chunk.data() + i * width);
+  std::vector<std::byte> &chunk = chunks[type];
+  if (chunk.empty()) {
+    std::normal_distribution<float> normal;
+    auto width = static_cast<size_t>(sizeInBytes(type));
+    chunk.resize(count * width);
+    for (size_t i = 0; i < count; ++i)
+      storeFloat(type, normal(random), chunk.data() + i * width);
+  }
   auto size = std::min(static_cast<int64_t>(chunk.size()), to.bytes());
   if (Status status =
           device.upload(to.address(), chunk.data(), size, device.stream());
@@ -295,9 +300,9 @@ Status AttentionBench::prepare(const MatchScenario &scenario) {
   // A replay begins and ends once for all layers: few would be charged for it.
   auto cache = static_cast<double>(device.cacheBytes());
   constexpr int64_t fewLayers = 16, mostLayers = 64;
-  constexpr double memory = 64e9;
   auto needed = static_cast<int64_t>(2 * cache / stepBytes) + 2;
-  auto room = static_cast<int64_t>(memory / layerBytes());
+  auto half = static_cast<double>(device.memoryBytes()) / 2;
+  auto room = static_cast<int64_t>(half / layerBytes());
   int64_t count =
       std::min(mostLayers, std::max(needed, std::min(fewLayers, room)));
   for (int64_t i = 0; i < count; ++i)
