@@ -9,7 +9,8 @@
 // Of real rings more begin as the query does (--alike).
 // Where that is was drawn once (MatchPositions.h), so that runs compare.
 // Layers take turns in a graph, until what they read is twice the second-level
-// cache; before each replay their cursors are set back.
+// cache, 16 at least where there is room; before each replay their cursors are
+// set back.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,6 +27,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -59,6 +61,7 @@ public:
 
 private:
   double countBytes() const;
+  double layerBytes() const;
   Status makeTensors();
   Status addLayer();
   Status fillRandom(const cuda::Memory &memory, DType type);
@@ -73,6 +76,7 @@ private:
   int64_t rows, window;
   double stepBytes = 0;
   std::mt19937_64 random{1};
+  std::map<DType, std::vector<std::byte>> chunks; ///< of random numbers
   std::vector<int64_t> gaps; ///< [rows, heads]; 0: no match
   std::map<std::string, DeviceTensor> memory;
   std::vector<std::byte> queries; ///< what is matched, [rows, heads, D]
@@ -115,18 +119,37 @@ double AttentionBench::countBytes() const {
          static_cast<double>(rows * heads * (summaryBytes + queryBytes));
 }
 
+/// Of the cache and the rings of a layer, about.
+double AttentionBench::layerBytes() const {
+  const AttentionProgramImpl &made = program.getImpl();
+  int64_t ofToken = made.keySize * sizeInBytes(made.keyType) +
+                    made.valueSize * sizeInBytes(made.valueType);
+  auto all =
+      static_cast<double>(ofToken * made.cacheHeads * (options.context + 1));
+  if (program.reuses())
+    all += static_cast<double>(2 * ofToken * made.signature.heads * window);
+  return all * static_cast<double>(rows);
+}
+
 Status AttentionBench::fillRandom(const cuda::Memory &to, DType type) {
   constexpr size_t count = size_t(1) << 20;
-  std::normal_distribution<float> normal;
-  auto width = static_cast<size_t>(sizeInBytes(type));
-  std::vector<std::byte> chunk(count * width);
-  for (size_t i = 0; i < count; ++i)
-    storeFloat(type, normal(random), chunk.data() + i * width);
-  auto size = static_cast<int64_t>(chunk.size());
-  for (int64_t at = 0; at < to.bytes(); at += size)
-    if (Status status = device.upload(
-            to.address() + static_cast<uint64_t>(at), chunk.data(),
-            std::min(size, to.bytes() - at), device.stream());
+  std::vector<std::byte> &chunk = chunks[type];
+  if (chunk.empty()) {
+    std::normal_distribution<float> normal;
+    auto width = static_cast<size_t>(sizeInBytes(type));
+    chunk.resize(count * width);
+    for (size_t i = 0; i < count; ++i)
+      storeFloat(type, normal(random), chunk.data() + i * width);
+  }
+  auto size = std::min(static_cast<int64_t>(chunk.size()), to.bytes());
+  if (Status status =
+          device.upload(to.address(), chunk.data(), size, device.stream());
+      !status)
+    return status;
+  for (int64_t at = size; at < to.bytes(); at += size)
+    if (Status status =
+            device.copy(to.address() + static_cast<uint64_t>(at), to.address(),
+                        std::min(size, to.bytes() - at), device.stream());
         !status)
       return status;
   return device.synchronize(device.stream());
@@ -274,10 +297,14 @@ Status AttentionBench::prepare(const MatchScenario &scenario) {
   stepBytes = countBytes();
   if (Status status = makeTensors(); !status)
     return status;
+  // A replay begins and ends once for all layers: few would be charged for it.
   auto cache = static_cast<double>(device.cacheBytes());
-  constexpr int64_t mostLayers = 64;
-  auto count =
-      std::min(mostLayers, static_cast<int64_t>(2 * cache / stepBytes) + 2);
+  constexpr int64_t fewLayers = 16, mostLayers = 64;
+  auto needed = static_cast<int64_t>(2 * cache / stepBytes) + 2;
+  auto half = static_cast<double>(device.memoryBytes()) / 2;
+  auto room = static_cast<int64_t>(half / layerBytes());
+  int64_t count =
+      std::min(mostLayers, std::max(needed, std::min(fewLayers, room)));
   for (int64_t i = 0; i < count; ++i)
     if (Status status = addLayer(); !status)
       return status;
