@@ -116,7 +116,9 @@ LogicalResult KernelPrinter::printRegisters(NVVM::SetMaxRegisterOp registers) {
 LogicalResult KernelPrinter::printRowsFrom(memref::SubViewOp view) {
   Value from = view.getSource(), result = view.getResult();
   if (!texts.contains(from) || view.getOffsets().size() != 1 ||
-      !view.isDynamicOffset(0) || view.getType().getNumDynamicDims() != 0)
+      !view.isDynamicOffset(0) || view.getType().getNumDynamicDims() != 0 ||
+      llvm::any_of(view.getStaticOffsets().drop_front(),
+                   [](int64_t offset) { return offset != 0; }))
     return unsupported(view);
   SmallVector<Value> first{view.getDynamicOffset(0)};
   texts[result] = names.fresh(texts[from] + "_of_turn");

@@ -394,6 +394,8 @@ void GpuVerifyKernel::storeLateEntries() {
 LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
   Block &body = op.getBody().front();
   bool isWanted = false, byAll = false;
+  if (draftPages)
+    sync({draftPages});
   // What drafts leave to each other they compute one after the other.
   if (op.getCarries().empty() && phase != Phase::OfTurn &&
       failed(emitNumbersOfDrafts(op)))

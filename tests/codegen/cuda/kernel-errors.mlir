@@ -73,3 +73,18 @@ gpu.module @m {
     gpu.return
   }
 }
+
+// -----
+
+gpu.module @columns {
+  gpu.func @columns(%i: i32) workgroup(
+      %all: memref<32x16xf32, #gpu.address_space<workgroup>>) kernel {
+    %from = arith.index_cast %i : i32 to index
+    // expected-error @below {{'memref.subview' cannot be printed as CUDA}}
+    // expected-note @below {{its operands are of type}}
+    // expected-note @below {{kernels are made of}}
+    %some = memref.subview %all[0, %from] [32, 4] [1, 1]
+        : memref<32x16xf32, #gpu.address_space<workgroup>> to memref<32x4xf32, strided<[16, 1], offset: ?>, #gpu.address_space<workgroup>>
+    gpu.return
+  }
+}

@@ -71,6 +71,25 @@ TEST_CASE("drafts of sizes that tensor cores multiply") {
   checkOnGpu(model, text + moving);
 }
 
+// Four heads that share their keys are a block's, one after the other.
+TEST_CASE("drafts of heads that take turns") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"mamba2",
+       "route=inner,size.H=8,size.G=2,size.N=64,size.P=32,L=12,m=6,trees=1"},
+      {"mamba2", "route=inner,state=bf16,entries=bf16,size.H=4,size.G=1,"
+                 "size.N=32,size.P=48,L=12,m=6"},
+      {"mamba2", "route=outer,size.H=4,size.G=1,size.N=32,size.P=32,L=12,m=6"},
+      {"gated_delta_rule", "route=inner,size.Hk=1,size.Hv=4,size.Dk=64,size.Dv="
+                           "32,L=12,m=7,trees=1"},
+      {"gated_delta_rule",
+       "route=inner,state=bf16,size.Hk=1,size.Hv=4,size.Dk=32,size.Dv=32,"
+       "page=8,L=16,m=7,trees=1"},
+  }));
+  checkOnGpu(model, text + moving);
+}
+
 TEST_CASE("one draft a row, and sixteen") {
   if (!hasGpu())
     return;
