@@ -420,6 +420,8 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
           [&](auto size) { return dimension("blockDim", size.getDimension()); })
       .Case<gpu::GridDimOp>(
           [&](auto size) { return dimension("gridDim", size.getDimension()); })
+      .Case<memref::PrefetchOp>(
+          [&](auto prefetch) { return printPrefetch(prefetch); })
       .Case<memref::DmaStartOp>([&](auto copy) { return printCopy(copy); })
       .Case<nvgpu::DeviceAsyncCopyOp>(
           [&](auto copy) { return printThreadCopy(copy); })

@@ -440,6 +440,14 @@ LADLE_INLINE void wait_for_previous() {
 #endif
 }
 
+/// Asks for a line of global memory, which the L2 cache then has. Whoever writes
+/// it meanwhile writes what is there.
+LADLE_INLINE void prefetch(const void *line) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(line)));
+#endif
+}
+
 //===----------------------------------------------------------------------===//
 // Tiles of matrices
 //===----------------------------------------------------------------------===//

@@ -206,9 +206,23 @@ void GpuAttention::warpBarrier() {
   gpu::BarrierOp::create(b)->setAttr(kOfWarpAttr, b.getUnitAttr());
 }
 
-void GpuAttention::clusterBarrier() {
+void GpuAttention::clusterArrive() {
   NVVM::ClusterArriveOp::create(b, b.getUnitAttr());
+}
+
+void GpuAttention::clusterWait() {
   NVVM::ClusterWaitOp::create(b, b.getUnitAttr());
+}
+
+void GpuAttention::clusterBarrier() {
+  clusterArrive();
+  clusterWait();
+}
+
+void GpuAttention::prefetch(Value memory, ValueRange indices) {
+  constexpr uint32_t mostLocal = 3;
+  memref::PrefetchOp::create(b, memory, indices, /*isWrite=*/false, mostLocal,
+                             /*isDataCache=*/true);
 }
 
 Value GpuAttention::memoryOf(Value rank, Value memory) {

@@ -312,6 +312,11 @@ protected:
   void meet(int64_t which, int64_t count);
   /// Of the cluster: what was written before it is there for its blocks.
   void clusterBarrier();
+  /// Its two halves: others are waited for in the second.
+  void clusterArrive();
+  void clusterWait();
+  /// Asks for what the second-level cache shall have, whatever it is by then.
+  void prefetch(mlir::Value memory, mlir::ValueRange indices);
   /// Shared memory of the block of the cluster with this rank.
   mlir::Value memoryOf(mlir::Value rank, mlir::Value memory);
   void ifThen(mlir::Value condition, llvm::function_ref<void()> body);

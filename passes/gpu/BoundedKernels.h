@@ -83,6 +83,10 @@ private:
   void shareRegisters();
   void meetAll(int64_t which);
   void meetCluster();
+  /// Before what the memory gave is merged: those who attend say that they are
+  /// not waited for, and wait for that meeting when it is long over.
+  void letOthersMeet();
+  void meetOthers();
   mlir::Value forTasks(
       mlir::Value init,
       llvm::function_ref<mlir::Value(mlir::Value ofRow, mlir::Value before)>
@@ -92,6 +96,7 @@ private:
   void leaveHead();
   void prepare();
   void prepareMemory();
+  void recallMemory();
   mlir::LogicalResult answer();
   mlir::LogicalResult storeOutput(
       llvm::function_ref<mlir::FailureOr<mlir::Value>(mlir::Value at)> element);
@@ -205,8 +210,9 @@ private:
   mlir::FailureOr<Triple> summaryAt(mlir::Value summary, mlir::Value at);
   void declareSums();
   /// Sums that `value` needs, of the heads that this block answers, into shared
-  /// memory.
-  mlir::LogicalResult materialize(mlir::Value value);
+  /// memory; or of them those that no key has to be attended to for.
+  mlir::LogicalResult materialize(mlir::Value value, bool beforeKeys = false);
+  void prefetchParameters();
   struct SumElement {
     mlir::Value ofHead, at, isThere;
   };

@@ -100,6 +100,25 @@ void GpuBounded::meetCluster() {
     ifThen(less(index(1), ranks), [&] { clusterBarrier(); });
 }
 
+void GpuBounded::letOthersMeet() {
+  if (mostBlocks > 1 && (recall || taylor))
+    ifThen(less(index(1), ranks), [&] { clusterArrive(); });
+}
+
+void GpuBounded::meetOthers() {
+  bool attends = part == Attending;
+  if (mostBlocks == 1)
+    return attends ? void() : barrier();
+  Value hasOthers = less(index(1), ranks);
+  ifThen(hasOthers, [&] {
+    if (!attends)
+      clusterArrive();
+    clusterWait();
+  });
+  if (!attends)
+    ifThen(negate(hasOthers), [&] { barrier(); });
+}
+
 /// For each task of the cluster, in their order.
 Value GpuBounded::forTasks(Value init, function_ref<Value(Value, Value)> body) {
   Value first = named("cluster", gpu::BlockIdOp::create(b, gpu::Dimension::y));
@@ -122,8 +141,9 @@ LogicalResult GpuBounded::buildStep() {
   blockThread = thread;
   blockWarp = warp;
   letNextStart();
-  ifThen(equal(scalar("starts_early"), index(0)), [&] { waitForPrevious(); });
   Value attends = less(warp, index(attending));
+  ifThen(negate(attends), [&] { prefetchParameters(); });
+  ifThen(equal(scalar("starts_early"), index(0)), [&] { waitForPrevious(); });
   ifThen(attends, [&] { attendTasks(); });
   ifThen(negate(attends), [&] { answerTasks(); });
   return isLowered;
@@ -140,6 +160,8 @@ void GpuBounded::attendTasks() {
           copyNewToken();
           isBehind = before;
           attendOwnKeys();
+          if (recall || taylor)
+            meetOthers();
           meetAll(Found);
           return {index(1)};
         },
@@ -152,6 +174,8 @@ void GpuBounded::attendTasks() {
 void GpuBounded::beforeScores() {
   if (firstOfTask == 0)
     ifThen(less(index(0), isBehind), [&] { leaveHead(); });
+  if (firstOfTask == 0)
+    letOthersMeet();
 }
 
 /// Of those who attend, until the others have merged what they found.
@@ -174,6 +198,7 @@ void GpuBounded::answerTasks() {
       newToken = loadToken(append, of, cacheHead);
       prepare();
       waitForPrevious();
+      recallMemory();
       meetAll(Found);
       mergeBlocks();
       meetAll(Merged);
@@ -181,7 +206,6 @@ void GpuBounded::answerTasks() {
       ifThen(hasNewKey, [&] {
         storeToken(newToken, add(mul(cursorRow, capacity), newEntry));
       });
-      mergeMemory();
       keep(answer());
       if (evict) {
         keepOrder();
@@ -209,6 +233,15 @@ void GpuBounded::prepare() {
   Ahead weights = loadEarlierWeights();
   takeOrder(places);
   addEarlierWeights(weights);
+}
+
+/// What is computed from the memory alone needs no keys.
+void GpuBounded::recallMemory() {
+  if (!recall && !taylor)
+    return;
+  meetOthers();
+  mergeMemory();
+  keep(materialize(step.getYield().getValues().front(), /*beforeKeys=*/true));
 }
 
 /// All loads come before anything waits for one of them.

@@ -180,6 +180,67 @@ static int64_t elementsOf(SumOp op) {
   return elements;
 }
 
+/// Terms of a lane whose loads are unrolled, and elements of a warp.
+static constexpr int64_t kMostTerms = 4, kMostTogether = 16;
+
+static int64_t elementsTogether(SumOp op) {
+  constexpr int64_t loads = 32, warp = 32;
+  int64_t size =
+      op.getInput().getType().getDimSize(static_cast<int64_t>(op.getDim()));
+  int64_t terms = std::min((size + warp - 1) / warp, kMostTerms);
+  return std::min(kMostTogether, loads / terms);
+}
+
+/// Whether a value depends on what is attended to.
+static bool needsKeys(Value value) {
+  Operation *op = value.getDefiningOp();
+  return op && (isa<AttendOp>(op) || llvm::any_of(op->getOperands(), needsKeys));
+}
+
+static void findParameters(AttentionStepOp step, Value value,
+                           llvm::SetVector<Value> &read) {
+  if (auto given = dyn_cast<BlockArgument>(value)) {
+    if (isa<RankedTensorType>(value.getType()) &&
+        step.getArgumentKind(given.getArgNumber()) == ArgumentKind::Param)
+      read.insert(value);
+    return;
+  }
+  for (Value operand : value.getDefiningOp()->getOperands())
+    findParameters(step, operand, read);
+}
+
+/// Those that an answer reads, long before it does: each thread of the grid
+/// that answers asks for a line.
+void GpuBounded::prefetchParameters() {
+  llvm::SetVector<Value> read;
+  findParameters(step, step.getYield().getValues().front(), read);
+  if (read.empty())
+    return;
+  Value cluster = gpu::BlockIdOp::create(b, gpu::Dimension::y);
+  Value block = add(mul(cluster, ranks), rank);
+  Value clusters = gpu::GridDimOp::create(b, gpu::Dimension::y);
+  int64_t answering = kAnswering * kWarp;
+  Value own = add(mul(block, answering), sub(thread, index(threads - answering)));
+  Value all = mul(mul(clusters, ranks), answering);
+  for (Value each : read) {
+    constexpr int64_t lineBytes = 128;
+    auto type = cast<RankedTensorType>(each.getType());
+    int64_t elements = lineBytes * 8 / type.getElementTypeBitWidth();
+    int64_t rowSize = type.getShape().back();
+    int64_t lines = (rowSize + elements - 1) / elements;
+    loop(own, index(type.getNumElements() / rowSize * lines), all,
+         [&](Value at) {
+           Value rest = div(at, lines);
+           Values place{mul(rem(at, lines), elements)};
+           for (int64_t size : llvm::reverse(type.getShape().drop_back())) {
+             place.insert(place.begin(), rem(rest, size));
+             rest = div(rest, size);
+           }
+           prefetch(tensor(each), place);
+         });
+  }
+}
+
 void GpuBounded::declareSums() {
   llvm::SetVector<Operation *> sums;
   findSums(step.getYield().getValues().front(), sums);
@@ -223,8 +284,7 @@ void GpuBounded::sumElements(SumOp op, ArrayRef<SumElement> wanted,
     return terms;
   };
   Values all(wanted.size(), number(0));
-  constexpr int64_t mostTerms = 4;
-  if (size % kWarp == 0 && size / kWarp <= mostTerms)
+  if (size % kWarp == 0 && size / kWarp <= kMostTerms)
     for (int64_t first = 0; first < size; first += kWarp)
       all = addTerm(add(lane, first), all);
   else
@@ -239,19 +299,20 @@ void GpuBounded::sumElements(SumOp op, ArrayRef<SumElement> wanted,
            });
 }
 
-LogicalResult GpuBounded::materialize(Value value) {
+LogicalResult GpuBounded::materialize(Value value, bool beforeKeys) {
   llvm::SetVector<Operation *> sums;
   findSums(value, sums);
   for (Operation *op : sums) {
     auto each = cast<SumOp>(op);
-    if (materialized.contains(each.getResult()))
+    if (materialized.contains(each.getResult()) ||
+        (beforeKeys && needsKeys(each.getInput())))
       continue;
     int64_t elements = elementsOf(each), group = plan.group();
     Value result = sharedSumsOf.lookup(each.getResult());
     // Of a warp, elements of all heads if a block has these, or else of one
-    // after another.
-    constexpr int64_t together = 8;
-    int64_t rows = std::max<int64_t>(together / group, 1);
+    // after another: as many as leave registers for their loads.
+    int64_t together = elementsTogether(each);
+    int64_t rows = std::max<int64_t>(kMostTogether / group, 1);
     Value hasAll = equal(ranks, index(1));
     ifThen(hasAll, [&] {
       loop(mul(warp, rows), index(elements), index(warps * rows),
