@@ -104,19 +104,18 @@ struct ExpandElu : OpRewritePattern<EluOp> {
   LogicalResult matchAndRewrite(EluOp op,
                                 PatternRewriter &rewriter) const override {
     auto isOne = [](Value value) { return matchPattern(value, m_OneFloat()); };
-    auto plusOne = op->hasOneUse()
-                       ? dyn_cast<arith::AddFOp>(*op->user_begin())
-                       : arith::AddFOp();
+    auto plusOne = op->hasOneUse() ? dyn_cast<arith::AddFOp>(*op->user_begin())
+                                   : arith::AddFOp();
     if (plusOne && !isOne(plusOne.getLhs()) && !isOne(plusOne.getRhs()))
       plusOne = {};
     if (plusOne)
       rewriter.setInsertionPoint(plusOne);
     Arithmetic a(rewriter, op.getLoc());
     Value x = op.getInput(), least = a.apply<arith::MinimumFOp>(x, 0.0);
-    Value negative = plusOne ? a.apply<math::ExpOp>(least)
-                             : a.apply<math::ExpM1Op>(least);
-    Value all = a.apply<arith::AddFOp>(a.apply<arith::MaximumFOp>(x, 0.0),
-                                       negative);
+    Value negative =
+        plusOne ? a.apply<math::ExpOp>(least) : a.apply<math::ExpM1Op>(least);
+    Value all =
+        a.apply<arith::AddFOp>(a.apply<arith::MaximumFOp>(x, 0.0), negative);
     if (plusOne)
       rewriter.replaceOp(plusOne, all);
     else
