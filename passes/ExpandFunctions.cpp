@@ -97,16 +97,31 @@ struct ExpandSoftplus : OpRewritePattern<SoftplusOp> {
   }
 };
 
-/// max(x, 0) + expm1(min(x, 0)): one of the terms is always 0.
+/// max(x, 0) + expm1(min(x, 0)): one of the terms is always 0. Of elu(x) + 1,
+/// which is a feature of linear attentions, the 1 takes away that of expm1.
 struct ExpandElu : OpRewritePattern<EluOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(EluOp op,
                                 PatternRewriter &rewriter) const override {
+    auto isOne = [](Value value) { return matchPattern(value, m_OneFloat()); };
+    auto plusOne = op->hasOneUse() ? dyn_cast<arith::AddFOp>(*op->user_begin())
+                                   : arith::AddFOp();
+    if (plusOne && !isOne(plusOne.getLhs()) && !isOne(plusOne.getRhs()))
+      plusOne = {};
+    if (plusOne)
+      rewriter.setInsertionPoint(plusOne);
     Arithmetic a(rewriter, op.getLoc());
-    Value x = op.getInput();
-    Value negative = a.apply<math::ExpM1Op>(a.apply<arith::MinimumFOp>(x, 0.0));
-    rewriter.replaceOp(op, a.apply<arith::AddFOp>(
-                               a.apply<arith::MaximumFOp>(x, 0.0), negative));
+    Value x = op.getInput(), least = a.apply<arith::MinimumFOp>(x, 0.0);
+    Value negative =
+        plusOne ? a.apply<math::ExpOp>(least) : a.apply<math::ExpM1Op>(least);
+    Value all =
+        a.apply<arith::AddFOp>(a.apply<arith::MaximumFOp>(x, 0.0), negative);
+    if (plusOne)
+      rewriter.replaceOp(plusOne, all);
+    else
+      rewriter.replaceOp(op, all);
+    if (plusOne)
+      rewriter.eraseOp(op);
     return success();
   }
 };

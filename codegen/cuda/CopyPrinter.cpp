@@ -95,6 +95,17 @@ LogicalResult KernelPrinter::printThreadWait(nvgpu::DeviceAsyncWaitOp wait) {
   return success();
 }
 
+/// Of the line of global memory that an element is in.
+LogicalResult KernelPrinter::printPrefetch(memref::PrefetchOp prefetch) {
+  Value memory = prefetch.getMemref();
+  if (!texts.contains(memory) || prefetch.getIsWrite() ||
+      gpu::GPUDialect::hasWorkgroupMemoryAddressSpace(prefetch.getMemRefType()))
+    return unsupported(prefetch);
+  os << formatv("prefetch({0} + {1});\n", texts[memory],
+                offset(memory, prefetch.getIndices()));
+  return success();
+}
+
 /// Where so many threads meet, whole warps of a block.
 LogicalResult KernelPrinter::printPartBarrier(NVVM::BarrierOp meets) {
   if (!meets.getBarrierId() || !meets.getNumberOfThreads() ||

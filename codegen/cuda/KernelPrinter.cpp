@@ -353,8 +353,10 @@ LogicalResult KernelPrinter::printLoad(Operation *load, Value memref,
     return define(result, formatv("{0}[{1}]", texts[memref], where).str());
   std::string pointer =
       where == "0" ? texts[memref] : texts[memref] + " + " + where;
-  return define(result, formatv("load_vector{0}<{1}>({2})",
-                                streaming ? "_streaming" : "",
+  StringRef kind = streaming ? "_streaming" : "";
+  if (load->hasAttr("ladle.ahead"))
+    kind = "_ahead";
+  return define(result, formatv("load_vector{0}<{1}>({2})", kind,
                                 vector.getNumElements(), pointer)
                             .str());
 }
@@ -411,9 +413,13 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
       })
       .Case<NVVM::SetMaxRegisterOp>(
           [&](auto registers) { return printRegisters(registers); })
-      .Case<NVVM::ClusterArriveOp, NVVM::ClusterWaitOp>([&](Operation *each) {
-        bool waits = isa<NVVM::ClusterWaitOp>(each);
-        os << (waits ? "cluster_wait();\n" : "cluster_arrive();\n");
+      .Case<NVVM::ClusterArriveOp, NVVM::ClusterArriveRelaxedOp,
+            NVVM::ClusterWaitOp>([&](Operation *each) {
+        StringRef text = isa<NVVM::ClusterWaitOp>(each) ? "cluster_wait"
+                         : isa<NVVM::ClusterArriveOp>(each)
+                             ? "cluster_arrive"
+                             : "cluster_arrive_relaxed";
+        os << text << "();\n";
         return success();
       })
       .Case<UnrealizedConversionCastOp>(
@@ -431,6 +437,8 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
         return success();
       })
       .Case<memref::SubViewOp>([&](auto view) { return printRowsFrom(view); })
+      .Case<memref::PrefetchOp>(
+          [&](auto prefetch) { return printPrefetch(prefetch); })
       .Case<memref::DmaStartOp>([&](auto copy) { return printCopy(copy); })
       .Case<nvgpu::DeviceAsyncCopyOp>(
           [&](auto copy) { return printThreadCopy(copy); })

@@ -53,6 +53,7 @@ private:
   mlir::LogicalResult printCopy(mlir::memref::DmaStartOp copy);
   mlir::LogicalResult printThreadCopy(mlir::nvgpu::DeviceAsyncCopyOp copy);
   mlir::LogicalResult printThreadWait(mlir::nvgpu::DeviceAsyncWaitOp wait);
+  mlir::LogicalResult printPrefetch(mlir::memref::PrefetchOp prefetch);
   mlir::LogicalResult printPartBarrier(mlir::NVVM::BarrierOp meets);
   mlir::LogicalResult printRegisters(mlir::NVVM::SetMaxRegisterOp registers);
   mlir::LogicalResult printRowsFrom(mlir::memref::SubViewOp view);

@@ -163,6 +163,27 @@ LADLE_INLINE Vec<T, N> load_vector_streaming(const T *p) {
   return v;
 }
 
+/// The same from global memory that another kernel may be writing: the
+/// first-level cache, in which it would grow old, does not get it.
+template <int N, class T>
+LADLE_INLINE Vec<T, N> load_vector_ahead(const T *p) {
+  static_assert(sizeof(T) == sizeof(int));
+  Vec<T, N> v;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+#if defined(__CUDA_ARCH__)
+    int word;
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];"
+                 : "=r"(word)
+                 : "l"(__cvta_generic_to_global(p + i)));
+    v[i] = word;
+#else
+    v[i] = p[i];
+#endif
+  }
+  return v;
+}
+
 /// The same from global memory if it is wanted; else N times `otherwise`.
 template <int N, class T>
 LADLE_INLINE Vec<T, N> load_vector_if(bool wanted, const T *p, T otherwise) {
@@ -457,8 +478,10 @@ template <int Count, bool IsMore> LADLE_INLINE void set_registers() {
 
 /// Between these two no thread of the cluster is waited for; after the second,
 /// all have passed the first, and what they wrote before it is there.
+/// After a relaxed first, what was written is not said to be there.
 #ifdef LADLE_EMULATION
 inline void cluster_arrive() {}
+inline void cluster_arrive_relaxed() {}
 inline void cluster_wait(int line = __builtin_LINE()) {
   auto &s = *ladle::emulation::scheduler;
   s.wait(s, ladle::emulation::Point::Cluster, line);
@@ -467,11 +490,15 @@ inline void cluster_wait(int line = __builtin_LINE()) {
 LADLE_INLINE void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
 }
+LADLE_INLINE void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
 LADLE_INLINE void cluster_wait() {
   asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 #else
 LADLE_INLINE void cluster_arrive() {}
+LADLE_INLINE void cluster_arrive_relaxed() {}
 LADLE_INLINE void cluster_wait() { __syncthreads(); }
 #endif
 
@@ -503,6 +530,14 @@ LADLE_INLINE void let_next_start() {
 LADLE_INLINE void wait_for_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// Asks for a line of global memory, which the L2 cache then has. Whoever writes
+/// it meanwhile writes what is there.
+LADLE_INLINE void prefetch(const void *line) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(line)));
 #endif
 }
 

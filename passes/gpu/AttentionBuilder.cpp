@@ -138,6 +138,13 @@ Value GpuAttention::loadVector(Value memory, ValueRange indices,
                                 indices);
 }
 
+Value GpuAttention::loadVectorAhead(Value memory, ValueRange indices,
+                                    int64_t width) {
+  Value loaded = loadVector(memory, indices, width);
+  loaded.getDefiningOp()->setAttr("ladle.ahead", b.getUnitAttr());
+  return loaded;
+}
+
 Value GpuAttention::widen(Value vector) {
   auto type = cast<VectorType>(vector.getType());
   if (type.getElementType().isF32())
@@ -206,9 +213,26 @@ void GpuAttention::warpBarrier() {
   gpu::BarrierOp::create(b)->setAttr(kOfWarpAttr, b.getUnitAttr());
 }
 
-void GpuAttention::clusterBarrier() {
-  NVVM::ClusterArriveOp::create(b, b.getUnitAttr());
+void GpuAttention::clusterArrive(bool publishes) {
+  if (publishes)
+    NVVM::ClusterArriveOp::create(b, b.getUnitAttr());
+  else
+    NVVM::ClusterArriveRelaxedOp::create(b, b.getUnitAttr());
+}
+
+void GpuAttention::clusterWait() {
   NVVM::ClusterWaitOp::create(b, b.getUnitAttr());
+}
+
+void GpuAttention::clusterBarrier() {
+  clusterArrive();
+  clusterWait();
+}
+
+void GpuAttention::prefetch(Value memory, ValueRange indices) {
+  constexpr uint32_t mostLocal = 3;
+  memref::PrefetchOp::create(b, memory, indices, /*isWrite=*/false, mostLocal,
+                             /*isDataCache=*/true);
 }
 
 Value GpuAttention::memoryOf(Value rank, Value memory) {
@@ -258,8 +282,10 @@ GpuAttention::loop(Value begin, Value end, Value stride, ValueRange inits,
     loop->setAttr("ladle.unroll", b.getUnitAttr());
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
-  scf::YieldOp::create(b,
-                       body(loop.getInductionVar(), loop.getRegionIterArgs()));
+  Values next = body(loop.getInductionVar(), loop.getRegionIterArgs());
+  // Where nothing is carried, there is a yield.
+  if (!inits.empty())
+    scf::YieldOp::create(b, next);
   return Values(loop.getResults());
 }
 
@@ -298,36 +324,38 @@ GpuAttention::Values GpuAttention::finishLoop(
   Values all(inits);
   all.append(ahead.first);
   Value stride = mul(ahead.stride, ahead.together);
-  Values results = loop(
-      ahead.begin, ahead.end, stride, all,
-      [&](Value at, ValueRange carried) -> Values {
-        Values loaded(carried.drop_front(inits.size()));
-        Values done(carried.take_front(inits.size()));
-        Value later = add(at, stride);
-        Values next = ifElse(
-            less(later, ahead.end), [&] { return ahead.loadAll(*this, later); },
-            [&] { return loaded; });
-        size_t each = loaded.size() / ahead.together;
-        for (int64_t i = 0; i < ahead.together; ++i) {
-          ValueRange mine = ValueRange(loaded).slice(i * each, each);
-          if (i == 0) {
-            done = body(at, mine, done);
-            continue;
-          }
-          Value place = add(at, mul(ahead.stride, i));
-          Values before = done;
-          if (done.empty())
-            ifThen(less(place, ahead.end),
-                   [&] { (void)body(place, mine, before); });
-          else
-            done = ifElse(
-                less(place, ahead.end),
-                [&] { return body(place, mine, before); },
-                [&] { return before; });
-        }
-        done.append(next);
-        return done;
-      });
+  Values results =
+      loop(ahead.begin, ahead.end, stride, all,
+           [&](Value at, ValueRange carried) -> Values {
+             Values loaded(carried.drop_front(inits.size()));
+             Values done(carried.take_front(inits.size()));
+             Value later = add(at, stride);
+             auto load = [&] { return ahead.loadAll(*this, later); };
+             auto same = [&] { return loaded; };
+             Values next = loaded.empty()
+                               ? loaded
+                               : ifElse(less(later, ahead.end), load, same);
+             size_t each = loaded.size() / ahead.together;
+             for (int64_t i = 0; i < ahead.together; ++i) {
+               ValueRange mine = ValueRange(loaded).slice(i * each, each);
+               if (i == 0) {
+                 done = body(at, mine, done);
+                 continue;
+               }
+               Value place = add(at, mul(ahead.stride, i));
+               Values before = done;
+               if (done.empty())
+                 ifThen(less(place, ahead.end),
+                        [&] { (void)body(place, mine, before); });
+               else
+                 done = ifElse(
+                     less(place, ahead.end),
+                     [&] { return body(place, mine, before); },
+                     [&] { return before; });
+             }
+             done.append(next);
+             return done;
+           });
   results.truncate(inits.size());
   return results;
 }

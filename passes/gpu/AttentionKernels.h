@@ -274,6 +274,9 @@ protected:
   /// A vector as it is stored, and in f32.
   mlir::Value loadVector(mlir::Value memory, mlir::ValueRange indices,
                          int64_t width);
+  /// Of what a kernel ahead may be writing.
+  mlir::Value loadVectorAhead(mlir::Value memory, mlir::ValueRange indices,
+                              int64_t width);
   mlir::Value widen(mlir::Value vector);
   mlir::Value widened(mlir::Value memory, mlir::ValueRange indices,
                       int64_t width) {
@@ -312,6 +315,12 @@ protected:
   void meet(int64_t which, int64_t count);
   /// Of the cluster: what was written before it is there for its blocks.
   void clusterBarrier();
+  /// Its two halves: others are waited for in the second. Who publishes
+  /// nothing does not wait for what it has on its way.
+  void clusterArrive(bool publishes = true);
+  void clusterWait();
+  /// Asks for what the second-level cache shall have, whatever it is by then.
+  void prefetch(mlir::Value memory, mlir::ValueRange indices);
   /// Shared memory of the block of the cluster with this rank.
   mlir::Value memoryOf(mlir::Value rank, mlir::Value memory);
   void ifThen(mlir::Value condition, llvm::function_ref<void()> body);

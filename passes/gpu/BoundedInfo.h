@@ -13,6 +13,7 @@
 // - key_pages [slots, cache heads, C, dk], value_pages [slots, cache heads, C,
 //   dv]
 // - starts_early: not 0 if what is ahead writes nothing that is read here
+// - slot_count: of the pool, by value
 // - window: of a segmented cache, by value
 // - sequence [slots, cache heads, C']: entries in the order of their tokens;
 //   token_positions [slots, cache heads, C'], by entry; weights f16 [slots,

@@ -125,14 +125,16 @@ LogicalResult GpuBounded::chooseBlocks() {
   int64_t budget = evict ? static_cast<int64_t>(evict.getBudget()) : 0;
   constexpr int64_t keysOfTile = 16;
   attending = warps;
-  auto tryBlocks = [&](int64_t count, int64_t tiles) {
+  // Of three, what the others load one after another waits behind more keys
+  // each time, and the memory gives no more.
+  stages = 2;
+  auto tryBlocks = [&](int64_t count) {
     if (function) {
       b.setInsertionPointAfter(function);
       function.erase();
       function = {};
     }
     leastBlocks = count;
-    stages = tiles;
     int64_t keys = llvm::divideCeil(budget, count);
     keysOfBlock = llvm::alignTo(
         std::max<int64_t>(llvm::alignTo(keys, keysOfTile), keys + pool), 8);
@@ -146,15 +148,13 @@ LogicalResult GpuBounded::chooseBlocks() {
   bool isCrowded = std::max(keySize, valueSize) > widest ||
                    (attending == kAnswering && !sharesRegisters());
   for (int64_t count = 1; count <= mostBlocks && !isCrowded; count *= 2)
-    for (int64_t tiles : {3, 2})
-      if (tryBlocks(count, tiles) <= ofTwo) {
-        function->setAttr(kBlocksAttr, b.getIndexAttr(2));
-        return success();
-      }
+    if (tryBlocks(count) <= ofTwo) {
+      function->setAttr(kBlocksAttr, b.getIndexAttr(2));
+      return success();
+    }
   for (int64_t count = 1; count <= mostBlocks; count *= 2)
-    for (int64_t tiles : {3, 2})
-      if (tryBlocks(count, tiles) <= most)
-        return success();
+    if (tryBlocks(count) <= most)
+      return success();
   // Rounded down to whole tiles.
   int64_t spare = most - bytes + bytesOfKey * keysOfBlock - bytesOfKey * pool;
   int64_t keys = bytesOfKey ? spare / bytesOfKey / keysOfTile * keysOfTile : 0;
@@ -192,11 +192,13 @@ Value GpuBounded::openTask(Value task) {
   return select(isToken, ofRow, index(-1));
 }
 
-void GpuBounded::openCursor(Value ofSlot) {
+void GpuBounded::openCursor(Value ofSlot, bool isAhead) {
   slot = ofSlot;
   cursorRow = named("cursor", add(mul(slot, cacheHeads), cacheHead));
-  Value numbers = loadVector(array("cursors", b.getI32Type(), kBoundedNumbers),
-                             {cursorRow, index(0)}, kBoundedNumbers);
+  Value cursors = array("cursors", b.getI32Type(), kBoundedNumbers);
+  Values place{cursorRow, index(0)};
+  Value numbers = isAhead ? loadVectorAhead(cursors, place, kBoundedNumbers)
+                          : loadVector(cursors, place, kBoundedNumbers);
   auto field = [&](BoundedNumber which) -> Value {
     return arith::IndexCastOp::create(
         b, b.getIndexType(), extract(numbers, static_cast<int64_t>(which)));

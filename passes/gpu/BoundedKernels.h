@@ -57,6 +57,8 @@ protected:
 
 private:
   using Indices = llvm::ArrayRef<mlir::Value>;
+  /// What the second-level cache is asked for at once.
+  static constexpr int64_t kLineBits = 128 * 8;
   /// Warps that do not attend.
   static constexpr int64_t kAnswering = 4;
   /// Barriers: of those who attend and of the others; and where both meet.
@@ -70,7 +72,7 @@ private:
   /// The row, the head and the token of a task, and the slot; −1 where there is
   /// none.
   mlir::Value openTask(mlir::Value task);
-  void openCursor(mlir::Value ofSlot);
+  void openCursor(mlir::Value ofSlot, bool isAhead = false);
 
   //===--- BoundedStep.cpp: the kernel ------------------------------------===//
   mlir::LogicalResult buildStep();
@@ -81,8 +83,16 @@ private:
     return mostBlocks > 1 && (!shared || shared >= 227 << 10);
   }
   void shareRegisters();
+  void waitInOrder();
+  void prefetchAhead();
+  void prefetchKeys(bool isKey);
+  void prefetchNextCursor();
   void meetAll(int64_t which);
   void meetCluster();
+  /// Before what the memory gave is merged: those who attend say that they are
+  /// not waited for, and wait for that meeting when it is long over.
+  void letOthersMeet();
+  void meetOthers();
   mlir::Value forTasks(
       mlir::Value init,
       llvm::function_ref<mlir::Value(mlir::Value ofRow, mlir::Value before)>
@@ -92,9 +102,9 @@ private:
   void leaveHead();
   void prepare();
   void prepareMemory();
-  mlir::LogicalResult answer();
-  mlir::LogicalResult storeOutput(
-      llvm::function_ref<mlir::FailureOr<mlir::Value>(mlir::Value at)> element);
+  void recallMemory();
+  mlir::LogicalResult answer(mlir::ValueRange known, const Ahead &ahead);
+  void storeElement(mlir::FailureOr<mlir::Value> value, mlir::Value at);
   void keep(mlir::LogicalResult result) {
     if (failed(result))
       isLowered = result;
@@ -117,6 +127,9 @@ private:
 
   //===--- BoundedMerge.cpp: what the blocks found ------------------------===//
   void mergeBlocks();
+  void takeOwn();
+  void mergeEach();
+  void mergeNoting();
   void mergeMemory();
   void mergeRecalled();
   void mergeTaylor();
@@ -137,6 +150,9 @@ private:
   Values loadFeatures();
   void takeFeatures(mlir::ValueRange loaded);
   Ahead loadRows();
+  void prefetchRows();
+  void prefetchLaterRows();
+  void takeRows();
   void readMemory(const Ahead &ownRows);
   mlir::Value placeOfRow(mlir::Value at, int64_t which);
   Values nextRows(mlir::Value at, mlir::ValueRange loaded);
@@ -205,12 +221,17 @@ private:
   mlir::FailureOr<Triple> summaryAt(mlir::Value summary, mlir::Value at);
   void declareSums();
   /// Sums that `value` needs, of the heads that this block answers, into shared
-  /// memory.
-  mlir::LogicalResult materialize(mlir::Value value);
+  /// memory; or of them those that no key has to be attended to for.
+  mlir::LogicalResult materialize(mlir::Value value, bool beforeKeys = false);
+  void prefetchParameters();
+  /// What an answer takes that no key is needed for.
+  Values valuesBeforeKeys();
+  Ahead loadBeforeKeys(mlir::ValueRange known);
   struct SumElement {
     mlir::Value ofHead, at, isThere;
   };
-  void sumElements(SumOp op, llvm::ArrayRef<SumElement> wanted,
+  void sumElements(SumOp op, int64_t howMany,
+                   llvm::function_ref<SumElement(mlir::Value)> which,
                    mlir::Value result);
 
   // What the step is.
@@ -231,10 +252,10 @@ private:
   int64_t attending = 0;   ///< warps that attend
 
   // Where a head of a slot stands; folded: whether a segment leaves now.
-  mlir::Value rank, ranks, rowNumber, of, isToken, remaining, cursorRow,
-      position, count, newEntry, newKey, victim, victimPlace, evicted, budget,
-      seen, folds, foldCount, nextFolds, span, keysOfRank, hasNewKey, kept,
-      leaves, held;
+  mlir::Value rank, ranks, task, tasks, clusters, rowNumber, of, isToken,
+      remaining, cursorRow, position, count, newEntry, newKey, victim,
+      victimPlace, evicted, budget, seen, folds, foldCount, nextFolds, span,
+      keysOfRank, hasNewKey, kept, leaves, held;
   Values newToken, newKeyParts;
   mlir::Value blockThread, blockWarp, isBehind, ownsNewKey;
   mlir::LogicalResult isLowered = mlir::success();
@@ -250,6 +271,7 @@ private:
   mlir::Value firstPlace, lastPlace, oldest, oldestPlace;
   mlir::Value keyRow; ///< of the key whose features are asked for; null: new
   llvm::DenseMap<mlir::Value, mlir::Value> sharedSumsOf, materialized;
+  llvm::DenseMap<mlir::Value, mlir::Value> knownElements; ///< at one place
 };
 
 } // namespace ladle

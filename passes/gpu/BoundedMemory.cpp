@@ -46,6 +46,28 @@ void GpuBounded::takeFeatures(ValueRange loaded) {
   }
 }
 
+/// Those of this block.
+void GpuBounded::takeRows() {
+  rowsHere = named("rows_here", div(index(memory.getKeySize()), ranks));
+  firstRow = named("first_row", mul(rank, rowsHere));
+}
+
+void GpuBounded::prefetchRows() {
+  Type type = memory.getElementType();
+  int64_t elements = kLineBits / type.getIntOrFloatBitWidth();
+  int64_t lines = (valueSize + elements - 1) / elements;
+  loop(thread, mul(rowsHere, lines), index(threads), [&](Value at) {
+    prefetch(array("memory", type, valueSize),
+             {placeOfRow(div(at, lines), 0), mul(rem(at, lines), elements)});
+  });
+}
+
+/// Where a warp has rows that it loads one after another, they are asked for
+/// all at once: behind the keys that are on their way, each waits for long.
+void GpuBounded::prefetchLaterRows() {
+  ifThen(less(index(warps * kRows), rowsHere), [&] { prefetchRows(); });
+}
+
 /// Of the rows of this block, some of a warp at once: what they were, and of a
 /// Taylor memory what the token that leaves adds to them.
 GpuAttention::Ahead GpuBounded::loadRows() {

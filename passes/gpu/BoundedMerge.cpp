@@ -50,6 +50,63 @@ Value GpuBounded::sumOverBlocks(Value memory, ValueRange at) {
 }
 
 void GpuBounded::mergeBlocks() {
+  if (mostBlocks == 1)
+    return takeOwn();
+  Value isAlone = equal(ranks, index(1));
+  ifThen(isAlone, [&] { takeOwn(); });
+  ifThen(negate(isAlone), [&] { note ? mergeNoting() : mergeEach(); });
+}
+
+/// Of a block alone.
+void GpuBounded::takeOwn() {
+  int64_t group = plan.group();
+  loop(thread, index(group), index(threads), [&](Value ofHead) {
+    Value all = loadFloat(blockSums, ofHead);
+    store(loadFloat(blockMosts, ofHead), sharedMosts, ofHead);
+    store(all, sharedSums, ofHead);
+    if (note)
+      store(arith::DivFOp::create(b, number(1), all), inverses, ofHead);
+  });
+  constexpr int64_t width = 4;
+  loop(mul(thread, width), index(group * valueSize), index(threads * width),
+       [&](Value at) {
+         Values place{div(at, valueSize), rem(at, valueSize)};
+         storeVector(loadVector(blockValues, place, width), sharedValues,
+                     place);
+       });
+  barrier();
+  if (note)
+    noteWeights();
+}
+
+/// Each thread for itself: nobody waits for another.
+void GpuBounded::mergeEach() {
+  forOwnHeads(valueSize, [&](Value at) {
+    Values mosts, sums, values;
+    for (int64_t block = 0; block < mostBlocks; ++block) {
+      Value which = minimum(index(block), sub(ranks, index(1)));
+      mosts.push_back(loadFloat(inBlock(which, blockMosts), local));
+      sums.push_back(loadFloat(inBlock(which, blockSums), local));
+      values.push_back(loadFloat(inBlock(which, blockValues), {local, at}));
+    }
+    Value most = mosts[0], allSums = number(0), allValues = number(0);
+    for (Value its : mosts)
+      most = larger(most, its);
+    for (int64_t block = 0; block < mostBlocks; ++block) {
+      Value weight = exp(arith::SubFOp::create(b, mosts[block], finite(most)));
+      weight = select(less(index(block), ranks), weight, number(0));
+      allSums = sum(allSums, product(sums[block], weight));
+      allValues = sum(allValues, product(values[block], weight));
+    }
+    store(allValues, sharedValues, {local, at});
+    ifThen(equal(at, index(0)), [&] {
+      store(most, sharedMosts, local);
+      store(allSums, sharedSums, local);
+    });
+  });
+}
+
+void GpuBounded::mergeNoting() {
   int64_t group = plan.group();
   Ahead ownValues =
       startLoop(thread, mul(ownHeads(), valueSize), index(threads),
@@ -84,12 +141,10 @@ void GpuBounded::mergeBlocks() {
                              weightOfBlock(block, ofHead, most)));
     store(most, sharedMosts, ofHead);
     store(all, sharedSums, ofHead);
-    if (note)
-      store(arith::DivFOp::create(b, number(1), all), inverses, ofHead);
+    store(arith::DivFOp::create(b, number(1), all), inverses, ofHead);
   });
   barrier();
-  if (note)
-    noteWeights();
+  noteWeights();
   finishLoop(ownValues, {}, [&](Value at, ValueRange loaded, ValueRange) {
     openOwnHead(div(at, valueSize));
     Value most = loadFloat(sharedMosts, local), all = number(0);

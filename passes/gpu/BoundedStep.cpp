@@ -100,18 +100,91 @@ void GpuBounded::meetCluster() {
     ifThen(less(index(1), ranks), [&] { clusterBarrier(); });
 }
 
+void GpuBounded::letOthersMeet() {
+  if (mostBlocks > 1 && (recall || taylor))
+    ifThen(less(index(1), ranks), [&] { clusterArrive(/*publishes=*/false); });
+}
+
+void GpuBounded::meetOthers() {
+  bool attends = part == Attending;
+  if (mostBlocks == 1)
+    return attends ? void() : barrier();
+  Value hasOthers = less(index(1), ranks);
+  ifThen(hasOthers, [&] {
+    if (!attends)
+      clusterArrive();
+    clusterWait();
+  });
+  if (!attends)
+    ifThen(negate(hasOthers), [&] { barrier(); });
+}
+
 /// For each task of the cluster, in their order.
 Value GpuBounded::forTasks(Value init, function_ref<Value(Value, Value)> body) {
   Value first = named("cluster", gpu::BlockIdOp::create(b, gpu::Dimension::y));
-  Value clusters =
-      named("clusters", gpu::GridDimOp::create(b, gpu::Dimension::y));
-  Value tasks = named("tasks", mul(scalar("rows"), cacheHeads));
+  clusters = named("clusters", gpu::GridDimOp::create(b, gpu::Dimension::y));
+  tasks = named("tasks", mul(scalar("rows"), cacheHeads));
   Values done = loop(first, tasks, clusters, {init},
-                     [&](Value task, ValueRange before) -> Values {
-                       named("task", task);
+                     [&](Value which, ValueRange before) -> Values {
+                       task = named("task", which);
                        return {body(openTask(task), before.front())};
                      });
   return done.front();
+}
+
+/// Before what is ahead has ended: keys, values and rows of the memory come to
+/// the second-level cache from where they are unless what is ahead moves them.
+/// What is read here says what to ask for, and nothing else. Those who attend
+/// do not wait for it.
+void GpuBounded::prefetchAhead() {
+  Value first = gpu::BlockIdOp::create(b, gpu::Dimension::y);
+  ifThen(less(first, mul(scalar("rows"), cacheHeads)), [&] {
+    cacheHead = rem(first, cacheHeads);
+    Value its = extract(loadVectorAhead(array("slots", b.getI32Type()),
+                                        {div(first, cacheHeads)}, 1),
+                        0);
+    its = arith::IndexCastOp::create(b, b.getIndexType(), its);
+    Value isSlot =
+        both(notLess(its, index(0)), less(its, scalar("slot_count")));
+    ifThen(isSlot, [&] {
+      openCursor(its, /*isAhead=*/true);
+      takeKeys();
+      prefetchKeys(/*isKey=*/true);
+      prefetchKeys(/*isKey=*/false);
+      if (memory) {
+        takeRows();
+        prefetchRows();
+      }
+    });
+  });
+}
+
+/// Those of the first tiles. Whatever the cursor is, rows of this head.
+void GpuBounded::prefetchKeys(bool isKey) {
+  Type type = isKey ? plan.keyType : plan.valueType;
+  int64_t size = isKey ? keySize : valueSize;
+  int64_t elements = kLineBits / type.getIntOrFloatBitWidth();
+  int64_t lines = (size + elements - 1) / elements;
+  Value cache = array(isKey ? "key_pages" : "value_pages", type, size);
+  Value ahead = minimum(sub(end, begin), index(stages * kTileKeys * attending));
+  loop(thread, mul(ahead, lines), index(threads), [&](Value at) {
+    Value key = maximum(add(begin, div(at, lines)), index(0));
+    key = minimum(key, index(capacity - 1));
+    prefetch(cache,
+             {rowOfKey(slot, key, cacheHead), mul(rem(at, lines), elements)});
+  });
+}
+
+/// Where the head that comes next stands, while this one is attended to.
+void GpuBounded::prefetchNextCursor() {
+  Value next = add(task, clusters);
+  ifThen(less(next, tasks), [&] {
+    Value its = load(array("slots", b.getI32Type()), {div(next, cacheHeads)});
+    Value row =
+        add(mul(maximum(its, index(0)), cacheHeads), rem(next, cacheHeads));
+    prefetch(array("cursors", b.getI32Type(), kBoundedNumbers),
+             {row, index(0)});
+  });
 }
 
 LogicalResult GpuBounded::buildStep() {
@@ -122,15 +195,24 @@ LogicalResult GpuBounded::buildStep() {
   blockThread = thread;
   blockWarp = warp;
   letNextStart();
-  ifThen(equal(scalar("starts_early"), index(0)), [&] { waitForPrevious(); });
   Value attends = less(warp, index(attending));
   ifThen(attends, [&] { attendTasks(); });
   ifThen(negate(attends), [&] { answerTasks(); });
   return isLowered;
 }
 
+void GpuBounded::waitInOrder() {
+  ifThen(equal(scalar("starts_early"), index(0)), [&] {
+    // Of few rows, blocks are there while another kernel still runs.
+    if (decodes && part == Answering)
+      ifThen(equal(ranks, index(mostBlocks)), [&] { prefetchAhead(); });
+    waitForPrevious();
+  });
+}
+
 void GpuBounded::attendTasks() {
   enterPart(Attending, 0, attending);
+  waitInOrder();
   Value last = forTasks(index(0), [&](Value ofRow, Value before) {
     Values after = ifElse(
         notLess(ofRow, index(0)),
@@ -140,6 +222,8 @@ void GpuBounded::attendTasks() {
           copyNewToken();
           isBehind = before;
           attendOwnKeys();
+          if (recall || taylor)
+            meetOthers();
           meetAll(Found);
           return {index(1)};
         },
@@ -152,43 +236,59 @@ void GpuBounded::attendTasks() {
 void GpuBounded::beforeScores() {
   if (firstOfTask == 0)
     ifThen(less(index(0), isBehind), [&] { leaveHead(); });
+  if (firstOfTask == 0) {
+    letOthersMeet();
+    prefetchNextCursor();
+  }
 }
 
 /// Of those who attend, until the others have merged what they found.
 void GpuBounded::leaveHead() {
   meetAll(Merged);
-  meetCluster();
+  if (evict)
+    meetCluster();
 }
 
 void GpuBounded::answerTasks() {
   enterPart(Answering, attending, kAnswering);
+  prefetchParameters();
+  waitInOrder();
   forTasks(index(0), [&](Value ofRow, Value before) {
     // Padding is answered by zeros.
     ifThen(both(isToken, less(ofRow, index(0))), [&] {
       waitForPrevious();
-      keep(storeOutput([&](Value) -> FailureOr<Value> { return number(0); }));
+      forOwnHeads(plan.output.getDimSize(1),
+                  [&](Value at) { storeElement(number(0), at); });
     });
     ifThen(notLess(ofRow, index(0)), [&] {
       openCursor(ofRow);
       takeKeys();
       newToken = loadToken(append, of, cacheHead);
       prepare();
-      waitForPrevious();
+      recallMemory();
+      Values known = valuesBeforeKeys();
+      Ahead ahead = loadBeforeKeys(known);
       meetAll(Found);
+      // Of a cache that evicts, weights are written first, or its memory was.
+      if (evict)
+        waitForPrevious();
       mergeBlocks();
       meetAll(Merged);
+      waitForPrevious();
       // Nobody reads what leaves any more.
       ifThen(hasNewKey, [&] {
         storeToken(newToken, add(mul(cursorRow, capacity), newEntry));
       });
-      mergeMemory();
-      keep(answer());
-      if (evict) {
-        keepOrder();
-        keepTaylor();
-        if (note)
-          chooseNext();
-      }
+      // All have read where the head stood, and nobody chooses.
+      if (fold)
+        moveHeadCursor();
+      keep(answer(known, ahead));
+      if (!evict)
+        return;
+      keepOrder();
+      keepTaylor();
+      if (note)
+        chooseNext();
       meetCluster();
       moveHeadCursor();
       barrier();
@@ -211,24 +311,35 @@ void GpuBounded::prepare() {
   addEarlierWeights(weights);
 }
 
+/// What is computed from the memory alone needs no keys.
+void GpuBounded::recallMemory() {
+  if (recall || taylor) {
+    meetOthers();
+    mergeMemory();
+  }
+  keep(materialize(step.getYield().getValues().front(), /*beforeKeys=*/true));
+}
+
 /// All loads come before anything waits for one of them.
 void GpuBounded::prepareMemory() {
-  rowsHere = named("rows_here", div(index(memory.getKeySize()), ranks));
-  firstRow = named("first_row", mul(rank, rowsHere));
+  takeRows();
   if (fold)
     ifThen(leaves, [&] {
       waitForPrevious();
       foldSegments();
       barrier();
     });
+  if (fold)
+    prefetchLaterRows();
   Ahead rows = loadRows();
   Values features, sums;
   if (recall || taylor)
     features = loadFeatures();
   if (evict)
     sums = loadSums();
-  // Rows of the memory are the first thing that is written.
-  waitForPrevious();
+  // Of a Taylor memory, rows are the first thing that is written.
+  if (evict)
+    waitForPrevious();
   ifThen(less(index(0), held), [&] {
     takeFeatures(features);
     if (evict)
@@ -247,29 +358,31 @@ void GpuBounded::prepareMemory() {
 // The end of a step
 //===----------------------------------------------------------------------===//
 
-LogicalResult GpuBounded::storeOutput(
-    llvm::function_ref<FailureOr<Value>(Value at)> element) {
-  Value output = outputMemory();
+void GpuBounded::storeElement(FailureOr<Value> value, Value at) {
+  keep(value);
+  if (failed(value))
+    return;
   Type type = plan.output.getElementType();
-  LogicalResult isStored = success();
-  forOwnHeads(plan.output.getDimSize(1), [&](Value at) {
-    FailureOr<Value> value = element(at);
-    isStored = value;
-    if (failed(value))
-      return;
-    Value stored = *value;
-    if (stored.getType() != type)
-      stored = arith::TruncFOp::create(b, type, stored);
-    memref::StoreOp::create(b, stored, output, ValueRange{of, head, at});
-  });
-  return isStored;
+  Value stored = *value;
+  if (stored.getType() != type)
+    stored = arith::TruncFOp::create(b, type, stored);
+  memref::StoreOp::create(b, stored, outputMemory(), ValueRange{of, head, at});
 }
 
-LogicalResult GpuBounded::answer() {
+LogicalResult GpuBounded::answer(ValueRange known, const Ahead &ahead) {
   Value given = step.getYield().getValues().front();
   if (failed(materialize(given)))
     return failure();
-  return storeOutput([&](Value at) { return element(given, {at}); });
+  int64_t size = plan.output.getDimSize(1);
+  finishLoop(ahead, {}, [&](Value at, ValueRange loaded, ValueRange) {
+    openOwnHead(div(at, size));
+    for (auto [value, element] : llvm::zip_equal(known, loaded))
+      knownElements[value] = element;
+    storeElement(element(given, {rem(at, size)}), rem(at, size));
+    knownElements.clear();
+    return Values();
+  });
+  return isLowered;
 }
 
 void GpuBounded::byFirst(llvm::function_ref<void()> body) {

@@ -82,6 +82,8 @@ FailureOr<Value> GpuBounded::elementwise(Operation *op, Indices indices) {
 FailureOr<Value> GpuBounded::element(Value value, Indices indices) {
   if (auto given = dyn_cast<BlockArgument>(value))
     return argument(given, indices);
+  if (auto known = knownElements.find(value); known != knownElements.end())
+    return known->second;
   auto type = cast<RankedTensorType>(value.getType());
   if (auto known = materialized.find(value); known != materialized.end()) {
     Value at = index(0);
@@ -180,6 +182,108 @@ static int64_t elementsOf(SumOp op) {
   return elements;
 }
 
+/// Terms of a lane whose loads are unrolled, and elements of a warp.
+static constexpr int64_t kMostTerms = 4, kMostTogether = 16;
+
+static int64_t elementsTogether(SumOp op) {
+  constexpr int64_t loads = 32, warp = 32;
+  int64_t size =
+      op.getInput().getType().getDimSize(static_cast<int64_t>(op.getDim()));
+  int64_t terms = std::min((size + warp - 1) / warp, kMostTerms);
+  return std::min(kMostTogether, loads / terms);
+}
+
+/// Whether a value depends on what is attended to.
+static bool needsKeys(Value value) {
+  Operation *op = value.getDefiningOp();
+  return op &&
+         (isa<AttendOp>(op) || llvm::any_of(op->getOperands(), needsKeys));
+}
+
+static void findParameters(AttentionStepOp step, Value value,
+                           llvm::SetVector<Value> &read) {
+  if (auto given = dyn_cast<BlockArgument>(value)) {
+    if (isa<RankedTensorType>(value.getType()) &&
+        step.getArgumentKind(given.getArgNumber()) == ArgumentKind::Param)
+      read.insert(value);
+    return;
+  }
+  for (Value operand : value.getDefiningOp()->getOperands())
+    findParameters(step, operand, read);
+}
+
+/// Those that an answer reads, long before it does: each thread of those that
+/// answer asks for a line.
+void GpuBounded::prefetchParameters() {
+  llvm::SetVector<Value> read;
+  findParameters(step, step.getYield().getValues().front(), read);
+  if (read.empty())
+    return;
+  Value cluster = gpu::BlockIdOp::create(b, gpu::Dimension::y);
+  Value block = add(mul(cluster, ranks), rank);
+  Value clusters = gpu::GridDimOp::create(b, gpu::Dimension::y);
+  Value own = add(mul(block, threads), thread);
+  Value all = mul(mul(clusters, ranks), threads);
+  for (Value each : read) {
+    auto type = cast<RankedTensorType>(each.getType());
+    int64_t elements = kLineBits / type.getElementTypeBitWidth();
+    int64_t rowSize = type.getShape().back();
+    int64_t lines = (rowSize + elements - 1) / elements;
+    loop(own, index(type.getNumElements() / rowSize * lines), all,
+         [&](Value at) {
+           Value rest = div(at, lines);
+           Values place{mul(rem(at, lines), elements)};
+           for (int64_t size : llvm::reverse(type.getShape().drop_back())) {
+             place.insert(place.begin(), rem(rest, size));
+             rest = div(rest, size);
+           }
+           prefetch(tensor(each), place);
+         });
+  }
+}
+
+/// The largest values of an answer that need no keys and are as large as it.
+static void findBeforeKeys(Value value, llvm::SetVector<Value> &found) {
+  Operation *op = value.getDefiningOp();
+  if (!needsKeys(value)) {
+    if (!isa_and_present<arith::ConstantOp>(op))
+      found.insert(value);
+    return;
+  }
+  bool keepsPlaces =
+      isa<OnceOp>(op) ||
+      isa<arith::ArithDialect, math::MathDialect>(op->getDialect());
+  for (Value operand : op->getOperands())
+    if (keepsPlaces && isa<RankedTensorType>(operand.getType()))
+      findBeforeKeys(operand, found);
+}
+
+GpuAttention::Values GpuBounded::valuesBeforeKeys() {
+  llvm::SetVector<Value> found;
+  findBeforeKeys(step.getYield().getValues().front(), found);
+  return Values(found.getArrayRef());
+}
+
+/// Of each element that this thread answers, before keys are attended to.
+GpuAttention::Ahead GpuBounded::loadBeforeKeys(ValueRange known) {
+  int64_t size = plan.output.getDimSize(1);
+  Values wanted(known);
+  return startLoop(thread, mul(ownHeads(), size), index(threads),
+                   /*together=*/1, [this, size, wanted](Value at) {
+                     openOwnHead(div(at, size));
+                     // Who answers no head loads what is there, too.
+                     local = minimum(local, index(plan.group() - 1));
+                     head = add(mul(cacheHead, plan.group()), local);
+                     Values loaded;
+                     for (Value each : wanted) {
+                       FailureOr<Value> its = element(each, {rem(at, size)});
+                       keep(its);
+                       loaded.push_back(succeeded(its) ? *its : number(0));
+                     }
+                     return loaded;
+                   });
+}
+
 void GpuBounded::declareSums() {
   llvm::SetVector<Operation *> sums;
   findSums(step.getYield().getValues().front(), sums);
@@ -193,15 +297,19 @@ void GpuBounded::declareSums() {
 
 /// Of some elements, each of a head, at once: their loads wait together, and
 /// heads that need the same ones share them.
-void GpuBounded::sumElements(SumOp op, ArrayRef<SumElement> wanted,
+void GpuBounded::sumElements(SumOp op, int64_t howMany,
+                             llvm::function_ref<SumElement(Value)> which,
                              Value result) {
   ArrayRef<int64_t> sizes = op.getResult().getType().getShape();
   auto dim = static_cast<int64_t>(op.getDim());
   int64_t size = op.getInput().getType().getDimSize(dim);
-  auto open = [&](const SumElement &which) {
-    local = which.ofHead;
+  SmallVector<SumElement> wanted;
+  for (int64_t i = 0; i < howMany; ++i)
+    wanted.push_back(which(index(i)));
+  auto open = [&](const SumElement &each) {
+    local = each.ofHead;
     head = add(mul(cacheHead, plan.group()), local);
-    Value rest = which.at;
+    Value rest = each.at;
     Values indices;
     for (int64_t other : llvm::reverse(sizes.drop_front())) {
       indices.insert(indices.begin(), rem(rest, other));
@@ -223,62 +331,86 @@ void GpuBounded::sumElements(SumOp op, ArrayRef<SumElement> wanted,
     return terms;
   };
   Values all(wanted.size(), number(0));
-  constexpr int64_t mostTerms = 4;
-  if (size % kWarp == 0 && size / kWarp <= mostTerms)
+  if (size % kWarp == 0 && size / kWarp <= kMostTerms)
     for (int64_t first = 0; first < size; first += kWarp)
       all = addTerm(add(lane, first), all);
   else
     all = loop(lane, index(size), index(kWarp), all, addTerm);
-  for (int64_t mask = 1; mask < kWarp; mask *= 2)
-    for (Value &one : all)
-      one = sum(one, exchange(one, mask));
-  for (auto [i, each] : llvm::enumerate(wanted))
-    ifThen(both(equal(lane, index(static_cast<int64_t>(i))), each.isThere),
-           [&, each = each, i = i] {
-             store(all[i], result, {each.ofHead, each.at});
-           });
+  // Lanes give one another half of their sums, until each has one.
+  auto sums = static_cast<int64_t>(llvm::PowerOf2Ceil(all.size()));
+  all.resize(sums, number(0));
+  int64_t mask = kWarp / 2;
+  for (; all.size() > 1; mask /= 2) {
+    Value isUpper = equal(rem(div(lane, mask), 2), index(1));
+    size_t half = all.size() / 2;
+    for (size_t i = 0; i < half; ++i) {
+      Value given = select(isUpper, all[i], all[half + i]);
+      Value kept = select(isUpper, all[half + i], all[i]);
+      all[i] = sum(kept, exchange(given, mask));
+    }
+    all.truncate(half);
+  }
+  for (; mask > 0; mask /= 2)
+    all[0] = sum(all[0], exchange(all[0], mask));
+  int64_t lanes = kWarp / sums;
+  SumElement own = which(div(lane, lanes));
+  ifThen(both(equal(rem(lane, lanes), index(0)), own.isThere),
+         [&] { store(all[0], result, {own.ofHead, own.at}); });
 }
 
-LogicalResult GpuBounded::materialize(Value value) {
+LogicalResult GpuBounded::materialize(Value value, bool beforeKeys) {
   llvm::SetVector<Operation *> sums;
   findSums(value, sums);
   for (Operation *op : sums) {
     auto each = cast<SumOp>(op);
-    if (materialized.contains(each.getResult()))
+    if (materialized.contains(each.getResult()) ||
+        (beforeKeys && needsKeys(each.getInput())))
       continue;
     int64_t elements = elementsOf(each), group = plan.group();
     Value result = sharedSumsOf.lookup(each.getResult());
     // Of a warp, elements of all heads if a block has these, or else of one
-    // after another.
-    constexpr int64_t together = 8;
-    int64_t rows = std::max<int64_t>(together / group, 1);
-    Value hasAll = equal(ranks, index(1));
-    ifThen(hasAll, [&] {
-      loop(mul(warp, rows), index(elements), index(warps * rows),
-           [&](Value from) {
-             SmallVector<SumElement> wanted;
-             for (int64_t row = 0; row < rows; ++row) {
-               Value at = add(from, row), isThere = less(at, index(elements));
-               at = minimum(at, index(elements - 1));
-               for (int64_t h = 0; h < group; ++h)
-                 wanted.push_back({index(h), at, isThere});
-             }
-             sumElements(each, wanted, result);
-           });
-    });
-    if (mostBlocks > 1)
+    // after another: as many as leave registers for their loads.
+    int64_t together = elementsTogether(each);
+    int64_t rows =
+        std::max<int64_t>(std::min(2 * kMostTogether / group, together), 1);
+    // There are as many sums at once as lanes at the most.
+    Value hasAll = equal(ranks, index(group > kWarp ? 0 : 1));
+    if (group <= kWarp)
+      ifThen(hasAll, [&] {
+        loop(mul(warp, rows), index(elements), index(warps * rows),
+             [&](Value from) {
+               auto which = [&](Value i) -> SumElement {
+                 Value at = add(from, div(i, group)),
+                       most = index(elements - 1);
+                 return {rem(i, group), minimum(at, most),
+                         both(less(i, index(rows * group)),
+                              less(at, index(elements)))};
+               };
+               sumElements(each, rows * group, which, result);
+             });
+      });
+    if (mostBlocks > 1 || group > kWarp)
       ifThen(negate(hasAll), [&] {
         Value count = mul(ownHeads(), elements);
         loop(mul(warp, together), count, index(warps * together),
              [&](Value from) {
-               SmallVector<SumElement> wanted;
-               for (int64_t i = 0; i < together; ++i) {
-                 Value isThere = less(add(from, i), count);
-                 Value at = minimum(add(from, i), sub(count, index(1)));
+               // All are of a head where they divide its elements.
+               bool isOfOne = elements % together == 0;
+               Value first = isOfOne ? rem(from, elements) : from;
+               openOwnHead(div(from, elements));
+               Value ofAll = local;
+               auto which = [&](Value i) -> SumElement {
+                 Value isThere = less(i, index(together));
+                 if (isOfOne)
+                   return {ofAll, add(first, minimum(i, index(together - 1))),
+                           isThere};
+                 Value at = add(first, i);
+                 isThere = both(isThere, less(at, count));
+                 at = minimum(at, sub(count, index(1)));
                  openOwnHead(div(at, elements));
-                 wanted.push_back({local, rem(at, elements), isThere});
-               }
-               sumElements(each, wanted, result);
+                 return {local, rem(at, elements), isThere};
+               };
+               sumElements(each, together, which, result);
              });
       });
     if (failed(isLowered))

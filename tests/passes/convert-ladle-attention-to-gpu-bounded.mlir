@@ -34,9 +34,9 @@ ladle.attention @a(token %q: tensor<2x64xbf16>, token %k: tensor<1x64xbf16>,
 // CHECK: gpu.block_id  x
 // CHECK: gpu.grid_dim  x
 // CHECK: nvvm.griddepcontrol launch_dependents
+// CHECK: nvvm.setmaxregister increase 144
 // CHECK: scf.if
 // CHECK-NEXT: nvvm.griddepcontrol wait
-// CHECK: nvvm.setmaxregister increase 144
 // CHECK: gpu.block_id  y
 // CHECK: gpu.grid_dim  y
 // CHECK: scf.for
@@ -46,23 +46,37 @@ ladle.attention @a(token %q: tensor<2x64xbf16>, token %k: tensor<1x64xbf16>,
 // warp waits for another's.
 // CHECK: nvgpu.device_async_copy
 // CHECK: nvvm.barrier id = %c4_i32 number_of_threads = %c256_i32
+// CHECK: nvvm.cluster.arrive.relaxed
+// CHECK: memref.prefetch %{{.*}}, read, locality<3>, data : memref<?x8xi32>
 // CHECK: nvgpu.mma.sync
 // CHECK: gpu.barrier {ladle.of_warp}
 // CHECK: nvgpu.device_async_copy
 // CHECK: nvvm.barrier id = %c1_i32{{.*}} number_of_threads = %c128_i32
+// CHECK: nvvm.cluster.wait
 // CHECK: nvvm.cluster.arrive
 // CHECK: nvvm.cluster.wait
 // CHECK: nvvm.barrier id = %c3_i32{{.*}} number_of_threads = %c256_i32
 
-// Meanwhile the others update rows of the memory, score the mean key, and add up
-// earlier weights.
+// Before what is ahead has ended, the others ask for what will be read.
 // CHECK: nvvm.setmaxregister decrease 112
+// CHECK: scf.if
+// CHECK: vector.load %{{.*}} {ladle.ahead} : memref<?xi32>, vector<1xi32>
+// CHECK: vector.load %{{.*}} {ladle.ahead} : memref<?x8xi32>, vector<8xi32>
+// CHECK: memref.prefetch %{{.*}}, read, locality<3>, data : memref<?x64xbf16>
+// CHECK: memref.prefetch %{{.*}}, read, locality<3>, data : memref<?x64xf32>
+// CHECK: nvvm.griddepcontrol wait
+
+// While keys are attended to they update rows of the memory, score the mean key,
+// add up earlier weights, and merge what the memory gave.
 // CHECK: vector.load %{{.*}} : memref<?x64xf32>, vector<2xf32>
 // CHECK: nvvm.griddepcontrol wait
 // CHECK: vector.store %{{.*}} : memref<?x64xf32>, vector<2xf32>
 // CHECK: math.sqrt
 // CHECK: memref.load %{{.*}} : memref<?x40xi64>
 // CHECK: memref.load %{{.*}} : memref<?x40xf16>
+// CHECK: nvvm.cluster.arrive
+// CHECK: nvvm.cluster.wait
+// CHECK: builtin.unrealized_conversion_cast %{{.*}}, %{{.*}} : memref<{{.*}}xf32, #gpu.address_space<workgroup>>, index
 // CHECK: nvvm.barrier id = %c3_i32{{.*}} number_of_threads = %c256_i32
 
 // Summaries of all blocks are merged, and the weights of this query noted.

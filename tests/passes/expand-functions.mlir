@@ -87,6 +87,24 @@ ladle.recurrence @elu(token %x: tensor<4xf32>) -> (y: tensor<4xf32>) {
 
 // -----
 
+// elu(x) + 1 is max(x, 0) + exp(min(x, 0)).
+
+// CHECK-LABEL: ladle.recurrence @elu_plus_one
+// CHECK: %[[MIN:.*]] = arith.minimumf %x
+// CHECK: %[[EXP:.*]] = math.exp %[[MIN]]
+// CHECK: %[[MAX:.*]] = arith.maximumf %x
+// CHECK: %[[Y:.*]] = arith.addf %[[MAX]], %[[EXP]]
+// CHECK-NOT: math.log
+// CHECK: ladle.yield %[[Y]]
+ladle.recurrence @elu_plus_one(token %x: tensor<4xf32>) -> (y: tensor<4xf32>) {
+  %one = arith.constant dense<1.0> : tensor<4xf32>
+  %elu = ladle.elu %x : tensor<4xf32>
+  %y = arith.addf %elu, %one : tensor<4xf32>
+  ladle.yield %y : tensor<4xf32>
+}
+
+// -----
+
 // Movements of elements are left to the lowering, and so are other types.
 
 // CHECK-LABEL: ladle.recurrence @left_alone

@@ -87,6 +87,13 @@ gpu.module @m {
     nvvm.setmaxregister increase 136
     // CHECK: set_registers<120, false>();
     nvvm.setmaxregister decrease 120
+    // Who publishes nothing in a cluster waits for nothing either.
+    // CHECK: cluster_arrive();
+    nvvm.cluster.arrive {aligned}
+    // CHECK-NEXT: cluster_wait();
+    nvvm.cluster.wait {aligned}
+    // CHECK-NEXT: cluster_arrive_relaxed();
+    nvvm.cluster.arrive.relaxed {aligned}
     gpu.return
   }
 }

@@ -68,6 +68,21 @@ gpu.module @m {
     gpu.return
   }
 
+  // What a kernel ahead may be writing is read to ask for what it says.
+  // CHECK: void ahead
+  gpu.func @ahead(%slots: memref<?xi32> {ladle.name = "slots"},
+                  %a: memref<?x128xbf16> {ladle.name = "a"}) kernel {
+    %i = gpu.thread_id x
+    // CHECK: const Vec<int, 1> [[SLOT:.*]] = load_vector_ahead<1>(slots + {{.*}});
+    %0 = vector.load %slots[%i] {ladle.ahead} : memref<?xi32>, vector<1xi32>
+    %1 = vector.extract %0[0] : i32 from vector<1xi32>
+    %2 = arith.index_cast %1 : i32 to index
+    %c64 = arith.constant 64 : index
+    // CHECK: prefetch(a + (long long){{.*}} * 128 + 64);
+    memref.prefetch %a[%2, %c64], read, locality<3>, data : memref<?x128xbf16>
+    gpu.return
+  }
+
   // What takes the bytes of other shared memory has none of its own.
   // CHECK: void shares
   gpu.func @shares()
