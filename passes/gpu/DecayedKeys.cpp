@@ -240,8 +240,7 @@ Value GpuKernel::decayColumns(Value buffer, StringRef decay,
       if (Components weights =
               key.isScaled ? weightsOf(buffer, {}, key.scales) : Components();
           !weights.empty()) {
-        Value scale = numberAt(
-            weights, arith::MaxSIOp::create(b, position, constantIndex(0)));
+        Value scale = numberAt(weights, position);
         factor = arith::MulFOp::create(b, passed, splat(scale, columns.wide));
       }
       int64_t ranks = componentCount(type.getField(key.name));
@@ -273,9 +272,11 @@ SmallVector<std::pair<Value, Value>> GpuKernel::entriesFrom(Value newest,
       continue;
     }
     Value position = arith::SubIOp::create(b, newest, constantIndex(i));
-    result.emplace_back(position,
-                        arith::CmpIOp::create(b, arith::CmpIPredicate::sge,
-                                              position, constantIndex(0)));
+    Value isThere = arith::CmpIOp::create(b, arith::CmpIPredicate::sge,
+                                          position, constantIndex(0));
+    // Where an entry lies is looked up, whether it is there or not.
+    position = arith::MaxSIOp::create(b, position, constantIndex(0));
+    result.emplace_back(position, isThere);
   }
   return result;
 }
