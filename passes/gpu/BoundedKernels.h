@@ -14,7 +14,8 @@
 //
 // - meanwhile rows of the memory are loaded, get the token that leaves, are
 //   stored and read, and the weights that earlier queries gave each token are
-//   added up;
+//   added up; what the blocks read is merged, and what follows from it alone
+//   is computed, at a meeting for which nobody waits who attends;
 // - then the blocks' summaries are merged, each head of the query by one of
 //   them, which answers;
 // - weights of this query are noted by those who have its scores, and the token
