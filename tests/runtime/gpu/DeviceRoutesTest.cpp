@@ -49,12 +49,29 @@ TEST_CASE("entries in pages") {
              "route=adjoint,state=bf16,L=16,m=16,page=8,rows=2,tokens=17");
   checkOnGpu("rwkv7_core", "route=kv_only,entries=bf16,L=32,m=32,page=8,rows=2,"
                            "tokens=12,staggered=1,resets=1");
+  // Of elements of dk, a thread has several.
+  checkOnGpu("kda", "route=outer,L=8,m=8,page=8,rows=2,tokens=13,size.H=2,"
+                    "size.Dk=64,size.Dv=32");
 }
 
 TEST_CASE("narrow states and entries") {
   if (hasGpu())
     checkOnGpu("gated_delta_net", "route=inner,state=bf16,entries=bf16,L=4,m=4,"
                                   "rows=2,tokens=10,staggered=1,pads=1");
+}
+
+TEST_CASE("tensor cores fold keys that decay by elements") {
+  if (!hasGpu())
+    return;
+  auto model = GENERATE(as<std::string>(), "kda", "gdn2", "rwkv7_core", "gla");
+  auto state = GENERATE(as<std::string>(), "bf16", "f16");
+  checkOnGpu(model, "route=inner,L=8,m=5,rows=3,tokens=14,staggered=1,moves=1,"
+                    "pads=1,resets=1,size.Dk=64,size.Dv=64,state=" +
+                        state);
+  // The token is the sixteenth entry of a tile, or the first of another.
+  checkOnGpu(model, "route=inner,L=20,m=20,rows=2,tokens=22,staggered=1,"
+                    "size.Dk=32,size.Dv=32,state=" +
+                        state);
 }
 
 TEST_CASE("carries and routes other than inner") {

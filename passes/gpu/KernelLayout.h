@@ -1,0 +1,68 @@
+//===- KernelLayout.h - how a GPU kernel is laid out ------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_PASSES_GPU_KERNELLAYOUT_H
+#define LADLE_PASSES_GPU_KERNELLAYOUT_H
+
+#include "dialect/LadleOps.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/MapVector.h"
+#include <tuple>
+
+namespace ladle {
+
+/// How a step is spread over a grid; see Geometry.cpp for how it is chosen.
+struct GpuSchedule {
+  int64_t threads = 0;  ///< of a block; 0: as many as rows need
+  int64_t tileRows = 0; ///< rows of dv in a block; 0: about 32 KiB of state
+  int64_t batch = 0;    ///< rows that blocks are for; 0: many
+  int64_t pieces = 1;   ///< of a tile, each copied for the warps that read it
+  int64_t stages = 1;   ///< in which rows of a warp are copied and read
+  int64_t shared = 0;   ///< bytes that a block may have; 0: as on Hopper
+  /// Heads that a block verifies one after the other; 0: as many as leave
+  /// blocks enough.
+  int64_t heads = 0;
+};
+
+/// What the slots of a pool have besides what a step takes.
+struct GpuSlots {
+  int64_t drafts = 0;      ///< the most of a row, 0 for none
+  BufferType entries = {}; ///< null without a buffer
+
+  bool arePaged() const { return entries && entries.isPaged(); }
+};
+
+/// Where a vector of `size` elements is: element c·lanes·width + lane·width + i
+/// is element i of chunk c, or a thread's own row is the only one.
+struct Place {
+  bool isRow = false;
+  int64_t size = 1, lanes = 1, width = 1, chunks = 1;
+  /// Where the only chunk starts, if a loop goes over them.
+  mlir::Value start = {};
+
+  using Key = std::tuple<bool, int64_t, int64_t, int64_t>;
+  Key key() const { return {isRow, size, lanes, width}; }
+};
+
+/// Operations of a stored state that tiles need not go through one by one; see
+/// TileChains.cpp.
+struct TileChain {
+  /// Decays, and writes that are an entry of a fold.
+  llvm::DenseSet<mlir::Operation *> absorbed;
+  /// Vectors of decays after a fold, by which its keys are multiplied.
+  llvm::MapVector<mlir::Operation *, llvm::SmallVector<mlir::Value>> later;
+  /// What the token adds, by the fold that takes it along.
+  llvm::DenseMap<mlir::Operation *, WriteOp> own;
+  /// All vectors of decays, and their product [dk], shared.
+  llvm::SmallVector<mlir::Value> decays;
+  mlir::Value product;
+};
+
+} // namespace ladle
+
+#endif // LADLE_PASSES_GPU_KERNELLAYOUT_H
