@@ -195,9 +195,18 @@ static int64_t elementsTogether(SumOp op) {
 
 /// Whether a value depends on what is attended to.
 static bool needsKeys(Value value) {
-  Operation *op = value.getDefiningOp();
-  return op &&
-         (isa<AttendOp>(op) || llvm::any_of(op->getOperands(), needsKeys));
+  SmallVector<Value> waiting{value};
+  DenseSet<Value> seen;
+  while (!waiting.empty()) {
+    Value next = waiting.pop_back_val();
+    Operation *op = next.getDefiningOp();
+    if (!op || !seen.insert(next).second)
+      continue;
+    if (isa<AttendOp>(op))
+      return true;
+    llvm::append_range(waiting, op->getOperands());
+  }
+  return false;
 }
 
 static void findParameters(AttentionStepOp step, Value value,

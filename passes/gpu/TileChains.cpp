@@ -35,7 +35,9 @@ void GpuKernel::planTile(Value state) {
   SmallVector<WriteOp> writes;
   SmallVector<Value> later;
   SmallVector<Operation *> decays;
-  bool mayScaleKeys = true;
+  // The token comes after all entries, and finds room beside them: rows whose
+  // pages others share may have as many as there can be.
+  bool mayScaleKeys = true, comesLast = !page();
   llvm::SmallPtrSet<DecayedKey *, 2> keys;
   for (Operation *op = state.getDefiningOp(); op && op->getNumOperands() > 0;
        op = op->getOperand(0).getDefiningOp()) {
@@ -50,6 +52,7 @@ void GpuKernel::planTile(Value state) {
     } else if (auto write = dyn_cast<WriteOp>(op)) {
       writes.push_back(write);
       mayScaleKeys &= later.empty();
+      comesLast &= folds.empty();
     } else if (auto fold = dyn_cast<FoldBufferOp>(op)) {
       folds.push_back(fold);
       tileChain.later[op] = later;
@@ -67,7 +70,7 @@ void GpuKernel::planTile(Value state) {
   }
   tileChain.absorbed.insert(decays.begin(), decays.end());
   tileChain.decays = later;
-  if (writes.size() != folds.size())
+  if (!comesLast || writes.size() != folds.size())
     return;
   auto ranksOf = [](FoldBufferOp fold) {
     BufferType type = fold.getBuffer().getType();

@@ -17,6 +17,7 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/Kernel.h"
 #include "passes/gpu/KernelInfo.h"
+#include "llvm/ADT/DenseSet.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -38,8 +39,18 @@ bool GpuKernel::mayMultiplyFolds() {
   bool may = !readsMaterialisedState() && width == 128 / stateBits &&
              keySize % (kTileLanes * width) == 0;
   for (StepOp form : forms()) {
-    auto stores = form.getBody().getOps<StoreStateOp>();
-    bool isOnlyState = llvm::hasNItemsOrLess(stores, 1);
+    // States that tiles are made of: those that are stored, and, of drafts,
+    // those that are read as they were not loaded.
+    llvm::SmallDenseSet<Value, 2> states;
+    form.walk([&](Operation *op) {
+      if (auto store = dyn_cast<StoreStateOp>(op))
+        states.insert(store.getState());
+      else if (auto read = dyn_cast<ReadOp>(op);
+               read &&
+               !isa_and_present<LoadStateOp>(read.getState().getDefiningOp()))
+        states.insert(read.getState());
+    });
+    bool isOnlyState = states.size() <= 1;
     form.walk([&](Operation *op) {
       may &= !isa<ReplayOp>(op);
       if (auto each = dyn_cast<FoldBufferOp>(op)) {

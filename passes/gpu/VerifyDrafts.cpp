@@ -396,8 +396,10 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
   bool isWanted = false, byAll = false;
   if (draftPages)
     sync({draftPages});
-  // What drafts leave to each other they compute one after the other.
-  if (op.getCarries().empty() && phase != Phase::OfTurn &&
+  // What drafts leave to each other they compute one after the other, and what
+  // only one form has is computed in a turn, for one head.
+  bool isInTurn = turns > 1 && turn;
+  if (op.getCarries().empty() && phase != Phase::OfTurn && !isInTurn &&
       failed(emitNumbersOfDrafts(op)))
     return failure();
   for (Value result : op.getResults())

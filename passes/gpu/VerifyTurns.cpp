@@ -23,6 +23,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "passes/gpu/KernelInfo.h"
 #include "passes/gpu/VerifyKernel.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/ScopeExit.h"
 
 using namespace mlir;
@@ -63,6 +64,13 @@ LogicalResult GpuVerifyKernel::chooseTurns(int64_t rows) {
   for (BlockArgument argument : step.getBody().getArguments()) {
     pools += isa<PoolType>(argument.getType());
     if (step.getArgumentKind(argument.getArgNumber()) == ArgumentKind::Carry)
+      return success();
+  }
+  // A tile is read as one state, and then is the next head's.
+  for (StepOp form : forms()) {
+    llvm::SmallDenseSet<Value, 2> states;
+    form.walk([&](ReadOp read) { states.insert(read.getState()); });
+    if (states.size() > 1)
       return success();
   }
   int64_t bytes = rows * keySize * stateBits / 8;
