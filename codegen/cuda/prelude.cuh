@@ -881,15 +881,15 @@ LADLE_INLINE void copy_back_start(T *to, const T *from, int count) {
 #endif
 }
 
-/// Shared memory is there as long as the block: until then, or before the same
-/// thread copies into it anew.
+/// Until what was copied back has been read: before a thread copies into it anew,
+/// or its block ends and the shared memory with it.
 LADLE_INLINE void copy_back_wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif
 }
 
-/// They are not written again.
+/// The same, and waits: nobody writes them again.
 template <class T>
 LADLE_INLINE void copy_back(T *to, const T *from, int count) {
   copy_back_start(to, from, count);
