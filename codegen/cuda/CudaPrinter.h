@@ -23,11 +23,11 @@ namespace ladle {
 /// "ladle_prelude.cuh".
 ///
 /// A memref argument is a pointer to its first element (the offset is part of
-/// it), followed by one `long long` a dynamic stride, in elements, in the order
-/// of the dimensions: `const bf16 *__restrict__ q, long long q_stride0`. A
-/// pointer is const where the kernel does not store to it, and restrict, too,
-/// unless it is read behind a wait for the kernel ahead. Sizes are not passed.
-/// Names are those of `ladle.name` on arguments, then those of locations.
+/// it), followed by one `int` a dynamic stride, in elements, in the order of
+/// the dimensions: `const bf16 *__restrict__ q, int q_stride0`. A pointer is
+/// const where the kernel does not store to it, and restrict, too, unless it is
+/// read behind a wait for the kernel ahead. Sizes are not passed. Names are
+/// those of `ladle.name` on arguments, then those of locations.
 ///
 /// An index is an `int`, and integer arithmetic is C++'s, without wrapping:
 /// kernels count elements of one slot. Only addresses are 64-bit.

@@ -216,7 +216,9 @@ LogicalResult KernelPrinter::printFor(scf::ForOp loop) {
   StringRef wanted = nameOf(index.getLoc());
   std::string text = texts[index] =
       wanted.empty() ? names.freshIndex() : names.fresh(wanted);
-  if (loop->hasAttr("ladle.unroll"))
+  if (auto rounds = loop->getAttrOfType<IntegerAttr>("ladle.unroll"))
+    os << "#pragma unroll " << rounds.getInt() << '\n';
+  else if (loop->hasAttr("ladle.unroll"))
     os << "#pragma unroll\n";
   if (loop->hasAttr("ladle.rolled"))
     os << "#pragma unroll 1\n";
@@ -297,9 +299,8 @@ std::string KernelPrinter::offset(Value memref, ValueRange indices) {
   };
   struct Term {
     std::string index, factor;
-    bool isLong;
   };
-  SmallVector<Term> terms;
+  SmallVector<Term> terms, ints;
   int64_t bound = constant;
   for (auto [i, index] : llvm::enumerate(indices)) {
     std::string stride = strides[memref][i];
@@ -307,9 +308,11 @@ std::string KernelPrinter::offset(Value memref, ValueRange indices) {
     if (known == 0)
       continue;
     if (!stride.empty()) {
-      terms.push_back({use(index), known == 1 ? "" : stride, true});
-      if (known == 1)
-        terms.back().index = stride;
+      terms.push_back(
+          {known == 1
+               ? "(long long)" + stride
+               : formatv("wide_product({0}, {1})", use(index), stride).str(),
+           ""});
       continue;
     }
     int64_t product;
@@ -322,23 +325,33 @@ std::string KernelPrinter::offset(Value memref, ValueRange indices) {
                        ? kMaxInt
                        : std::max<int64_t>(type.getDimSize(i), 1) - 1;
     int64_t most = saturate(last, std::abs(sizes[i]));
-    bound += most;
     bool isLong = most > kMaxInt;
-    std::string text = use(index);
-    terms.push_back({(isLong ? "(long long)" : "") + text,
-                     sizes[i] == 1 ? "" : literal(sizes[i]), isLong});
+    bound += isLong ? 0 : most;
+    (isLong ? terms : ints)
+        .push_back({(isLong ? "(long long)" : "") + use(index),
+                    sizes[i] == 1 ? "" : literal(sizes[i])});
   }
-  // A sum is as wide as its first term.
-  if (bound > kMaxInt && !terms.empty() && !terms.front().isLong)
+  // A sum is as wide as its first term. What is known to be an int is added up
+  // apart, so that only what comes out is made longer.
+  size_t longs = terms.size();
+  bool isApart =
+      longs > 0 && ints.size() + (constant != 0) > 1 && bound <= kMaxInt;
+  llvm::append_range(terms, ints);
+  if (bound > kMaxInt && longs == 0 && !terms.empty())
     terms.front().index = "(long long)" + terms.front().index;
   std::string sum;
-  for (const Term &term : terms) {
-    sum += (sum.empty() ? "" : " + ") + term.index;
+  for (auto [i, term] : llvm::enumerate(terms)) {
+    sum += sum.empty() ? "" : " + ";
+    if (isApart && i == longs)
+      sum += "(";
+    sum += term.index;
     if (!term.factor.empty())
       sum += " * " + term.factor;
   }
   if (constant || sum.empty())
     sum += (sum.empty() ? "" : " + ") + literal(constant);
+  if (isApart)
+    sum += ")";
   return sum;
 }
 

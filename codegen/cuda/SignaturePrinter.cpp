@@ -104,7 +104,7 @@ KernelPrinter::printParameters(gpu::GPUFuncOp kernel,
       if (!ShapedType::isDynamic(stride))
         continue;
       name = names.fresh(formatv("{0}_stride{1}", text, dimension).str());
-      all.back() += ", long long " + name;
+      all.back() += ", int " + name;
     }
   }
   return success();

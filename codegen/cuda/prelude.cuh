@@ -21,6 +21,18 @@
 // Vectors
 //===----------------------------------------------------------------------===//
 
+/// A product of 64 bits in one instruction. Factors that a compiler has widened
+/// at different places it multiplies in three.
+LADLE_INLINE long long wide_product(int a, int b) {
+#if defined(__CUDA_ARCH__)
+  long long product;
+  asm("mul.wide.s32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
+  return product;
+#else
+  return (long long)a * b;
+#endif
+}
+
 namespace ladle_detail {
 /// The largest power of two, at most 16, that divides the bytes.
 template <int Bytes>

@@ -183,6 +183,10 @@ AttentionLauncher::checkAlignment(const TensorSpec &spec, uint64_t address,
       return invalid(fmt::format("argument '{}' has the stride {}, wanted a "
                                  "multiple of {}",
                                  spec.name, stride, widest / bytes));
+    else if (stride > kMaxStride)
+      return invalid(fmt::format("argument '{}' has the stride {}, wanted at "
+                                 "most {}",
+                                 spec.name, stride, kMaxStride));
   return Status();
 }
 

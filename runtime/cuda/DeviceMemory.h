@@ -20,6 +20,9 @@ inline void *pointerTo(uint64_t address) {
   return reinterpret_cast<void *>(address);
 }
 
+/// Elements between neighbours along a dimension: kernels are told in 32 bits.
+inline constexpr int64_t kMaxStride = INT32_MAX;
+
 /// copy() of views of which one or both are on a device: by way of host memory.
 Status copyByHost(const TensorView &from, const TensorView &to);
 

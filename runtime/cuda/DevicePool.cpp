@@ -41,6 +41,12 @@ Status DevicePool::checkArray(const Array &array) const {
                               "of {} on {}",
                               array.spec.name, array.stride,
                               alignment / element, toString(device)));
+  if (array.stride > kMaxStride)
+    return Status(ErrorCode::InvalidArgument,
+                  fmt::format("'{}' has the slot stride {}, wanted at most {} "
+                              "on {}",
+                              array.spec.name, array.stride, kMaxStride,
+                              toString(device)));
   if (array.data && !code->device.isReachable(array.data))
     return Status(ErrorCode::InvalidArgument,
                   fmt::format("memory of '{}' at {} is not memory of {}",

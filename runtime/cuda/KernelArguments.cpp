@@ -150,6 +150,12 @@ Status KernelArguments::takeDescriptors() {
                                   "{}, wanted a multiple of {}",
                                   tensor.spec->name, strides[i], i,
                                   tensor.alignment / element));
+      if (sizes[i] > 1 && strides[i] > kMaxStride)
+        return Status(ErrorCode::InvalidArgument,
+                      fmt::format("argument '{}' has stride {} along dimension "
+                                  "{}, wanted at most {}",
+                                  tensor.spec->name, strides[i], i,
+                                  kMaxStride));
       values[tensor.value + 1 + i] = static_cast<uint64_t>(strides[i]);
     }
   }

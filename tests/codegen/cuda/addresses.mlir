@@ -14,7 +14,7 @@ gpu.module @m {
     %0 = memref.load %a[%i, %i] : memref<1048576x4096xf32>
     // CHECK-NEXT: b[i * 1024 + i]
     %1 = memref.load %b[%i, %i] : memref<1048576x1024xf32>
-    // CHECK-NEXT: c[(long long)i * 1073741824 + i * 1024 + i]
+    // CHECK-NEXT: c[(long long)i * 1073741824 + (i * 1024 + i)]
     %2 = memref.load %c[%i, %i, %i] : memref<4x1048576x1024xf32>
     // CHECK-NEXT: d[i]
     %3 = memref.load %d[%i] : memref<?xf32>

@@ -6,7 +6,7 @@
 gpu.module @m {
   // What is only read is const; offsets are part of the pointer.
   // CHECK:      extern "C" __global__ void __launch_bounds__(128) move(
-  // CHECK-NEXT:     const bf16 *__restrict__ q, long long q_stride0, long long q_stride1,
+  // CHECK-NEXT:     const bf16 *__restrict__ q, int q_stride0, int q_stride1,
   // CHECK-NEXT:     bf16 *y) {
   gpu.func @move(%q: !strided {ladle.name = "q"},
                  %y: memref<?x16x128xbf16> {ladle.name = "y"})
@@ -20,10 +20,10 @@ gpu.module @m {
     %t = gpu.thread_id x loc("t")
     // CHECK-NEXT: const int b = blockIdx.z;
     %b = gpu.block_id z loc("b")
-    // CHECK-NEXT: const bf16 x = q[b * q_stride0 + q_stride1 + t];
+    // CHECK-NEXT: const bf16 x = q[wide_product(b, q_stride0) + (long long)q_stride1 + t];
     %x = memref.load %q[%b, %c1, %t] : !strided loc("x")
     // The pool of states exceeds 32 bits.
-    // CHECK-NEXT: y[(long long)b * 2048 + t + 384] = x;
+    // CHECK-NEXT: y[(long long)b * 2048 + (t + 384)] = x;
     memref.store %x, %y[%b, %c3, %t] : memref<?x16x128xbf16>
     // CHECK-NEXT: const float p = partial[t * 32];
     %p = memref.load %s[%t, %c0] : !shared loc("p")

@@ -63,6 +63,11 @@ TEST_CASE("arguments that a GPU cannot take are named") {
     refused["k"].strides.back() = 2;
     refused.check("argument 'k' has stride 2 along its last dimension");
   }
+  SECTION("a stride that kernels have no room for") {
+    refused["v"].strides[0] = int64_t(1) << 31;
+    refused.check("argument 'v' has stride 2147483648 along dimension 0, "
+                  "wanted at most 2147483647");
+  }
   SECTION("misaligned memory") {
     refused["beta"].data = static_cast<char *>(refused["beta"].data) + 2;
     refused.check("argument 'beta' is at");

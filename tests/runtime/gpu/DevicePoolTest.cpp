@@ -217,6 +217,10 @@ TEST_CASE("options that do not fit a device are named") {
   options.slotStrides = {961};
   CHECK(Pool::create(program, options).message() ==
         "'S' has the slot stride 961, wanted a multiple of 4 on cuda:0");
+  options.slotStrides = {int64_t(1) << 31};
+  CHECK(Pool::create(program, options).message() ==
+        "'S' has the slot stride 2147483648, wanted at most 2147483647 on "
+        "cuda:0");
   options.slotStrides.clear();
   options.slots = INT32_MAX;
   CHECK(Pool::create(program, options).status().code() ==
