@@ -157,8 +157,7 @@ protected:
   /// Whether a field is staged now, or in another turn of the block.
   virtual bool isStagedNow(FieldAttr) const { return true; }
   bool isStaged(unsigned argument, FieldAttr field) const;
-  void gatherField(mlir::Value from, mlir::Value to, FieldAttr field,
-                   mlir::Value first, int64_t each);
+  void gatherFields();
   mlir::memref::DmaStartOp startCopy(mlir::Value from,
                                      llvm::ArrayRef<mlir::Value> at,
                                      mlir::Value to, mlir::Value toRow,
@@ -554,6 +553,7 @@ protected:
   /// its stages have been waited for.
   mlir::Value firstPart;
   int64_t stagesWaited = 0;
+  llvm::SmallVector<Gather> waitingGathers;
   bool gathers = false; ///< entries are copied by all threads
   llvm::SmallVector<std::function<void()>> lateCopies;
   llvm::DenseMap<unsigned, mlir::Value> stagedStates;

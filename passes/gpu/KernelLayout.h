@@ -49,6 +49,15 @@ struct Place {
   Key key() const { return {isRow, size, lanes, width}; }
 };
 
+/// A field of entries that lie anywhere, to be copied to rows of shared memory:
+/// `size` elements of an entry, from element `first` on.
+struct Gather {
+  mlir::Value from, to;
+  FieldAttr field;
+  mlir::Value first;
+  int64_t size;
+};
+
 /// Operations of a stored state that tiles need not go through one by one; see
 /// TileChains.cpp.
 struct TileChain {

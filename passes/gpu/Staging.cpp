@@ -15,6 +15,7 @@
 #include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "passes/gpu/Kernel.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -120,33 +121,45 @@ void GpuKernel::stageStates() {
   }
 }
 
-/// Entries that lie anywhere, 16 bytes a thread: rows of `each` elements, from
-/// element `first` of an entry on.
-void GpuKernel::gatherField(Value from, Value to, FieldAttr field, Value first,
-                            int64_t each) {
-  int64_t part = kCopyBytes / bytesOf(field.getElementType());
-  int64_t ranks = componentCount(field);
-  bool isRanked = field.getShape().size() == 3;
-  Value count = arith::MulIOp::create(b, length, constantIndex(ranks));
-  copyByThreads(count, each / part, [&](Value i, Value c) {
-    Value position =
-        isRanked ? Value(arith::DivUIOp::create(b, i, constantIndex(ranks)))
-                 : i;
-    EntryPlace place = placeOf(position);
-    SmallVector<Value> at{place.outer, headIndex(field.getShape().front()),
-                          place.entry};
-    Value element = arith::MulIOp::create(b, c, constantIndex(part));
-    if (isRanked)
-      at.push_back(arith::RemUIOp::create(b, i, constantIndex(ranks)));
-    at.push_back(arith::AddIOp::create(b, first, element));
-    nvgpu::DeviceAsyncCopyOp::create(
-        b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), to,
-        ValueRange{i, element}, from, at, b.getIndexAttr(part),
-        /*srcElements=*/Value(), /*bypassL1=*/b.getUnitAttr());
-  });
-  // A thread has a round or two.
-  std::prev(b.getInsertionPoint())->setAttr("ladle.rolled", b.getUnitAttr());
-  gathers = true;
+/// Copies entries that lie anywhere, 16 bytes a thread. Fields of as many bytes
+/// go together: what finds an entry finds all of it.
+void GpuKernel::gatherFields() {
+  auto partOf = [](const Gather &gather) {
+    return kCopyBytes / bytesOf(gather.field.getElementType());
+  };
+  llvm::MapVector<std::pair<int64_t, int64_t>, SmallVector<Gather>> groups;
+  for (const Gather &each : std::exchange(waitingGathers, {}))
+    groups[{each.size / partOf(each), componentCount(each.field)}].push_back(
+        each);
+  for (auto &[shape, group] : groups) {
+    auto [parts, ranks] = shape;
+    Value count = arith::MulIOp::create(b, length, constantIndex(ranks));
+    copyByThreads(
+        count, parts, [&, ranks = ranks, &group = group](Value i, Value c) {
+          Value position =
+              ranks > 1
+                  ? Value(arith::DivUIOp::create(b, i, constantIndex(ranks)))
+                  : i;
+          EntryPlace place = placeOf(position);
+          for (const Gather &each : group) {
+            int64_t part = partOf(each);
+            SmallVector<Value> at{place.outer,
+                                  headIndex(each.field.getShape().front()),
+                                  place.entry};
+            Value element = arith::MulIOp::create(b, c, constantIndex(part));
+            if (each.field.getShape().size() == 3)
+              at.push_back(arith::RemUIOp::create(b, i, constantIndex(ranks)));
+            at.push_back(arith::AddIOp::create(b, each.first, element));
+            nvgpu::DeviceAsyncCopyOp::create(
+                b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), each.to,
+                ValueRange{i, element}, each.from, at, b.getIndexAttr(part),
+                /*srcElements=*/Value(), /*bypassL1=*/b.getUnitAttr());
+          }
+        });
+    // A thread has a round or two.
+    std::prev(b.getInsertionPoint())->setAttr("ladle.rolled", b.getUnitAttr());
+    gathers = true;
+  }
 }
 
 /// Entries become rows of shared memory, the oldest first; of a field along dv
@@ -177,8 +190,10 @@ void GpuKernel::stageField(Value buffer, size_t index) {
   int64_t bytes = bytesOf(field.getElementType());
   bool divides = (isTiled ? each : each * ranks) * bytes % kCopyBytes == 0 &&
                  (!isTiled || size * bytes % kCopyBytes == 0);
-  if (copiesInBulk && divides && entryPlaces)
-    return gatherField(from, to, field, first, each);
+  if (copiesInBulk && divides && entryPlaces) {
+    waitingGathers.push_back({from, to, field, first, each});
+    return;
+  }
   Value zero = constantIndex(0);
   auto copy = [&](EntryPlace place, Value row, Value entries) {
     Value count =
@@ -277,6 +292,7 @@ void GpuKernel::stageEntries() {
     });
   for (auto [argument, index] : wanted)
     stageField(step.getBody().getArgument(argument), index);
+  gatherFields();
 }
 
 static void waitFor(ImplicitLocOpBuilder &b, Value counter, Value zero) {
