@@ -238,6 +238,7 @@ GpuKernel::weightedTiles(FoldBufferOp op, const Sheet &sheet, Value later) {
   Components weights = weightsOfUse(buffer, op.getKey(), op.getDecay(),
                                     {op.getKeyScale(), op.getValueScale()});
   Value memory = entryMemory(buffer, field, 0, constantIndex(0)).first;
+  bool isStaged = cast<MemRefType>(memory.getType()).getRank() == 2;
   Value count = arith::MulIOp::create(b, length, constantIndex(ranks));
   Value last = add(arith::MulIOp::create(b, lastEntry(), constantIndex(ranks)),
                    ranks - 1);
@@ -264,8 +265,10 @@ GpuKernel::weightedTiles(FoldBufferOp op, const Sheet &sheet, Value later) {
           weight = arith::MulFOp::create(b, weight, later);
       }
       for (int64_t row = 0; row < 2; ++row) {
+        Value local = clampedRow(rowOf(sheet, row));
         Value value =
-            loadElement(memory, {clamped, clampedRow(rowOf(sheet, row))});
+            isStaged ? loadElement(memory, {clamped, local})
+                     : loadEntryRow(buffer, op.getValue(), 0, clamped, local);
         if (weight)
           value = arith::MulFOp::create(b, value, weight);
         Value &element = elements[i / 2 * 4 + row * 2 + i % 2];

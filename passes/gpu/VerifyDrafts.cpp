@@ -214,6 +214,10 @@ GpuKernel::Components GpuVerifyKernel::loadArgument(BlockArgument argument,
 
 FailureOr<GpuKernel::Components> GpuVerifyKernel::emit(Value value,
                                                        const Place &place) {
+  // What teams or threads have stored before.
+  if (current.isLate)
+    if (Value stack = stacksOfNumbers.lookup(value))
+      return loadStack(teamOf(stack), current.draft, place);
   // What rows need of a team is in shared memory.
   if (current.ofRows && isOfDraft(value) && crossing.contains(value) &&
       !(place.isRow && !isa<RotateOp, SumOp>(value.getDefiningOp()) &&
@@ -264,6 +268,12 @@ void GpuVerifyKernel::storeKept(ArrayRef<Kept> all) {
         }
     });
   }
+}
+
+/// Whether teams store a value of a draft that is no result.
+bool GpuVerifyKernel::isOfTeams(Value value) const {
+  return sumsOfTeams.contains(value) ||
+         (crossing.contains(value) && !ofThreads.contains(value));
 }
 
 /// All that teams need of the current draft. `byAll`: every team has the same
@@ -356,8 +366,7 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
       return failure();
   }
   for (Operation &each : op.getBody().front().without_terminator())
-    if (Value value = each.getResult(0);
-        crossing.contains(value) && !ofThreads.contains(value) && isNow(value))
+    if (Value value = each.getResult(0); isOfTeams(value) && isNow(value))
       if (failed(put(value, teamOf(value))))
         return failure();
   EntryPlace place;
@@ -409,8 +418,7 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
                   appended.contains(result);
   for (Operation &each : body.without_terminator()) {
     Value value = each.getResult(0);
-    isWanted |=
-        crossing.contains(value) && isNow(value) && !ofThreads.contains(value);
+    isWanted |= isOfTeams(value) && isNow(value);
     if (!(sides.lookup(value) & Teams))
       continue;
     // These meet in shared memory that all teams have in common.

@@ -355,24 +355,31 @@ void GpuVerifyKernel::storeGrams(const TokenGrams &all, const Stack &key,
 /// Products of tokens as they came, by tensor cores: a warp takes 8 drafts and
 /// 8 before them. Two vectors of a draft are rows g and g + 8 of a product, so
 /// that a lane has all that the sum of their terms takes. Of heads that take
-/// turns, tokens have the products in common, and heads their weights.
+/// turns, tokens have the products in common, and heads their weights. Numbers
+/// that come late are multiplied later, too.
 void GpuVerifyKernel::emitTokenGrams(ArrayRef<PathGramOp> ops) {
   if (phase == Phase::OfTurn)
-    return emitGramsOfTurn(ops);
-  bool ofTurns =
+    return scaleGrams(ops);
+  bool isApart =
       phase == Phase::Common && llvm::any_of(ops, [&](PathGramOp op) {
         return isOfTurn(op.getResult());
       });
   TokenGrams all;
   SmallVector<Stack> keyStacks;
-  if (ofTurns) {
+  if (!isApart)
+    all = tokenGramsOf(ops);
+  if (!isApart && llvm::any_of(all.memories, [&](Value memory) {
+        return lateMemories.contains(memory);
+      })) {
+    unscaledGrams.append(ops.begin(), ops.end());
+    isApart = true;
+    all = {};
+  }
+  if (isApart)
     for (PathGramOp op : ops) {
       all.queries.push_back(queryOf(op.getQueries(), op.getResult()));
       all.keys.push_back(termsOf(op.getKeys()).front());
     }
-  } else {
-    all = tokenGramsOf(ops);
-  }
   if (most() == 1)
     return;
   all.memories.push_back(tokens);
@@ -386,7 +393,7 @@ void GpuVerifyKernel::emitTokenGrams(ArrayRef<PathGramOp> ops) {
   int64_t pitch = llvm::alignTo(most(), 4);
   for (const Stack &key : keyStacks)
     for (const Stack &query : stacks)
-      if (ofTurns)
+      if (isApart)
         written.insert(tokenProducts[{key.first, query.first}] =
                            shared({most(), pitch}, "token_products"));
 
@@ -449,7 +456,7 @@ void GpuVerifyKernel::emitTokenGrams(ArrayRef<PathGramOp> ops) {
         return vector::ExtractOp::create(b, slabs.getResult(at / 2),
                                          at % 2 * 2 + side);
       };
-      if (!ofTurns) {
+      if (!isApart) {
         storeGrams(all, key, held, other, valid, dotOf);
         continue;
       }
@@ -473,9 +480,11 @@ void GpuVerifyKernel::emitTokenGrams(ArrayRef<PathGramOp> ops) {
       }
 }
 
-/// Products of tokens that are there, times the numbers of a head: a thread has
-/// a draft and one before it.
-void GpuVerifyKernel::emitGramsOfTurn(ArrayRef<PathGramOp> ops) {
+/// Products of tokens that are there, times numbers: a thread has a draft and
+/// one before it.
+void GpuVerifyKernel::scaleGrams(ArrayRef<PathGramOp> ops) {
+  if (ops.empty())
+    return;
   TokenGrams all = tokenGramsOf(ops);
   if (most() == 1)
     return;

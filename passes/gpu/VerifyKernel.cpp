@@ -110,25 +110,6 @@ void GpuVerifyKernel::emitTree() {
   auto toInt = [&](Value index) -> Value {
     return arith::IndexCastOp::create(b, i32, index);
   };
-  // Lane d has draft d, in every warp. Each round doubles how far a draft sees.
-  Value isThere =
-      arith::CmpIOp::create(b, arith::CmpIPredicate::slt, warpLane, draftCount);
-  Value none = constantInt(-1);
-  Value isGiven = arith::CmpIOp::create(b, arith::CmpIPredicate::ne, hasParents,
-                                        constantInt(0));
-  auto given = scf::IfOp::create(b, TypeRange{i32}, both(isThere, isGiven),
-                                 /*withElseRegion=*/true);
-  {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(given.thenBlock());
-    Value at = arith::AddIOp::create(b, firstDraft, warpLane);
-    scf::YieldOp::create(
-        b, Value(memref::LoadOp::create(b, parentArgument, ValueRange{at})));
-    b.setInsertionPointToStart(given.elseBlock());
-    scf::YieldOp::create(
-        b, Value(arith::SubIOp::create(b, toInt(warpLane), constantInt(1))));
-  }
-  Value parent = arith::SelectOp::create(b, isThere, given.getResult(0), none);
   auto exists = [&](Value draft) -> Value {
     return arith::CmpIOp::create(b, arith::CmpIPredicate::sge, draft,
                                  constantInt(0));
@@ -136,20 +117,42 @@ void GpuVerifyKernel::emitTree() {
   auto held = [&](Value draft) -> Value {
     return arith::MaxSIOp::create(b, draft, constantInt(0));
   };
-  Value mask = arith::SelectOp::create(
-      b, exists(parent), arith::ShLIOp::create(b, constantInt(1), held(parent)),
-      constantInt(0));
-  Value jump = parent;
-  for (int64_t reach = 1; reach < most(); reach *= 2) {
-    Value more = shuffle(mask, held(jump), kWarp, gpu::ShuffleMode::IDX);
-    Value next = shuffle(jump, held(jump), kWarp, gpu::ShuffleMode::IDX);
-    mask = arith::SelectOp::create(b, exists(jump),
-                                   arith::OrIOp::create(b, mask, more), mask);
-    jump = arith::SelectOp::create(b, exists(jump), next, none);
-  }
-  guarded(isBelow(thread, most()), [&] {
-    memref::StoreOp::create(b, parent, parents, ValueRange{thread});
-    memref::StoreOp::create(b, mask, ancestors, ValueRange{thread});
+  // Lane d of a warp has draft d. Each round doubles how far a draft sees.
+  guarded(schedule.threads > kWarp ? isBelow(thread, kWarp) : Value(), [&] {
+    Value isThere = arith::CmpIOp::create(b, arith::CmpIPredicate::slt,
+                                          warpLane, draftCount);
+    Value none = constantInt(-1);
+    Value isGiven = arith::CmpIOp::create(b, arith::CmpIPredicate::ne,
+                                          hasParents, constantInt(0));
+    auto given = scf::IfOp::create(b, TypeRange{i32}, both(isThere, isGiven),
+                                   /*withElseRegion=*/true);
+    {
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(given.thenBlock());
+      Value at = arith::AddIOp::create(b, firstDraft, warpLane);
+      scf::YieldOp::create(
+          b, Value(memref::LoadOp::create(b, parentArgument, ValueRange{at})));
+      b.setInsertionPointToStart(given.elseBlock());
+      scf::YieldOp::create(
+          b, Value(arith::SubIOp::create(b, toInt(warpLane), constantInt(1))));
+    }
+    Value parent =
+        arith::SelectOp::create(b, isThere, given.getResult(0), none);
+    Value mask = arith::SelectOp::create(
+        b, exists(parent),
+        arith::ShLIOp::create(b, constantInt(1), held(parent)), constantInt(0));
+    Value jump = parent;
+    for (int64_t reach = 1; reach < most(); reach *= 2) {
+      Value more = shuffle(mask, held(jump), kWarp, gpu::ShuffleMode::IDX);
+      Value next = shuffle(jump, held(jump), kWarp, gpu::ShuffleMode::IDX);
+      mask = arith::SelectOp::create(b, exists(jump),
+                                     arith::OrIOp::create(b, mask, more), mask);
+      jump = arith::SelectOp::create(b, exists(jump), next, none);
+    }
+    guarded(isBelow(thread, most()), [&] {
+      memref::StoreOp::create(b, parent, parents, ValueRange{thread});
+      memref::StoreOp::create(b, mask, ancestors, ValueRange{thread});
+    });
   });
 }
 
@@ -209,7 +212,9 @@ LogicalResult GpuVerifyKernel::emitRow() {
   emitTree();
   emitPlaces();
   emitDraftPlaces();
+  holdsValues = mayHoldValues();
   stageEntries();
+  holdValues();
   endOfEntryNumbers = anchor();
   // Teams store what they compute.
   waitForPrevious();
@@ -247,9 +252,15 @@ LogicalResult GpuVerifyKernel::emitRow() {
 
 /// What is left of a row for one head.
 LogicalResult GpuVerifyKernel::emitTurn(ArrayRef<Operation *> ops) {
-  for (Operation *op : ops)
+  for (Operation *op : ops) {
+    auto region = dyn_cast<EachDraftOp>(op);
+    if (!(region && region.getStacks().empty()) && failed(emitLateNumbers()))
+      return failure();
     if (failed(emitTeamOp(op)))
       return failure();
+  }
+  if (failed(emitLateNumbers()))
+    return failure();
   storeLateEntries();
   // Regions of a form of its own are of neither part.
   phase = Phase::All;
@@ -259,12 +270,15 @@ LogicalResult GpuVerifyKernel::emitTurn(ArrayRef<Operation *> ops) {
     for (auto read : form.getBody().front().getOps<ReadBufferOp>())
       if (!decayedKey(read.getBuffer(), read.getKey(), read.getDecay()))
         (void)entryWeightsOf(read);
+  if (turns == 1)
+    emitEarlyReads();
   waitForEntries();
   if (gathers)
     written.clear();
   for (StepOp form : forms())
     emitWeights(form, /*vectors=*/true);
   sync();
+  scaleGrams(std::exchange(unscaledGrams, {}));
 
   if (!folds)
     return emitBranch(step);
@@ -288,6 +302,8 @@ LogicalResult GpuVerifyKernel::emitTeamOp(Operation *op) {
   }
   if (op->getNumResults() &&
       (stacks.contains(op->getResult(0)) || grams.contains(op->getResult(0))))
+    return success();
+  if (llvm::is_contained(unscaledGrams, op))
     return success();
   auto isForTeams = [&](Value result) {
     return (sides.lookup(result) & Teams) != 0;
@@ -442,8 +458,11 @@ LogicalResult GpuVerifyKernel::storeStack(Value value, Value target,
         if (ofRows) {
           guarded(both(sharesHead(count), ownsRow), [&] {
             at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
-            memref::StoreOp::create(
+            auto store = memref::StoreOp::create(
                 b, convertTo(all[draft * components + i], element), target, at);
+            // The next kernel reads it.
+            if (!asEntries)
+              store->setAttr(kKeptAttr, b.getUnitAttr());
           });
           continue;
         }

@@ -68,6 +68,19 @@ private:
     llvm::SmallVector<Term, 2> terms;
     llvm::SmallVector<mlir::Value> factors;
   };
+  /// What was read with the vectors of queries, not yet times any number.
+  struct Read {
+    llvm::SmallVector<Query> queries;
+    llvm::SmallVector<Stack> stacks;
+    Components components;
+  };
+
+  /// A field that a stack of a team is appended to.
+  struct Appended {
+    FieldAttr field;
+    unsigned argument;
+    size_t index;
+  };
 
   //===--- VerifyChecks.cpp -----------------------------------------------===//
   mlir::LogicalResult check() override;
@@ -97,6 +110,7 @@ private:
   }
   mlir::Value canonical(mlir::Value value) const;
   bool demand(mlir::Value value, unsigned side);
+  void findPairs(StepOp form);
   void findScaled(StepOp form);
   void findTerms();
   mlir::Value vectorOf(mlir::Value query) const;
@@ -153,7 +167,6 @@ private:
   void beginTurn(mlir::Value which);
   void releaseTile(bool isStored);
   void endTurn();
-  mlir::LogicalResult emitNumbersOfDrafts(EachDraftOp op);
   mlir::LogicalResult emitTurn(llvm::ArrayRef<mlir::Operation *> ops);
 
   //===--- VerifyDrafts.cpp: the arithmetic of drafts ---------------------===//
@@ -179,6 +192,7 @@ private:
     std::function<void(int64_t, mlir::Value, mlir::Value)> store;
     bool ofThread = false; ///< every lane has a draft of its own
   };
+  bool isOfTeams(mlir::Value value) const;
   mlir::LogicalResult emitDraftOfTeam(EachDraftOp op, mlir::Value valid,
                                       bool byAll,
                                       llvm::SmallVectorImpl<Kept> &kept);
@@ -188,6 +202,24 @@ private:
   mlir::Value carryVersion(mlir::Value draft);
   Stack teamOf(mlir::Value stack);
   mlir::FailureOr<Components> rowsOf(mlir::Value stack);
+
+  //===--- VerifyNumbers.cpp: numbers of drafts, a thread each ------------===//
+  /// A number of a draft that a thread computes.
+  struct ThreadNumber {
+    mlir::Value number;
+    mlir::Value stack; ///< that has it; null if none does
+    llvm::ArrayRef<Appended> fields;
+  };
+  bool findLate(mlir::Value number, EachDraftOp op,
+                llvm::SetVector<mlir::Value> &early);
+  llvm::SmallVector<ThreadNumber> findNumbers(EachDraftOp op);
+  mlir::LogicalResult emitNumbersOfDrafts(EachDraftOp op);
+  mlir::LogicalResult
+  emitNumbers(EachDraftOp op, llvm::ArrayRef<ThreadNumber> wanted, bool isLate);
+  mlir::LogicalResult emitLateNumbers();
+  void keepNumber(const ThreadNumber &of, const Components &number,
+                  mlir::Value guard, mlir::Value at, const EntryPlace &place,
+                  llvm::SmallVectorImpl<Kept> &kept);
 
   //===--- VerifyGrams.cpp: decays and products along paths ---------------===//
   mlir::Value isAncestor(mlir::Value mask, mlir::Value ancestor);
@@ -213,7 +245,7 @@ private:
   void storeGrams(const TokenGrams &grams, const Stack &key, mlir::Value draft,
                   mlir::Value ancestor, mlir::Value valid,
                   llvm::function_ref<mlir::Value(const Stack &)> dotOf);
-  void emitGramsOfTurn(llvm::ArrayRef<PathGramOp> ops);
+  void scaleGrams(llvm::ArrayRef<PathGramOp> ops);
 
   //===--- VerifyPaths.cpp: sums along ancestors --------------------------===//
   /// A Gram product and the values that it weighs.
@@ -238,8 +270,10 @@ private:
   int64_t countVectors(llvm::ArrayRef<Stack> stacks) const;
   mlir::Value vectorRow(mlir::Value column, llvm::ArrayRef<Stack> stacks);
   mlir::Value numberOf(mlir::Value factor, int64_t draft);
-  void keepRead(llvm::ArrayRef<Query> queries, llvm::ArrayRef<Stack> stacks,
-                llvm::ArrayRef<mlir::Value> components);
+  void keepRead(const Read &read);
+  Components columnsOf(const Read &read, const Stack &wanted) const;
+  Components scaleRead(const Read &read, const Query &query);
+  std::optional<Components> addPair(const Read &read, const Query &query);
   /// Rows over dk that vectors are multiplied with.
   struct Matrix {
     mlir::Value rows;
@@ -258,6 +292,7 @@ private:
                 StoreProduct store);
   void multiplyOneByOne(llvm::ArrayRef<Stack> stacks, const Matrix &matrix,
                         StoreProduct store);
+  mlir::Value upperBits();
   void multiplyFloats(llvm::ArrayRef<Stack> stacks, const Matrix &matrix,
                       StoreProduct store);
   void multiplyTokens(llvm::ArrayRef<Stack> stacks, const Matrix &matrix,
@@ -283,6 +318,10 @@ private:
   mlir::Value productsInTile(ReadOp wanted, mlir::Value tile, int64_t columns);
   mlir::Value dotsInKeys(ReadBufferOp op, llvm::ArrayRef<Stack> stacks);
   mlir::LogicalResult emitStackEntries(ReadBufferOp op);
+  bool mayHoldValues();
+  void holdValues();
+  Components sumHeldValues(llvm::ArrayRef<mlir::Value> held, mlir::Value dots,
+                           int64_t count);
   void multiplyEntries(ReadBufferOp op, llvm::ArrayRef<Stack> stacks,
                        mlir::Value scratch, mlir::Value weightOf,
                        bool isInKeys);
@@ -310,12 +349,10 @@ private:
   llvm::DenseMap<mlir::Value, unsigned> sides;
   llvm::SetVector<mlir::Value> crossing; ///< of drafts, that rows take
   llvm::MapVector<mlir::Value, Scaled> scaled;
-  /// A field that a stack of a team is appended to.
-  struct Appended {
-    FieldAttr field;
-    unsigned argument;
-    size_t index;
-  };
+  /// By what is read of a state, what is read of entries and added to it, as it
+  /// was read.
+  llvm::DenseMap<mlir::Value, mlir::Value> pairs;
+  llvm::DenseMap<mlir::Value, Read> unscaledReads;
   llvm::MapVector<mlir::Value, llvm::SmallVector<Appended>> appended;
   llvm::MapVector<mlir::Value, int64_t> vectorRows, tokenRows;
   int64_t vectorCount = 0, vectorPitch = 0;
@@ -341,9 +378,22 @@ private:
   llvm::DenseSet<mlir::Value> usedProducts;     ///< of the form at hand
   llvm::SmallSetVector<mlir::Value, 8> written; ///< behind no barrier yet
   bool waited = false;
+  /// Whether threads have the values of entries for their row of dv, which then
+  /// take no shared memory; and those, by what is read with them.
+  bool holdsValues = false;
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value>> heldValues;
   llvm::SmallVector<Kept> lateEntries;
   llvm::DenseSet<mlir::Operation *> emittedDrafts;
   llvm::DenseSet<mlir::Value> ofThreads; ///< numbers that threads compute
+  /// Those that come after the sums that teams store, and, by the number,
+  /// where these sums and the numbers before them are.
+  llvm::SmallVector<std::pair<EachDraftOp, llvm::SmallVector<ThreadNumber>>>
+      lateNumbers;
+  llvm::SetVector<mlir::Value> sumsOfTeams;
+  llvm::DenseMap<mlir::Value, mlir::Value> stacksOfNumbers;
+  llvm::DenseSet<mlir::Value> lateMemories; ///< of such numbers
+  /// Gram products of tokens that wait for the numbers they are multiplied by.
+  llvm::SmallVector<PathGramOp> unscaledGrams;
   /// Before it, what tokens are converted to is not waited for.
   mlir::Operation *startOfTokens = nullptr;
 
@@ -354,7 +404,7 @@ private:
     int64_t number = 0; ///< if rows are
     bool ofRows = false, inLoop = false;
     int64_t scope = 0;
-    bool ofThread = false;
+    bool ofThread = false, isLate = false;
   } current;
   int64_t scopes = 1000;
 

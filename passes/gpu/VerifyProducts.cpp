@@ -118,41 +118,98 @@ Value GpuVerifyKernel::numberOf(Value factor, int64_t draft) {
   return loadStack(teamOf(factor), constantIndex(draft), Place()).front();
 }
 
-/// What was read: sums of the terms, and times the numbers that the vectors
-/// were not multiplied by.
-void GpuVerifyKernel::keepRead(ArrayRef<Query> queries, ArrayRef<Stack> stacks,
-                               ArrayRef<Value> components) {
-  auto columnsOf = [&](const Stack &wanted) {
-    int64_t begin = 0;
-    for (const Stack &stack : stacks) {
-      int64_t count = most() * stack.components;
-      if (stack.first == wanted.first)
-        return components.slice(begin, count);
-      begin += count;
+GpuKernel::Components GpuVerifyKernel::columnsOf(const Read &read,
+                                                 const Stack &wanted) const {
+  ArrayRef<Value> rest = read.components;
+  for (const Stack &stack : read.stacks) {
+    int64_t count = drafts * stack.components;
+    if (stack.first == wanted.first)
+      return Components(rest.take_front(count));
+    rest = rest.drop_front(count);
+  }
+  llvm_unreachable("a stack that was not read");
+}
+
+/// What was read with one query: the sum of its terms, times the numbers that
+/// the vectors were not multiplied by.
+GpuKernel::Components GpuVerifyKernel::scaleRead(const Read &read,
+                                                 const Query &query) {
+  int64_t each = query.terms.front().stack.components;
+  Components mine(most() * each);
+  for (const Term &term : query.terms)
+    for (auto [i, column] : llvm::enumerate(columnsOf(read, term.stack))) {
+      Value part = column;
+      if (term.scale)
+        part = arith::MulFOp::create(
+            b, part, numberOf(term.scale, static_cast<int64_t>(i) / each));
+      mine[i] = mine[i] ? Value(arith::AddFOp::create(b, mine[i], part)) : part;
     }
-    llvm_unreachable("a stack that was not read");
-  };
-  for (const Query &query : queries) {
-    int64_t each = query.terms.front().stack.components;
-    Components mine(most() * each);
-    for (const Term &term : query.terms)
-      for (auto [i, read] : llvm::enumerate(columnsOf(term.stack))) {
-        Value part = read;
-        if (term.scale)
-          part = arith::MulFOp::create(
-              b, part, numberOf(term.scale, static_cast<int64_t>(i) / each));
-        mine[i] =
-            mine[i] ? Value(arith::AddFOp::create(b, mine[i], part)) : part;
+  for (Value factor : query.factors)
+    for (int64_t draft = 0; draft < most(); ++draft) {
+      Value number = numberOf(factor, draft);
+      for (int64_t i = 0; i < each; ++i) {
+        Value &part = mine[draft * each + i];
+        part = arith::MulFOp::create(b, part, number);
       }
-    for (Value factor : query.factors)
-      for (int64_t draft = 0; draft < most(); ++draft) {
-        Value number = numberOf(factor, draft);
-        for (int64_t i = 0; i < each; ++i) {
-          Value &part = mine[draft * each + i];
-          part = arith::MulFOp::create(b, part, number);
-        }
-      }
-    rowStacks[canonical(query.result)] = mine;
+    }
+  return mine;
+}
+
+/// What was read of a state, and what entries add. Where both were read with
+/// the same vectors, but for numbers that all drafts have in common, they are
+/// added before anything is multiplied. Null if nothing is added.
+std::optional<GpuKernel::Components>
+GpuVerifyKernel::addPair(const Read &read, const Query &query) {
+  Value pair = pairs.lookup(query.result);
+  auto found = unscaledReads.find(pair);
+  if (!pair || found == unscaledReads.end())
+    return std::nullopt;
+  const Read &entries = found->second;
+  const Query &other = *llvm::find_if(
+      entries.queries, [&](const Query &each) { return each.result == pair; });
+  SmallVector<Value> ofDrafts, ofAll;
+  for (Value factor : query.factors)
+    (factor.getDefiningOp<DecayProductOp>() ? ofAll : ofDrafts)
+        .push_back(factor);
+  bool isSame =
+      ofDrafts == other.factors && query.terms.size() == other.terms.size();
+  for (auto [mine, theirs] : llvm::zip(query.terms, other.terms))
+    isSame &= mine.stack.first == theirs.stack.first &&
+              mine.stack.components == theirs.stack.components &&
+              mine.scale == theirs.scale;
+  if (!isSame) {
+    Components sum = scaleRead(read, query);
+    for (auto [mine, theirs] : llvm::zip(sum, scaleRead(entries, other)))
+      mine = arith::AddFOp::create(b, mine, theirs);
+    return sum;
+  }
+  Read both{{}, read.stacks, read.components};
+  for (const Term &term : query.terms) {
+    int64_t begin = 0;
+    for (const Stack &stack : read.stacks) {
+      if (stack.first == term.stack.first)
+        break;
+      begin += drafts * stack.components;
+    }
+    for (auto [i, theirs] : llvm::enumerate(columnsOf(entries, term.stack))) {
+      Value sum = read.components[begin + static_cast<int64_t>(i)];
+      for (Value factor : ofAll)
+        sum = arith::MulFOp::create(b, sum, numberOf(factor, 0));
+      both.components[begin + static_cast<int64_t>(i)] =
+          arith::AddFOp::create(b, sum, theirs);
+    }
+  }
+  return scaleRead(both, other);
+}
+
+void GpuVerifyKernel::keepRead(const Read &read) {
+  for (const Query &query : read.queries) {
+    if (llvm::is_contained(llvm::make_second_range(pairs), query.result)) {
+      unscaledReads[query.result] = read;
+      continue;
+    }
+    std::optional<Components> sum = addPair(read, query);
+    rowStacks[canonical(query.result)] = sum ? *sum : scaleRead(read, query);
   }
 }
 
@@ -202,6 +259,16 @@ void GpuVerifyKernel::multiplyOneByOne(ArrayRef<Stack> stacks,
   store(row, column, sum.getResult(0));
 }
 
+/// The bits of an f32 that a product takes. An assembler that knows which they
+/// are gives a product what was loaded, which has others, too, that do no harm,
+/// and moves it to where that product wants it, for each product anew. What it
+/// does not know, it computes, where it is wanted, once.
+Value GpuVerifyKernel::upperBits() {
+  Value zero = arith::ShRUIOp::create(b, hasParents, constantInt(31));
+  return arith::OrIOp::create(b, constantInt(static_cast<int32_t>(0xffffe000u)),
+                              zero);
+}
+
 void GpuVerifyKernel::multiplyFloats(ArrayRef<Stack> stacks,
                                      const Matrix &matrix, StoreProduct store) {
   Type f32 = b.getF32Type();
@@ -221,8 +288,7 @@ void GpuVerifyKernel::multiplyFloats(ArrayRef<Stack> stacks,
   int64_t together = matrix.mostRows >= 2 * kLong * warps ? 2 : 1;
   auto part = VectorType::get({kPart}, f32);
   auto bits = VectorType::get({kPart}, b.getI32Type());
-  Value cut = arith::ConstantOp::create(
-      b, DenseElementsAttr::get(bits, static_cast<int32_t>(0xffffe000u)));
+  Value cut = vector::BroadcastOp::create(b, bits, upperBits());
   // The upper part comes first.
   auto split = [&](Value value) -> SmallVector<Value, 2> {
     if (isShort(cast<VectorType>(value.getType()).getElementType()))
@@ -423,8 +489,11 @@ void GpuVerifyKernel::multiplyTokens(ArrayRef<Stack> stacks,
       arith::ConstantOp::create(b, b.getZeroAttr(accumulator)));
   auto slabs = scf::ForOp::create(b, constantIndex(0), constantIndex(keySize),
                                   constantIndex(slab), zeros);
-  if (together * vectorTiles <= 8)
+  // What is loaded ahead takes registers, which sums need, too.
+  if (together * vectorTiles <= 2)
     slabs->setAttr("ladle.unroll", b.getUnitAttr());
+  else if (together * vectorTiles <= 8)
+    slabs->setAttr("ladle.unroll", b.getI32IntegerAttr(2));
   {
     OpBuilder::InsertionGuard inner(b);
     b.setInsertionPointToStart(slabs.getBody());

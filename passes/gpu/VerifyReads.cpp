@@ -12,6 +12,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -173,12 +174,19 @@ Value GpuVerifyKernel::placeOfEarlyReads(ArrayRef<Stack> stacks) {
                 : shared(shape, "state_products");
 }
 
-/// A tile that came while another head was computed is multiplied first: what a
-/// turn loads arrives meanwhile. Rows that fold multiply what they store.
+/// A tile is multiplied while entries are on their way, or, if it came while
+/// another head was computed, first of all: what a turn loads arrives
+/// meanwhile. Rows that fold multiply what they store.
 void GpuVerifyKernel::emitEarlyReads() {
   earlyProducts.clear();
   auto reads = step.getBody().front().getOps<ReadOp>();
   if (reads.empty())
+    return;
+  // Other vectors than tokens may be of this form alone, and come later. And of
+  // many drafts, Gram products take their warp longer than entries take.
+  constexpr int64_t fewDrafts = 4;
+  if (turns == 1 && (!tokens || most() > fewDrafts ||
+                     step.getBody().front().getOps<ReadBufferOp>().empty()))
     return;
   ReadOp first = *reads.begin();
   auto load = first.getState().getDefiningOp<LoadStateOp>();
@@ -186,6 +194,18 @@ void GpuVerifyKernel::emitEarlyReads() {
     return;
   Value tile = stagedStates[cast<BlockArgument>(load.getPool()).getArgNumber()];
   SmallVector<Stack> stacks = stacksOf(queriesOfState(first));
+  if (turns == 1) {
+    Value products = productsInTile(first, tile, countVectors(stacks));
+    if (!products)
+      return;
+    sync({tokens});
+    guarded(doesNotFold(), [&] {
+      waitForStates();
+      multiplyInTile(stacks, tile, products);
+    });
+    earlyProducts[first.getState()] = products;
+    return;
+  }
   Value products = placeOfEarlyReads(stacks);
   stateProducts.push_back(products);
   guarded(doesNotFold(), [&] {
@@ -207,10 +227,12 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
   int64_t columns = countVectors(stacks);
   if (Value early = earlyProducts.lookup(wanted.getState())) {
     Components all;
-    for (int64_t i = 0; i < columns; ++i)
+    if (turns == 1)
+      all = loadProducts(early, columns);
+    for (int64_t i = 0; turns > 1 && i < columns; ++i)
       all.push_back(memref::LoadOp::create(
           b, early, ValueRange{constantIndex(i), ownRow}));
-    keepRead(queries, stacks, all);
+    keepRead({queries, stacks, all});
     return success();
   }
   FailureOr<Value> tile = tileOf(wanted.getState());
@@ -222,7 +244,7 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
     if (llvm::is_contained(llvm::make_second_range(storedTiles), *tile))
       barrier();
     multiplyInTile(stacks, *tile, products);
-    keepRead(queries, stacks, loadProducts(products, columns));
+    keepRead({queries, stacks, loadProducts(products, columns)});
     return success();
   }
   Components all;
@@ -248,7 +270,7 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
   for (int64_t i = 0; i < columns; ++i)
     all.push_back(memref::LoadOp::create(b, scratch,
                                          ValueRange{constantIndex(i), ownRow}));
-  keepRead(queries, stacks, all);
+  keepRead({queries, stacks, all});
   return success();
 }
 
@@ -347,6 +369,100 @@ void GpuVerifyKernel::emitEntryDots(ReadBufferOp op) {
   written.insert(dots);
 }
 
+/// Whether a multiprocessor has room for one more block if values of entries
+/// take none. A thread then has its row, of as many entries as there can be.
+bool GpuVerifyKernel::mayHoldValues() {
+  constexpr int64_t memory = 228 << 10, ofBlock = 1 << 10, most = 16;
+  // Of each draft; and where entries are and what they weigh.
+  constexpr int64_t numbers = 10, ofEntries = 304;
+  if (turns > 1 || !entryPlaces || page() || !tokens || mostEntries() > most ||
+      schedule.threads != schedule.tileRows)
+    return false;
+  int64_t bytes = ofEntries + schedule.tileRows * keySize * stateBits / 8 +
+                  tokenCount * tokenPitch * 2 + numbers * this->most() * 4 +
+                  4 * this->most() * llvm::alignTo(this->most(), 4) * 4;
+  int64_t ofValues = 0;
+  for (BlockArgument argument : step.getBody().getArguments()) {
+    auto buffer = dyn_cast<BufferType>(argument.getType());
+    for (FieldAttr field :
+         buffer ? buffer.getFields() : ArrayRef<FieldAttr>()) {
+      if (field.getShape().size() != 2)
+        continue;
+      bool isValue = field.getSide() == Side::Value;
+      (isValue ? ofValues : bytes) +=
+          mostEntries() *
+          (isValue ? schedule.tileRows : field.getShape().back()) *
+          field.getElementType().getIntOrFloatBitWidth() / 8;
+    }
+  }
+  bool isSimple = true;
+  for (StepOp form : forms())
+    form.walk([&](Operation *op) {
+      isSimple &= !isa<TransportOp, ReplayOp>(op);
+      if (auto read = dyn_cast<ReadBufferOp>(op))
+        isSimple &= componentCount(read.getBuffer().getType().getField(
+                        read.getValue())) == 1;
+    });
+  return isSimple &&
+         memory / (ofBlock + bytes) > memory / (ofBlock + bytes + ofValues);
+}
+
+/// Loads the values of entries for the rows of threads, all at once. What folds
+/// finds them in the first cache.
+void GpuVerifyKernel::holdValues() {
+  if (!holdsValues)
+    return;
+  for (auto read : step.getBody().front().getOps<ReadBufferOp>()) {
+    Value buffer = read.getBuffer();
+    FieldAttr field = read.getBuffer().getType().getField(read.getValue());
+    SmallVector<Value> &held = heldValues[read];
+    // Of fewer entries the last stands for the others: addresses that depend on
+    // a branch would be computed in it, each anew.
+    Value last = arith::MaxSIOp::create(
+        b, arith::SubIOp::create(b, length, constantIndex(1)),
+        constantIndex(0));
+    for (int64_t i = 0; i < mostEntries(); ++i) {
+      Value entry = arith::MinSIOp::create(b, constantIndex(i), last);
+      auto [from, at] = entryMemory(buffer, field, 0, entry);
+      at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
+      held.push_back(memref::LoadOp::create(b, from, at));
+    }
+  }
+}
+
+/// The sums of values that threads have, times `dots` [L, count].
+GpuKernel::Components GpuVerifyKernel::sumHeldValues(ArrayRef<Value> held,
+                                                     Value dots,
+                                                     int64_t count) {
+  Components sums(count, constantFloat(0));
+  SmallVector<Type> types(count, b.getF32Type());
+  for (auto [i, each] : llvm::enumerate(held)) {
+    Value entry = constantIndex(static_cast<int64_t>(i));
+    Value isThere =
+        arith::CmpIOp::create(b, arith::CmpIPredicate::slt, entry, length);
+    auto branch = scf::IfOp::create(b, types, isThere, /*withElseRegion=*/true);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.elseBlock());
+    scf::YieldOp::create(b, sums);
+    b.setInsertionPointToStart(branch.thenBlock());
+    Value value = toF32(each);
+    SmallVector<Value> next;
+    for (int64_t first = 0; first < count; first += 4) {
+      int64_t wide = std::min<int64_t>(4, count - first);
+      Value weights =
+          vector::LoadOp::create(b, VectorType::get({wide}, b.getF32Type()),
+                                 dots, ValueRange{entry, constantIndex(first)});
+      for (int64_t j = 0; j < wide; ++j)
+        next.push_back(
+            math::FmaOp::create(b, vector::ExtractOp::create(b, weights, j),
+                                value, sums[first + j]));
+    }
+    scf::YieldOp::create(b, next);
+    sums = Components(branch.getResults());
+  }
+  return sums;
+}
+
 LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
   Value buffer = op.getBuffer();
   BufferType type = op.getBuffer().getType();
@@ -362,9 +478,9 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
   Value weightOf = entryWeightsOf(op);
   sync();
   if (Value dots = entryDots.lookup(op.getResult(0))) {
-    keepRead(queries, stacks,
-             sumWeightedValues(buffer, {{op.getValue(), ranks}}, dots, count,
-                               weightOf));
+    keepRead({queries, stacks,
+              sumWeightedValues(buffer, {{op.getValue(), ranks}}, dots, count,
+                                weightOf)});
     return success();
   }
   Value scratch = dotsInKeys(op, stacks);
@@ -373,8 +489,13 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
     scratch = shared({mostEntries(), count * ranks}, "entry_dots");
   multiplyEntries(op, stacks, scratch, weightOf, isInKeys);
   barrier();
-  keepRead(queries, stacks,
-           sumWeightedValues(buffer, {{op.getValue(), ranks}}, scratch, count));
+  if (auto held = heldValues.find(op); held != heldValues.end()) {
+    keepRead({queries, stacks, sumHeldValues(held->second, scratch, count)});
+    return success();
+  }
+  keepRead(
+      {queries, stacks,
+       sumWeightedValues(buffer, {{op.getValue(), ranks}}, scratch, count)});
   return success();
 }
 
@@ -503,10 +624,10 @@ LogicalResult GpuVerifyKernel::emitStackTransport(TransportOp op) {
   }
   written.insert(vectors);
   if (products == 0) {
-    keepRead(queries, stacks, Components(count, constantFloat(0)));
+    keepRead({queries, stacks, Components(count, constantFloat(0))});
     return success();
   }
   sync();
-  keepRead(queries, stacks, sumWeightedValues(buffer, names, scratch, count));
+  keepRead({queries, stacks, sumWeightedValues(buffer, names, scratch, count)});
   return success();
 }

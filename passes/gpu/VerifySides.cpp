@@ -106,6 +106,8 @@ void GpuVerifyKernel::chooseSizes() {
   for (StepOp form : forms())
     for (auto &[stack, sum] : separateScales(form))
       terms[stack] = sum;
+  for (StepOp form : forms())
+    findPairs(form);
   GpuKernel::chooseSizes();
   // Drafts keep their carries in versions of their own, so that the heads of a
   // carry and the tiles of a head need not wait for each other.
@@ -163,6 +165,46 @@ int64_t GpuVerifyKernel::blocksAtOnce() {
   constexpr int64_t threads = 640;
   return std::max<int64_t>(
       1, std::min(blocksInShared(), threads / schedule.threads));
+}
+
+//===----------------------------------------------------------------------===//
+// Reads that are added up
+//===----------------------------------------------------------------------===//
+
+/// Finds what is read of a state and only added to what is read of entries: the
+/// sum takes the place of the first, and need be multiplied with numbers once.
+void GpuVerifyKernel::findPairs(StepOp form) {
+  /// In the region that alone takes what was read.
+  auto argumentOf = [](Value read) -> BlockArgument {
+    if (!read.hasOneUse())
+      return {};
+    auto region = dyn_cast<EachDraftOp>(*read.user_begin());
+    if (!region)
+      return {};
+    BlockArgument argument = region.getBody().front().getArgument(
+        read.use_begin()->getOperandNumber() -
+        region.getStacks().getBeginOperandIndex());
+    return argument.hasOneUse() ? argument : BlockArgument();
+  };
+  llvm::DenseMap<BlockArgument, Value> ofEntries;
+  for (auto read : form.getBody().front().getOps<ReadBufferOp>())
+    for (Value result : read.getResults())
+      if (BlockArgument argument = argumentOf(result))
+        ofEntries[argument] = result;
+  for (auto read : form.getBody().front().getOps<ReadOp>()) {
+    BlockArgument argument = argumentOf(read.getResult());
+    auto sum = argument ? dyn_cast<arith::AddFOp>(*argument.user_begin())
+                        : arith::AddFOp();
+    if (!sum)
+      continue;
+    Value other = sum.getLhs() == argument ? sum.getRhs() : sum.getLhs();
+    auto found = ofEntries.find(dyn_cast<BlockArgument>(other));
+    if (found == ofEntries.end())
+      continue;
+    pairs[read.getResult()] = found->second;
+    sum.getResult().replaceAllUsesWith(argument);
+    sum.erase();
+  }
 }
 
 //===----------------------------------------------------------------------===//
