@@ -270,12 +270,6 @@ void GpuVerifyKernel::storeKept(ArrayRef<Kept> all) {
   }
 }
 
-/// Whether teams store a value of a draft that is no result.
-bool GpuVerifyKernel::isOfTeams(Value value) const {
-  return sumsOfTeams.contains(value) ||
-         (crossing.contains(value) && !ofThreads.contains(value));
-}
-
 /// All that teams need of the current draft. `byAll`: every team has the same
 /// draft, and the first of them stores.
 LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,

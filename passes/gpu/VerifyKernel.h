@@ -121,8 +121,7 @@ private:
                        mlir::Value value) const;
   void layOutStacks();
 
-  //===--- GpuVerifyKernel.cpp: the step
-  //-------------------------------------===//
+  //===--- VerifyKernel.cpp: the step -------------------------------------===//
   void addArguments(llvm::SmallVectorImpl<mlir::Type> &types,
                     llvm::SmallVectorImpl<std::string> &names) override;
   void takeArguments(unsigned &next) override;
@@ -192,7 +191,6 @@ private:
     std::function<void(int64_t, mlir::Value, mlir::Value)> store;
     bool ofThread = false; ///< every lane has a draft of its own
   };
-  bool isOfTeams(mlir::Value value) const;
   mlir::LogicalResult emitDraftOfTeam(EachDraftOp op, mlir::Value valid,
                                       bool byAll,
                                       llvm::SmallVectorImpl<Kept> &kept);
@@ -210,6 +208,7 @@ private:
     mlir::Value stack; ///< that has it; null if none does
     llvm::ArrayRef<Appended> fields;
   };
+  bool isOfTeams(mlir::Value value) const;
   bool findLate(mlir::Value number, EachDraftOp op,
                 llvm::SetVector<mlir::Value> &early);
   llvm::SmallVector<ThreadNumber> findNumbers(EachDraftOp op);
@@ -303,8 +302,7 @@ private:
     return element.isBF16() || element.isF16();
   }
 
-  //===--- VerifyReads.cpp: states and entries ----------------------------===//
-  mlir::Value entryWeightsOf(ReadBufferOp op);
+  //===--- VerifyReads.cpp: states ----------------------------------------===//
   llvm::SmallVector<Query> queriesOfState(ReadOp wanted);
   void multiplyTile(llvm::ArrayRef<Stack> stacks, mlir::Value tile,
                     bool isOverwritten, StoreProduct store);
@@ -316,20 +314,23 @@ private:
   mlir::Value placeOfEarlyReads(llvm::ArrayRef<Stack> stacks);
   mlir::LogicalResult emitStackReads(ReadOp wanted);
   mlir::Value productsInTile(ReadOp wanted, mlir::Value tile, int64_t columns);
+  mlir::FailureOr<mlir::Value> tileOf(mlir::Value state);
+  mlir::Value rebuiltInPlace(mlir::Value state);
+  mlir::LogicalResult storeState(StoreStateOp op);
+
+  //===--- VerifyEntries.cpp: entries -------------------------------------===//
+  mlir::Value entryWeightsOf(ReadBufferOp op);
   mlir::Value dotsInKeys(ReadBufferOp op, llvm::ArrayRef<Stack> stacks);
   mlir::LogicalResult emitStackEntries(ReadBufferOp op);
-  bool mayHoldValues();
-  void holdValues();
-  Components sumHeldValues(llvm::ArrayRef<mlir::Value> held, mlir::Value dots,
-                           int64_t count);
   void multiplyEntries(ReadBufferOp op, llvm::ArrayRef<Stack> stacks,
                        mlir::Value scratch, mlir::Value weightOf,
                        bool isInKeys);
   void emitEntryDots(ReadBufferOp op);
   mlir::LogicalResult emitStackTransport(TransportOp op);
-  mlir::FailureOr<mlir::Value> tileOf(mlir::Value state);
-  mlir::Value rebuiltInPlace(mlir::Value state);
-  mlir::LogicalResult storeState(StoreStateOp op);
+  bool mayHoldValues();
+  void holdValues();
+  Components sumHeldValues(llvm::ArrayRef<mlir::Value> held, mlir::Value dots,
+                           int64_t count);
 
   int64_t most() const { return drafts; }
   int64_t teamLanes() const { return hasWarpValues ? 32 : lanes; }

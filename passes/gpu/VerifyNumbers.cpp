@@ -78,6 +78,12 @@ bool GpuVerifyKernel::findLate(Value number, EachDraftOp op,
                       [&](Value each) { return findLate(each, op, before); });
 }
 
+/// Whether teams store a value of a draft that is no result.
+bool GpuVerifyKernel::isOfTeams(Value value) const {
+  return sumsOfTeams.contains(value) ||
+         (crossing.contains(value) && !ofThreads.contains(value));
+}
+
 /// The numbers that threads compute; those that come late are kept for later.
 SmallVector<GpuVerifyKernel::ThreadNumber>
 GpuVerifyKernel::findNumbers(EachDraftOp op) {

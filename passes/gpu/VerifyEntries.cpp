@@ -1,0 +1,364 @@
+//===- VerifyEntries.cpp - entries read by drafts on a GPU ----------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// One pass over the keys of entries for all vectors of all drafts; what comes
+// out weighs the values of which a thread takes its row of dv.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/VerifyKernel.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static constexpr int64_t kWarp = 32;
+/// Of which a row is a multiple where tensor cores multiply.
+static constexpr int64_t kSlab = 16;
+
+//===----------------------------------------------------------------------===//
+// Keys
+//===----------------------------------------------------------------------===//
+
+/// Numbers of entries are with the lanes of a warp; products want them one by
+/// one. Null if they weigh nothing.
+Value GpuVerifyKernel::entryWeightsOf(ReadBufferOp op) {
+  auto nameOf = [](std::optional<StringRef> name) {
+    return name.value_or("").str();
+  };
+  auto [found, isNew] = entryWeights.try_emplace(
+      {argumentOf(op.getBuffer()), op.getKey().str(), nameOf(op.getDecay()),
+       nameOf(op.getKeyScale()), nameOf(op.getValueScale())});
+  if (!isNew)
+    return found->second;
+  Components weights = weightsOfUse(op.getBuffer(), op.getKey(), op.getDecay(),
+                                    {op.getKeyScale(), op.getValueScale()});
+  if (weights.empty())
+    return {};
+  Value memory =
+      shared({static_cast<int64_t>(weights.size()) * kWarp}, "entry_weights");
+  guarded(isBelow(thread, kWarp), [&] {
+    for (auto [i, part] : llvm::enumerate(weights))
+      memref::StoreOp::create(
+          b, part, memory,
+          ValueRange{add(warpLane, static_cast<int64_t>(i) * kWarp)});
+  });
+  written.insert(memory);
+  return found->second = memory;
+}
+
+/// A warp that multiplies keys as they came has read them when it stores what
+/// comes out: it can lie where they did, if nobody else wants them. Null if
+/// not.
+Value GpuVerifyKernel::dotsInKeys(ReadBufferOp op, ArrayRef<Stack> stacks) {
+  BufferType type = op.getBuffer().getType();
+  FieldAttr field = type.getField(op.getKey());
+  auto found =
+      stagedFields.find({argumentOf(op.getBuffer()), op.getKey().str()});
+  if (!tokens || stacks.front().memory != tokens || keySize % kSlab != 0 ||
+      componentCount(field) != 1 || !field.getElementType().isBF16() ||
+      found == stagedFields.end() || countVectors(stacks) > keySize / 2)
+    return {};
+  for (Operation &other : *op->getBlock())
+    if (&other != op &&
+        isa<ReadBufferOp, FoldBufferOp, ReplayOp, TransportOp>(other) &&
+        llvm::is_contained(other.getOperands(), op.getBuffer()))
+      return {};
+  return sharedIn(found->second, {mostEntries(), keySize / 2}, "entry_dots");
+}
+
+/// Products of tokens with the keys of entries, which heads that take turns
+/// have in common.
+void GpuVerifyKernel::emitEntryDots(ReadBufferOp op) {
+  BufferType type = op.getBuffer().getType();
+  FieldAttr field = type.getField(op.getKey());
+  if (componentCount(field) != 1 || isOfTurn(field.getShape().front()))
+    return;
+  SmallVector<Query> queries;
+  for (auto [query, result] : llvm::zip(op.getQueries(), op.getResults()))
+    queries.push_back(queryOf(query, result));
+  SmallVector<Stack> stacks = stacksOf(queries);
+  Value &dots = entryDots[op.getResult(0)];
+  dots = shared({mostEntries(), countVectors(stacks)}, "entry_dots");
+  multiplyEntries(op, stacks, dots, /*weightOf=*/{}, /*isInKeys=*/false);
+  written.insert(dots);
+}
+
+LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
+  Value buffer = op.getBuffer();
+  BufferType type = op.getBuffer().getType();
+  FieldAttr field = type.getField(op.getKey());
+  int64_t ranks = componentCount(field);
+  SmallVector<Query> queries;
+  for (auto [query, result] : llvm::zip(op.getQueries(), op.getResults()))
+    queries.push_back(queryOf(query, result));
+  SmallVector<Stack> stacks = stacksOf(queries);
+  int64_t count = countVectors(stacks);
+  if (op.getDecay())
+    decaysOf(buffer, *op.getDecay());
+  Value weightOf = entryWeightsOf(op);
+  sync();
+  if (Value dots = entryDots.lookup(op.getResult(0))) {
+    keepRead({queries, stacks,
+              sumWeightedValues(buffer, {{op.getValue(), ranks}}, dots, count,
+                                weightOf)});
+    return success();
+  }
+  Value scratch = dotsInKeys(op, stacks);
+  bool isInKeys = bool(scratch);
+  if (!isInKeys)
+    scratch = shared({mostEntries(), count * ranks}, "entry_dots");
+  multiplyEntries(op, stacks, scratch, weightOf, isInKeys);
+  barrier();
+  if (auto held = heldValues.find(op); held != heldValues.end()) {
+    keepRead({queries, stacks, sumHeldValues(held->second, scratch, count)});
+    return success();
+  }
+  keepRead(
+      {queries, stacks,
+       sumWeightedValues(buffer, {{op.getValue(), ranks}}, scratch, count)});
+  return success();
+}
+
+void GpuVerifyKernel::multiplyEntries(ReadBufferOp op, ArrayRef<Stack> stacks,
+                                      Value scratch, Value weightOf,
+                                      bool isInKeys) {
+  Value buffer = op.getBuffer();
+  BufferType type = op.getBuffer().getType();
+  FieldAttr field = type.getField(op.getKey());
+  int64_t ranks = componentCount(field);
+  const DecayedKey *decayed = decayedKey(buffer, op.getKey(), op.getDecay());
+  auto entryOf = [&](Value row) -> Value {
+    return ranks == 1
+               ? row
+               : Value(arith::DivUIOp::create(b, row, constantIndex(ranks)));
+  };
+  auto load = [&](Value row, Value from, int64_t width) -> Value {
+    auto loadOf = [&](Value memory, ArrayRef<Value> outer) -> Value {
+      SmallVector<Value> at(outer);
+      at.push_back(from);
+      Type each = cast<MemRefType>(memory.getType()).getElementType();
+      return vector::LoadOp::create(b, VectorType::get({width}, each), memory,
+                                    at);
+    };
+    if (decayed)
+      return loadOf(decayed->memory, {row});
+    if (isStaged(argumentOf(buffer), field)) {
+      auto [memory, at] = entryMemory(buffer, field, 0, constantIndex(0));
+      return loadOf(memory, {row});
+    }
+    auto [memory, at] = entryMemory(buffer, field, 0, entryOf(row));
+    if (ranks > 1)
+      at.back() = arith::RemUIOp::create(b, row, constantIndex(ranks));
+    return loadOf(memory, at);
+  };
+  Type element = decayed ? Type(b.getF32Type()) : field.getElementType();
+  multiply(stacks,
+           {arith::MulIOp::create(b, length, constantIndex(ranks)),
+            mostEntries() * ranks, element, load, isInKeys},
+           [&](Value row, Value column, Value value) {
+             Value entry = entryOf(row);
+             if (weightOf)
+               value = arith::MulFOp::create(
+                   b, value,
+                   memref::LoadOp::create(b, weightOf, ValueRange{entry}));
+             Value at = column;
+             if (ranks > 1)
+               at = arith::AddIOp::create(
+                   b, arith::MulIOp::create(b, column, constantIndex(ranks)),
+                   arith::RemUIOp::create(b, row, constantIndex(ranks)));
+             memref::StoreOp::create(b, value, scratch, ValueRange{entry, at});
+           });
+}
+
+//===----------------------------------------------------------------------===//
+// Raw entries
+//===----------------------------------------------------------------------===//
+
+/// Vectors that go back through raw entries: a group of lanes takes a vector.
+LogicalResult GpuVerifyKernel::emitStackTransport(TransportOp op) {
+  sync();
+  Value buffer = op.getBuffer();
+  BufferType type = op.getBuffer().getType();
+  TransitionAttr transition = op.getTransition();
+  Place place = keyPlace(keySize);
+  SmallVector<Query> queries;
+  SmallVector<Stack> stacks, origins;
+  for (auto [query, origin, partial] :
+       llvm::zip(op.getQueries(), op.getOrigins(), op.getPartials())) {
+    stacks.push_back(teamOf(query));
+    queries.push_back({partial, {{stacks.back(), {}}}, {}});
+    origins.push_back(teamOf(origin));
+  }
+  int64_t count = countVectors(stacks);
+  SmallVector<std::pair<StringRef, int64_t>> names;
+  int64_t products = 0;
+  for (StringAttr value : transition.getValues())
+    if (!value.empty()) {
+      names.emplace_back(value.getValue(),
+                         componentCount(type.getField(value.getValue())));
+      products += names.back().second;
+    }
+  Value scratch =
+      shared({type.getCapacity(), std::max<int64_t>(1, products * count)},
+             "entry_dots");
+  int64_t groups = schedule.threads / lanes;
+  auto rounds = scf::ForOp::create(
+      b, constantIndex(0), constantIndex(llvm::divideCeil(count, groups)),
+      constantIndex(1));
+  rounds->setAttr("ladle.rolled", b.getUnitAttr());
+  {
+    OpBuilder::InsertionGuard outer(b);
+    b.setInsertionPointToStart(rounds.getBody());
+    Value column =
+        arith::AddIOp::create(b, group,
+                              arith::MulIOp::create(b, rounds.getInductionVar(),
+                                                    constantIndex(groups)));
+    Value valid = isBelow(column, count);
+    column = arith::MinSIOp::create(b, column, constantIndex(count - 1));
+    Components initial =
+        loadVector(vectors, {vectorRow(column, stacks)}, place);
+    auto loop = scf::ForOp::create(b, constantIndex(0), length,
+                                   constantIndex(1), initial);
+    {
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(loop.getBody());
+      Value position =
+          arith::SubIOp::create(b, lastEntry(), loop.getInductionVar());
+      Transition entry = loadTransition(buffer, transition, position);
+      Components weights;
+      Components next = passBack(entry, transition, buffer, position,
+                                 Components(loop.getRegionIterArgs()), weights);
+      guarded(both(valid, isBelow(lane, 1)), [&] {
+        for (auto [i, weight] : llvm::enumerate(weights))
+          memref::StoreOp::create(
+              b, weight, scratch,
+              ValueRange{position, add(arith::MulIOp::create(
+                                           b, column, constantIndex(products)),
+                                       static_cast<int64_t>(i))});
+      });
+      scf::YieldOp::create(b, next);
+    }
+    Value row = vectorRow(column, origins);
+    guarded(valid, [&] {
+      for (auto [c, part] : llvm::enumerate(loop.getResults()))
+        vector::StoreOp::create(
+            b, part, vectors,
+            ValueRange{row, chunkStart(place, static_cast<int64_t>(c))});
+    });
+  }
+  written.insert(vectors);
+  if (products == 0) {
+    keepRead({queries, stacks, Components(count, constantFloat(0))});
+    return success();
+  }
+  sync();
+  keepRead({queries, stacks, sumWeightedValues(buffer, names, scratch, count)});
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Values that threads have
+//===----------------------------------------------------------------------===//
+
+/// Whether a multiprocessor has room for one more block if values of entries
+/// take none. A thread then has its row, of as many entries as there can be.
+bool GpuVerifyKernel::mayHoldValues() {
+  constexpr int64_t memory = 228 << 10, ofBlock = 1 << 10, most = 16;
+  // Of each draft; and where entries are and what they weigh.
+  constexpr int64_t numbers = 10, ofEntries = 304;
+  if (turns > 1 || !entryPlaces || page() || !tokens || mostEntries() > most ||
+      schedule.threads != schedule.tileRows)
+    return false;
+  int64_t bytes = ofEntries + schedule.tileRows * keySize * stateBits / 8 +
+                  tokenCount * tokenPitch * 2 + numbers * this->most() * 4 +
+                  4 * this->most() * llvm::alignTo(this->most(), 4) * 4;
+  int64_t ofValues = 0;
+  for (BlockArgument argument : step.getBody().getArguments()) {
+    auto buffer = dyn_cast<BufferType>(argument.getType());
+    for (FieldAttr field :
+         buffer ? buffer.getFields() : ArrayRef<FieldAttr>()) {
+      if (field.getShape().size() != 2)
+        continue;
+      bool isValue = field.getSide() == Side::Value;
+      (isValue ? ofValues : bytes) +=
+          mostEntries() *
+          (isValue ? schedule.tileRows : field.getShape().back()) *
+          field.getElementType().getIntOrFloatBitWidth() / 8;
+    }
+  }
+  bool isSimple = true;
+  for (StepOp form : forms())
+    form.walk([&](Operation *op) {
+      isSimple &= !isa<TransportOp, ReplayOp>(op);
+      if (auto read = dyn_cast<ReadBufferOp>(op))
+        isSimple &= componentCount(read.getBuffer().getType().getField(
+                        read.getValue())) == 1;
+    });
+  return isSimple &&
+         memory / (ofBlock + bytes) > memory / (ofBlock + bytes + ofValues);
+}
+
+/// Loads the values of entries for the rows of threads, all at once. What folds
+/// finds them in the first cache.
+void GpuVerifyKernel::holdValues() {
+  if (!holdsValues)
+    return;
+  for (auto read : step.getBody().front().getOps<ReadBufferOp>()) {
+    Value buffer = read.getBuffer();
+    FieldAttr field = read.getBuffer().getType().getField(read.getValue());
+    SmallVector<Value> &held = heldValues[read];
+    // Of fewer entries the last stands for the others: addresses that depend on
+    // a branch would be computed in it, each anew.
+    Value last = arith::MaxSIOp::create(
+        b, arith::SubIOp::create(b, length, constantIndex(1)),
+        constantIndex(0));
+    for (int64_t i = 0; i < mostEntries(); ++i) {
+      Value entry = arith::MinSIOp::create(b, constantIndex(i), last);
+      auto [from, at] = entryMemory(buffer, field, 0, entry);
+      at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
+      held.push_back(memref::LoadOp::create(b, from, at));
+    }
+  }
+}
+
+/// The sums of values that threads have, times `dots` [L, count].
+GpuKernel::Components GpuVerifyKernel::sumHeldValues(ArrayRef<Value> held,
+                                                     Value dots,
+                                                     int64_t count) {
+  Components sums(count, constantFloat(0));
+  SmallVector<Type> types(count, b.getF32Type());
+  for (auto [i, each] : llvm::enumerate(held)) {
+    Value entry = constantIndex(static_cast<int64_t>(i));
+    Value isThere =
+        arith::CmpIOp::create(b, arith::CmpIPredicate::slt, entry, length);
+    auto branch = scf::IfOp::create(b, types, isThere, /*withElseRegion=*/true);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.elseBlock());
+    scf::YieldOp::create(b, sums);
+    b.setInsertionPointToStart(branch.thenBlock());
+    Value value = toF32(each);
+    SmallVector<Value> next;
+    for (int64_t first = 0; first < count; first += 4) {
+      int64_t wide = std::min<int64_t>(4, count - first);
+      Value weights =
+          vector::LoadOp::create(b, VectorType::get({wide}, b.getF32Type()),
+                                 dots, ValueRange{entry, constantIndex(first)});
+      for (int64_t j = 0; j < wide; ++j)
+        next.push_back(
+            math::FmaOp::create(b, vector::ExtractOp::create(b, weights, j),
+                                value, sums[first + j]));
+    }
+    scf::YieldOp::create(b, next);
+    sums = Components(branch.getResults());
+  }
+  return sums;
+}
