@@ -91,7 +91,9 @@ def ConvertLadleAttentionToCPU
     Option<"lanes", "lanes", "int64_t", "16",
            "f32 numbers in a register of the processor">,
     Option<"dotsBF16", "dots-bf16", "bool", "false",
-           "Multiply and add pairs of bf16, as AVX512-BF16 does">
+           "Multiply and add pairs of bf16, as AVX512-BF16 does">,
+    Option<"asksAgain", "asks-again", "bool", "false",
+           "Ask for keys and values again shortly before they are used">
   ];
 }
 

@@ -33,7 +33,7 @@ struct ConvertLadleAttentionToCPU
     OpBuilder builder(&getContext());
     // A prompt's step asks the other what is evicted.
     SmallVector<AttentionStepOp> steps(module.getOps<AttentionStepOp>());
-    CpuVectors vectors{lanes, dotsBF16};
+    CpuVectors vectors{lanes, dotsBF16, asksAgain};
     for (AttentionStepOp step : steps)
       if (failed(step.isBounded()
                      ? BoundedKernel(step, builder, vectors).build()

@@ -60,7 +60,8 @@ struct AddPackedEntries
 
     for (LLVM::LLVMFuncOp function : functions) {
       function.setLinkage(LLVM::Linkage::Internal);
-      function.setAlwaysInline(true);
+      // Others have attributes that say so.
+      function.setAlwaysInline(!function.getPassthrough());
       StringRef name = function.getName();
       if (!name.consume_front(kInterfacePrefix))
         continue;

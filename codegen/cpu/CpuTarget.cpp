@@ -55,3 +55,13 @@ bool CpuTarget::has(llvm::StringRef feature) const {
       return true;
   return false;
 }
+
+static bool isZen(const CpuTarget &target) {
+  return llvm::StringRef(target.cpu).starts_with("znver");
+}
+
+bool CpuTarget::dotsBF16() const { return has("avx512bf16") && isZen(*this); }
+
+bool CpuTarget::forgetsRequests() const {
+  return has("avx512f") && !isZen(*this);
+}

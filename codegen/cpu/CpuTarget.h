@@ -25,6 +25,15 @@ struct CpuTarget {
   static CpuTarget named(llvm::StringRef cpu);
 
   bool has(llvm::StringRef feature) const;
+  /// Whether pairs of bf16 are multiplied faster than what they are as f32:
+  /// Zen starts one vdpbf16ps a cycle, which is as many products as its
+  /// multiplications of f32 take two cycles for. Intel's cores start one in two
+  /// cycles, and four of those multiplications.
+  bool dotsBF16() const;
+  /// Whether a request into the second cache may be forgotten where many are on
+  /// their way. Intel's servers do so: where they were asked again, a core got
+  /// 6 % more of what it streams.
+  bool forgetsRequests() const;
   /// f32 numbers in a vector register. Where these are narrow there are
   /// also few of them.
   int64_t lanes() const { return has("avx512f") ? 16 : 8; }

@@ -267,6 +267,6 @@ void AttentionKernel::buildAttend(AttendOp attend) {
     return SmallVector<Value>{page, headBegin,
                               arith::RemUIOp::create(b, at, size)};
   };
-  addTokens(running, begin, end, {keyPages, valuePages, place});
+  addTokens(running, begin, end, {keyPages, valuePages, place, {}});
   finishBlocks(running, pieceSums, pieceValues, {piece});
 }

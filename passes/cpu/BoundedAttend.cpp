@@ -8,6 +8,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/SCF/Utils/Utils.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/analysis/AttentionPlan.h"
 #include "passes/cpu/BoundedKernel.h"
@@ -54,6 +55,16 @@ Value BoundedKernel::keptRuns() {
   return runs;
 }
 
+Value BoundedKernel::firstKept() {
+  if (isEvicting)
+    return index(0);
+  Value first = kept[kept.size() - 2];
+  for (size_t i = kept.size() - 2; i > 0; i -= 2)
+    first = arith::SelectOp::create(b, isLess(kept[i - 2], kept[i - 1]),
+                                    kept[i - 2], first);
+  return first;
+}
+
 LogicalResult BoundedKernel::emitAttend(AttendOp op) {
   int64_t size = heads / cacheHeads;
   double scale = op.getScale().convertToDouble();
@@ -87,13 +98,19 @@ LogicalResult BoundedKernel::emitAttend(AttendOp op) {
   auto bound = [&](Value run, int64_t which) -> Value {
     return memref::LoadOp::create(b, runs, ValueRange{run, index(which)});
   };
-  prefetchFirst({keys, values, place, {}}, bound(index(0), 0));
+  bool isAsked = llvm::any_of(found, [](const auto &each) {
+    return isa_and_nonnull<RecallOp>(each.first.getDefiningOp());
+  });
+  if (!isAsked)
+    prefetchFirst({keys, values, place, {}}, firstKept());
   auto each = scf::ForOp::create(b, index(0), index(count), index(1));
   b.setInsertionPointToStart(each.getBody());
   Value run = each.getInductionVar();
   addTokens(running, bound(run, 0), bound(run, 1),
             {keys, values, place, bound(run, 2)});
   b.setInsertionPointAfter(each);
+  if (failed(outline(each, "_tokens")))
+    return failure();
   finishBlocks(running, result.sums, result.values);
   if (!isPrompt)
     return success();
@@ -101,6 +118,26 @@ LogicalResult BoundedKernel::emitAttend(AttendOp op) {
   if (failed(gathered))
     return failure();
   return emitPromptTokens(op, *gathered, result);
+}
+
+/// The body of a loop becomes a function of its own: registers are found for
+/// it alone then, where sums that should stay in them gave way to what the rest
+/// of the step holds.
+LogicalResult BoundedKernel::outline(scf::ForOp loop, StringRef suffix) {
+  std::string name = (function.getSymName() + suffix).str();
+  auto module = function->getParentOfType<ModuleOp>();
+  for (int i = 2; module.lookupSymbol(name); ++i)
+    name = (function.getSymName() + suffix + Twine(i)).str();
+  IRRewriter rewriter(b.getContext());
+  FailureOr<func::FuncOp> outlined =
+      outlineSingleBlockRegion(rewriter, loop.getLoc(), loop.getRegion(), name);
+  if (failed(outlined))
+    return failure();
+  outlined->setPrivate();
+  outlined->getOperation()->setAttr("passthrough",
+                                    b.getStrArrayAttr({"noinline"}));
+  b.setInsertionPointAfter(loop);
+  return success();
 }
 
 /// Whether a query is a token of bf16, as it came.

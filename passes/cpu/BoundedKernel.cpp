@@ -180,8 +180,21 @@ LogicalResult BoundedKernel::build() {
 
 LogicalResult BoundedKernel::emitAll() {
   Scope scope(*this);
-  for (Operation &op : step.getBody().front())
-    if (failed(emit(&op))) {
+  // The memory is read before the cache, whose first tokens can be asked for
+  // meanwhile, so that the gate, which reads nothing, is the last of a head and
+  // asks for the memory of the next.
+  SmallVector<Operation *> all;
+  Block &body = step.getBody().front();
+  for (Operation &op : body) {
+    if (isa<AttendOp>(op))
+      for (auto recall : body.getOps<RecallOp>())
+        if (!llvm::is_contained(all, recall))
+          all.push_back(recall);
+    if (!llvm::is_contained(all, &op))
+      all.push_back(&op);
+  }
+  for (Operation *op : all)
+    if (failed(emit(op))) {
       function.erase();
       return failure();
     }
@@ -251,6 +264,8 @@ LogicalResult BoundedKernel::emitAppend(AppendOp op) {
 }
 
 LogicalResult BoundedKernel::emitOutputs(YieldOp op) {
+  if (failed(emitProducts(op)))
+    return failure();
   scf::ForOp loop = openGroup();
   Scope scope(*this);
   for (auto [value, to] : llvm::zip(op.getValues(), outputs)) {

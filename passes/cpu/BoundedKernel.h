@@ -58,6 +58,7 @@ private:
     mlir::Value scores; ///< [group, C], by entry; only if they are noted
   };
   mlir::LogicalResult emitAttend(AttendOp op);
+  mlir::LogicalResult outline(mlir::scf::ForOp loop, llvm::StringRef suffix);
   bool isExactQuery(mlir::Value query) const;
   /// Evaluates a query for each head of the group, times `scale`.
   mlir::FailureOr<mlir::Value> gatherQueries(mlir::Value query, double scale);
@@ -67,6 +68,8 @@ private:
   /// The runs of entries that are attended to, [runs, 3] of index: begin, end,
   /// and where it goes on.
   mlir::Value keptRuns();
+  /// The first entry that is attended to.
+  mlir::Value firstKept();
   Summary loadSummary(const Found &found);
   mlir::FailureOr<Summary> summaryOf(mlir::Value value);
 
@@ -106,6 +109,24 @@ private:
     }
     BoundedKernel &kernel;
   };
+
+  //===--- BoundedProducts.cpp: matrices that heads share -----------------===//
+  /// A matrix of a parameter times a vector of each head of the query.
+  struct Product {
+    SumOp sum;
+    mlir::Value matrix, vector;
+    int64_t rows;
+  };
+  std::optional<Product> productOf(SumOp op);
+  mlir::LogicalResult emitProducts(YieldOp op);
+  mlir::LogicalResult emitProduct(const Product &product, int64_t round,
+                                  int64_t rounds);
+  int64_t rowsOfTile() const;
+  /// Lines of a memory that the head before asks for.
+  int64_t linesBefore() const;
+  void prefetchNextMemory(mlir::Value round, int64_t rounds, int64_t part,
+                          int64_t parts);
+  void prefetchRest(mlir::Value row);
 
   //===--- BoundedSegments.cpp: segments and their memory -----------------===//
   mlir::LogicalResult emitFold(FoldFromOp op);
@@ -179,6 +200,8 @@ private:
   // group; null where there is none.
   mlir::Value group, queryHead;
   llvm::DenseMap<mlir::Value, Found> found; ///< by result of an operation
+  /// What products are for all heads, [group, rows].
+  llvm::DenseMap<mlir::Operation *, mlir::Value> products;
   llvm::SmallVector<llvm::DenseMap<mlir::Value, mlir::Value>> evaluated,
       spilled;
 };

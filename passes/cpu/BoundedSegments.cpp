@@ -148,12 +148,22 @@ LogicalResult BoundedKernel::emitRecall(RecallOp op) {
   auto wanted = scf::IfOp::create(b, isLess(index(0), holds),
                                   /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(b);
+  auto place = [&](Value at) { return SmallVector<Value>{slot, head, at}; };
+  TokenRows rows{keys, values, place, {}};
   b.setInsertionPointToStart(wanted.elseBlock());
+  prefetchFirst(rows, firstKept());
   forGroup([&](Value g) {
     store(splat(number(0), valueSize), recalled, {g, index(0)});
   });
   b.setInsertionPointToStart(wanted.thenBlock());
-  multiplyRows(count, size, *features, matrix, {slot, head}, recalled);
+  Value first = firstKept();
+  multiplyRows(count, size, *features, matrix, {slot, head}, recalled,
+               [&](Value c, bool isFirst) {
+                 if (isFirst)
+                   prefetchRest(c);
+                 else
+                   prefetchFirst(rows, first, c, size);
+               });
   forGroup([&](Value g) {
     Value weight = dot(load(*features, {g, index(0)}, size),
                        load(featureSums, {slot, head, index(0)}, size));

@@ -64,9 +64,9 @@ static Value fillUp(ImplicitLocOpBuilder &b, Value vector, int64_t lanes) {
 }
 
 SmallVector<Value> TokenBlocks::loadChunk(Value memory, ArrayRef<Value> place,
-                                          const Chunk &chunk) {
+                                          const Chunk &chunk, Value column) {
   SmallVector<Value> indices(place);
-  indices.push_back(index(chunk.column));
+  indices.push_back(column ? column : index(chunk.column));
   if (!chunk.isSplit)
     return {fillUp(b, load(memory, indices, chunk.width), kBlock)};
   // A bf16 number is the upper half of an f32.
@@ -125,57 +125,105 @@ void TokenBlocks::storeChunk(ArrayRef<Value> registers, Value memory,
 // Rows that are asked for ahead
 //===----------------------------------------------------------------------===//
 
-/// Into the second cache: there is room for many lines that are on their way,
-/// and the first has none for them beside those that are used. Processors ask
-/// for what follows by themselves, and do so best where what is asked for here
-/// is used soon, in the order of memory: a block ahead, values while keys are
-/// multiplied and keys while values are added.
-void TokenBlocks::prefetch(Value memory, ValueRange from, int64_t width) {
+int64_t TokenBlocks::lineOf(Value memory) {
   constexpr int64_t lineBits = 64 * 8;
   Type element = cast<MemRefType>(memory.getType()).getElementType();
-  int64_t line = lineBits / element.getIntOrFloatBitWidth();
+  return lineBits / element.getIntOrFloatBitWidth();
+}
+
+/// Into the second cache: there is room for many lines that are on their way,
+/// and the first has none for them beside those that are used.
+void TokenBlocks::prefetch(Value memory, ValueRange from, int64_t width,
+                           bool isSoon) {
   SmallVector<Value> place(from);
-  for (int64_t at = 0; at < width; at += line) {
+  for (int64_t at = 0; at < width; at += lineOf(memory)) {
     place.back() = plus(from.back(), at);
     memref::PrefetchOp::create(b, memory, place, /*isWrite=*/false,
-                               /*localityHint=*/2, /*isDataCache=*/true);
+                               /*localityHint=*/isSoon ? 3 : 2,
+                               /*isDataCache=*/true);
   }
 }
 
-void TokenBlocks::prefetchValues(const TokenRows &rows, ArrayRef<Value> row) {
-  if (!rows.next)
-    return;
-  SmallVector<Value> place(row);
-  place.push_back(index(0));
-  prefetch(rows.values, place, valueSize);
+/// The row, a block ahead, that is asked for beside a pair of keys or of values
+/// of the block, of which there are as many as it has rows. Memory is quickest
+/// where it is asked evenly, whatever the work is at the time, and at several
+/// places at once: beside each pair for a key and its value, of both halves of
+/// the block in turns.
+SmallVector<Value> TokenBlocks::placeAhead(const Tokens &block,
+                                           const TokenRows &rows, Value pair) {
+  Value two = index(2);
+  Value offset = arith::AddIOp::create(
+      b, arith::DivUIOp::create(b, pair, two),
+      arith::MulIOp::create(b, arith::RemUIOp::create(b, pair, two),
+                            block.half));
+  Value row = plus(arith::AddIOp::create(b, block.first, offset), kTokens);
+  Value beyond =
+      rows.next ? Value(arith::AddIOp::create(
+                      b, rows.next, arith::SubIOp::create(b, row, block.end)))
+                : Value(arith::SubIOp::create(b, block.end, index(1)));
+  return rows.place(
+      arith::SelectOp::create(b, isLess(row, block.end), row, beyond));
 }
 
-/// Of the key that is a block behind `row`, what the columns of values are of
-/// theirs.
-void TokenBlocks::prefetchNextKeys(const TokenRows &rows, Value row,
-                                   Value endOfRows, int64_t begin,
-                                   int64_t end) {
-  if (!rows.next)
-    return;
-  Value later = plus(row, kTokens);
-  Value beyond = arith::AddIOp::create(
-      b, rows.next, arith::SubIOp::create(b, later, endOfRows));
-  later = arith::SelectOp::create(b, isLess(later, endOfRows), later, beyond);
-  SmallVector<Value> place = rows.place(later);
-  begin = begin * keySize / valueSize;
-  end = end * keySize / valueSize;
-  place.push_back(index(begin));
-  prefetch(rows.keys, place, end - begin);
+/// The row of a tile, or of the last, that comes two tiles or more behind. A
+/// request into the second cache may be forgotten where many are on their way
+/// already; then the second one, into the first, brings it before it is waited
+/// for. Null where that is not so.
+Value TokenBlocks::rowSoon(const Running &running, const Tokens &block,
+                           Value tile) {
+  constexpr int64_t some = 8;
+  if (!vectors.asksAgain || !block.isWhole)
+    return {};
+  int64_t keys = running.tileKeys;
+  Value row = arith::AddIOp::create(
+      b, block.first, arith::MulIOp::create(b, tile, index(keys)));
+  return minimum(plus(row, std::max(some, keys)),
+                 arith::SubIOp::create(b, block.end, index(keys)));
+}
+
+void TokenBlocks::prefetchSoon(Value memory, ArrayRef<Value> place,
+                               Value column, int64_t width) {
+  SmallVector<Value> at(place);
+  at.push_back(column);
+  prefetch(memory, at, width, /*isSoon=*/true);
+}
+
+/// Asks for `width` columns of `size` of a key and of a value.
+void TokenBlocks::prefetchColumns(const TokenRows &rows, ArrayRef<Value> place,
+                                  Value column, int64_t width, int64_t size) {
+  for (auto [memory, its] :
+       {std::pair(rows.keys, keySize), {rows.values, valueSize}}) {
+    SmallVector<Value> at(place);
+    at.push_back(its == size
+                     ? column
+                     : Value(arith::DivUIOp::create(
+                           b, arith::MulIOp::create(b, column, index(its)),
+                           index(size))));
+    prefetch(memory, at, width * its / size);
+  }
 }
 
 void TokenBlocks::prefetchFirst(const TokenRows &rows, Value begin) {
   auto loop = scf::ForOp::create(b, index(0), index(kTokens), index(1));
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(loop.getBody());
-  SmallVector<Value> place =
-      rows.place(arith::AddIOp::create(b, begin, loop.getInductionVar()));
-  place.push_back(index(0));
-  prefetch(rows.keys, place, keySize);
+  Value row = arith::AddIOp::create(b, begin, loop.getInductionVar());
+  prefetchColumns(rows, rows.place(row), index(0), keySize, keySize);
+}
+
+void TokenBlocks::prefetchFirst(const TokenRows &rows, Value begin, Value share,
+                                int64_t shares) {
+  int64_t lines = llvm::divideCeil(keySize, lineOf(rows.keys));
+  int64_t parts = std::clamp<int64_t>(shares / kTokens, 1, lines);
+  Value row = arith::AddIOp::create(
+      b, begin, arith::DivUIOp::create(b, share, index(parts)));
+  Value part = arith::RemUIOp::create(b, share, index(parts));
+  for (auto [memory, width] :
+       {std::pair(rows.keys, keySize), {rows.values, valueSize}}) {
+    SmallVector<Value> place = rows.place(row);
+    place.push_back(arith::MulIOp::create(b, part, index(width / parts)));
+    prefetch(memory, place, llvm::divideCeil(width, parts));
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -288,22 +336,40 @@ void TokenBlocks::finishBlocks(const Running &running, Value sums, Value values,
 
 void TokenBlocks::addTokens(const Running &running, Value begin, Value end,
                             const TokenRows &rows) {
-  auto blocks = scf::ForOp::create(b, begin, end, index(kTokens));
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(blocks.getBody());
+  // Most blocks are whole, and need not look where tokens end.
   Tokens block;
-  block.first = blocks.getInductionVar();
   block.begin = begin;
   block.end = end;
-  Value left =
-      minimum(arith::SubIOp::create(b, end, block.first), index(kTokens));
-  block.tiles = arith::DivUIOp::create(b, plus(left, running.tileKeys - 1),
-                                       index(running.tileKeys));
+  Value rest = arith::RemSIOp::create(b, arith::SubIOp::create(b, end, begin),
+                                      index(kTokens));
+  Value whole = arith::SubIOp::create(b, end, rest);
+  block.isWhole = true;
+  addBlocks(running, block, begin, whole, rows);
+  block.isWhole = false;
+  addBlocks(running, block, whole, end, rows);
+}
+
+void TokenBlocks::addBlocks(const Running &running, Tokens block, Value from,
+                            Value to, const TokenRows &rows) {
+  auto blocks = scf::ForOp::create(b, from, to, index(kTokens));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(blocks.getBody());
+  block.first = blocks.getInductionVar();
+  block.tiles = index(kTokens / running.tileKeys);
+  block.half = index(kTokens / 2);
+  if (!block.isWhole) {
+    Value left = arith::SubIOp::create(b, block.end, block.first);
+    block.tiles = arith::DivUIOp::create(b, plus(left, running.tileKeys - 1),
+                                         index(running.tileKeys));
+    block.half = arith::DivUIOp::create(
+        b, arith::MulIOp::create(b, block.tiles, index(running.tileKeys)),
+        index(2));
+  }
   auto parts = scf::ForOp::create(
       b, index(0), index(running.size / running.together), index(1));
   b.setInsertionPointToStart(parts.getBody());
   block.part = parts.getInductionVar();
   block.head = arith::MulIOp::create(b, block.part, index(running.together));
-  weighTiles(running, block, scoreTiles(running, block, rows));
-  addValues(running, block, rows);
+  Value base = moveMost(running, block, scoreTiles(running, block, rows));
+  addValues(running, block, rows, base);
 }

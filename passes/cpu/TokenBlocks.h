@@ -31,6 +31,8 @@ struct CpuVectors {
   int64_t lanes = 16;
   /// Whether it multiplies and adds pairs of bf16 (AVX512-BF16).
   bool dotsBF16 = false;
+  /// Whether what is asked for may be forgotten, and is worth asking again.
+  bool asksAgain = false;
 };
 
 class TokenBlocks : protected SummaryBuilder {
@@ -48,7 +50,7 @@ protected:
     mlir::Value keys, values;
     llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value at)> place;
     /// Where one goes on behind the last token, if rows lie side by side, so
-    /// that later ones can be asked for; or null.
+    /// that later ones can be asked for; or null, and nothing behind it is.
     mlir::Value next;
   };
 
@@ -82,22 +84,32 @@ protected:
   /// Attends to tokens [begin, end).
   void addTokens(const Running &running, mlir::Value begin, mlir::Value end,
                  const TokenRows &rows);
-  /// Asks for the keys that addTokens comes to first.
+  /// Asks for the keys and values that addTokens comes to first, or for what
+  /// row `share` of `shares` of other work may ask for of them.
   void prefetchFirst(const TokenRows &rows, mlir::Value begin);
+  void prefetchFirst(const TokenRows &rows, mlir::Value begin,
+                     mlir::Value share, int64_t shares);
   /// Writes (m, Z) to sums[..., g, 2] and A to values[..., g, dv].
   void finishBlocks(const Running &running, mlir::Value sums,
                     mlir::Value values, mlir::ValueRange outer = {});
 
   /// result[g] = Σ factors[g, c] · row c of a matrix, for `count` heads.
-  void multiplyRows(int64_t count, int64_t rows, mlir::Value factors,
-                    mlir::Value matrix, llvm::ArrayRef<mlir::Value> outer,
-                    mlir::Value result);
-
+  /// `beside` emits what is asked for beside a row, which else is one ahead; of
+  /// the first time that rows are passed, or of the last.
+  void multiplyRows(
+      int64_t count, int64_t rows, mlir::Value factors, mlir::Value matrix,
+      llvm::ArrayRef<mlir::Value> outer, mlir::Value result,
+      llvm::function_ref<void(mlir::Value row, bool isFirst)> beside = {});
   /// Asks for `width` elements of memory from a place on, which may lie behind
-  /// its end.
-  void prefetch(mlir::Value memory, mlir::ValueRange place, int64_t width);
+  /// its end; `isSoon` into the first cache.
+  void prefetch(mlir::Value memory, mlir::ValueRange place, int64_t width,
+                bool isSoon = false);
+  /// Elements of a memory that a line of the caches has.
+  static int64_t lineOf(mlir::Value memory);
   mlir::Value plus(mlir::Value index, int64_t offset);
 
+  /// Heads of a tile, of so many.
+  static int64_t headsTogether(int64_t count);
   /// Memory of a function, at its beginning.
   mlir::Value scratch(llvm::ArrayRef<int64_t> shape, mlir::Type element = {});
 
@@ -108,7 +120,6 @@ private:
   static constexpr int64_t kTogether = 8;
   /// How many rows of a matrix ahead of its use one is asked for.
   static constexpr int64_t kRowsAhead = 48;
-  static int64_t headsTogether(int64_t count);
 
   /// Some elements of a row: registers of 16 lanes, of which the last may be
   /// filled up with zeros.
@@ -120,7 +131,8 @@ private:
   static llvm::SmallVector<Chunk> chunksOf(int64_t size, bool isSplit);
   llvm::SmallVector<mlir::Value> loadChunk(mlir::Value memory,
                                            llvm::ArrayRef<mlir::Value> place,
-                                           const Chunk &chunk);
+                                           const Chunk &chunk,
+                                           mlir::Value column = {});
   llvm::SmallVector<mlir::Value> splitChunk(mlir::Value vector,
                                             const Chunk &chunk);
   void storeChunk(llvm::ArrayRef<mlir::Value> registers, mlir::Value memory,
@@ -133,27 +145,45 @@ private:
   };
   llvm::SmallVector<Piece> piecesOf(int64_t heads, int64_t size, bool isSplit);
 
+  /// Of rows, as TokenRows::place.
+  using Places = llvm::SmallVector<llvm::SmallVector<mlir::Value>>;
+
   struct Tokens {
     mlir::Value first, begin, end, tiles;
+    mlir::Value half;       ///< of the rows of its tiles
+    bool isWhole = false;   ///< all tokens of a block are there
     mlir::Value part, head; ///< which heads of the group
   };
-  mlir::Value rowOf(const Tokens &block, mlir::Value tile, int64_t key,
+  void addBlocks(const Running &running, Tokens block, mlir::Value from,
+                 mlir::Value to, const TokenRows &rows);
+  mlir::Value rowOf(const Tokens &block, mlir::Value tile, mlir::Value key,
                     const Running &running);
   mlir::Value scoreTiles(const Running &running, const Tokens &block,
                          const TokenRows &rows);
   llvm::SmallVector<mlir::Value>
   multiplyKeys(const Running &running, const Tokens &block,
                const TokenRows &rows,
-               llvm::ArrayRef<llvm::SmallVector<mlir::Value>> places);
+               llvm::ArrayRef<llvm::SmallVector<mlir::Value>> places,
+               const Places &ahead, const Places &soon);
   mlir::Value areValid(const Running &running, const Tokens &block,
                        mlir::Value tile);
-  void weighTiles(const Running &running, const Tokens &block,
-                  mlir::Value most);
+  mlir::Value moveMost(const Running &running, const Tokens &block,
+                       mlir::Value most);
+  mlir::Value weighTile(const Running &running, mlir::Value tile,
+                        mlir::Value base);
   void addValues(const Running &running, const Tokens &block,
-                 const TokenRows &rows);
-  void prefetchValues(const TokenRows &rows, llvm::ArrayRef<mlir::Value> row);
-  void prefetchNextKeys(const TokenRows &rows, mlir::Value row,
-                        mlir::Value endOfRows, int64_t begin, int64_t end);
+                 const TokenRows &rows, mlir::Value base);
+  void addPair(const Running &running, const Tokens &block,
+               const TokenRows &rows, const Piece &piece, mlir::Value tile,
+               mlir::Value key, llvm::MutableArrayRef<mlir::Value> totals);
+  llvm::SmallVector<mlir::Value>
+  placeAhead(const Tokens &block, const TokenRows &rows, mlir::Value pair);
+  mlir::Value rowSoon(const Running &running, const Tokens &block,
+                      mlir::Value tile);
+  void prefetchSoon(mlir::Value memory, llvm::ArrayRef<mlir::Value> place,
+                    mlir::Value column, int64_t width);
+  void prefetchColumns(const TokenRows &rows, llvm::ArrayRef<mlir::Value> place,
+                       mlir::Value column, int64_t width, int64_t size);
   mlir::Value larger(mlir::Value lhs, mlir::Value rhs);
   mlir::Value
   overKeys(const Running &running, mlir::Value lanes,

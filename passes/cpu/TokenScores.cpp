@@ -21,11 +21,14 @@ using namespace ladle;
 //===----------------------------------------------------------------------===//
 
 /// Behind the last token it is the last again, with a weight of 0.
-Value TokenBlocks::rowOf(const Tokens &block, Value tile, int64_t key,
+Value TokenBlocks::rowOf(const Tokens &block, Value tile, Value key,
                          const Running &running) {
   Value first = arith::MulIOp::create(b, tile, index(running.tileKeys));
-  Value at = plus(arith::AddIOp::create(b, block.first, first), key);
-  return minimum(at, arith::SubIOp::create(b, block.end, index(1)));
+  Value at = arith::AddIOp::create(
+      b, arith::AddIOp::create(b, block.first, first), key);
+  return block.isWhole
+             ? at
+             : minimum(at, arith::SubIOp::create(b, block.end, index(1)));
 }
 
 /// Lane h · tile keys + j of the result is that of head h and key j, before it
@@ -33,7 +36,8 @@ Value TokenBlocks::rowOf(const Tokens &block, Value tile, int64_t key,
 SmallVector<Value>
 TokenBlocks::multiplyKeys(const Running &running, const Tokens &block,
                           const TokenRows &rows,
-                          ArrayRef<SmallVector<Value>> places) {
+                          ArrayRef<SmallVector<Value>> places,
+                          const Places &ahead, const Places &soon) {
   auto lanes = VectorType::get({kBlock}, b.getF32Type());
   Value zero = splat(number(0), kBlock);
   int64_t keys = running.tileKeys, heads = running.together;
@@ -43,11 +47,11 @@ TokenBlocks::multiplyKeys(const Running &running, const Tokens &block,
   bool isWide = vectors.lanes >= kBlock;
   int64_t someHeads = isWide ? heads : std::min<int64_t>(heads, 2);
   int64_t someKeys = isWide ? keys : std::min<int64_t>(keys, 2);
-  auto query = [&](int64_t h, int64_t lane, Type type) -> Value {
+  auto query = [&](int64_t h, Value lane, Type type) -> Value {
     return vector::LoadOp::create(b, type, running.queries,
-                                  ValueRange{plus(block.head, h), index(lane)});
+                                  ValueRange{plus(block.head, h), lane});
   };
-  auto addChunk = [&](int64_t h, int64_t j, int64_t lane, ArrayRef<Value> key) {
+  auto addChunk = [&](int64_t h, int64_t j, Value lane, ArrayRef<Value> key) {
     Value &sum = sums[h * keys + j];
     if (running.usesDots) {
       sum = x86vector::DotBF16Op::create(
@@ -55,38 +59,71 @@ TokenBlocks::multiplyKeys(const Running &running, const Tokens &block,
       return;
     }
     for (auto [i, part] : llvm::enumerate(key)) {
-      Value factor = query(h, lane + static_cast<int64_t>(i) * kBlock, lanes);
+      Value factor =
+          query(h, plus(lane, static_cast<int64_t>(i) * kBlock), lanes);
       sum = sum ? Value(vector::FMAOp::create(b, factor, part, sum))
                 : Value(arith::MulFOp::create(b, factor, part));
     }
   };
-  auto loadKey = [&](int64_t j, const Chunk &chunk) -> SmallVector<Value> {
+  auto loadKey = [&](int64_t j, const Chunk &chunk,
+                     Value column) -> SmallVector<Value> {
     if (!running.usesDots)
-      return loadChunk(rows.keys, places[j], chunk);
+      return loadChunk(rows.keys, places[j], chunk, column);
     SmallVector<Value> place(places[j]);
-    place.push_back(index(chunk.column));
+    place.push_back(column);
     return {vector::LoadOp::create(
         b, VectorType::get({2 * kBlock}, b.getBF16Type()), rows.keys, place)};
   };
-  for (int64_t fromHead = 0; fromHead < heads; fromHead += someHeads)
-    for (int64_t fromKey = 0; fromKey < keys; fromKey += someKeys)
-      for (const Chunk &chunk :
-           chunksOf(keySize, running.usesDots || running.splitKeys)) {
-        int64_t lane = chunk.column;
-        for (int64_t j = fromKey; j < std::min(fromKey + someKeys, keys); ++j) {
-          SmallVector<Value> key = loadKey(j, chunk);
-          for (int64_t h = fromHead; h < std::min(fromHead + someHeads, heads);
-               ++h)
-            addChunk(h, j, lane, key);
+  auto askFor = [&](const Chunk &chunk, Value column) {
+    for (const SmallVector<Value> &place : ahead)
+      prefetchColumns(rows, place, column, chunk.width, keySize);
+    for (const SmallVector<Value> &place : soon)
+      prefetchSoon(rows.keys, place, column, chunk.width);
+  };
+  SmallVector<Chunk> chunks =
+      chunksOf(keySize, running.usesDots || running.splitKeys);
+  if (isWide && keySize % chunks.front().width == 0) {
+    // A loop, because else all that is asked for is at one place of the code,
+    // where only some of it finds room.
+    int64_t width = chunks.front().width;
+    auto loop = scf::ForOp::create(b, index(0), index(keySize), index(width),
+                                   SmallVector<Value>(heads * keys, zero));
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(loop.getBody());
+    Value column = loop.getInductionVar();
+    askFor(chunks.front(), column);
+    llvm::copy(loop.getRegionIterArgs(), sums.begin());
+    for (int64_t j = 0; j < keys; ++j) {
+      SmallVector<Value> key = loadKey(j, chunks.front(), column);
+      for (int64_t h = 0; h < heads; ++h)
+        addChunk(h, j, column, key);
+    }
+    scf::YieldOp::create(b, ArrayRef<Value>(sums).take_front(heads * keys));
+    llvm::copy(loop.getResults(), sums.begin());
+  } else {
+    for (int64_t fromHead = 0; fromHead < heads; fromHead += someHeads)
+      for (int64_t fromKey = 0; fromKey < keys; fromKey += someKeys)
+        for (const Chunk &chunk : chunks) {
+          Value column = index(chunk.column);
+          if (fromHead == 0 && fromKey == 0)
+            askFor(chunk, column);
+          for (int64_t j = fromKey; j < std::min(fromKey + someKeys, keys);
+               ++j) {
+            SmallVector<Value> key = loadKey(j, chunk, column);
+            for (int64_t h = fromHead;
+                 h < std::min(fromHead + someHeads, heads); ++h)
+              addChunk(h, j, column, key);
+          }
         }
-      }
+  }
   for (Value &sum : sums)
     if (!sum) // of no head
       sum = zero;
   return sums;
 }
 
-/// Which lanes of a tile are of a token that is there, for the head.
+/// Which lanes of a tile are of a token that is there, for the head; null if
+/// all are.
 Value TokenBlocks::areValid(const Running &running, const Tokens &block,
                             Value first) {
   SmallVector<int32_t> numbers(kBlock);
@@ -96,10 +133,12 @@ Value TokenBlocks::areValid(const Running &running, const Tokens &block,
   auto narrow = [&](Value value) {
     return splat(arith::IndexCastOp::create(b, b.getI32Type(), value), kBlock);
   };
-  Value left =
-      minimum(arith::SubIOp::create(b, block.end, first), index(kBlock));
-  Value valid =
-      arith::CmpIOp::create(b, arith::CmpIPredicate::slt, key, narrow(left));
+  Value valid;
+  if (!block.isWhole)
+    valid = arith::CmpIOp::create(
+        b, arith::CmpIPredicate::slt, key,
+        narrow(minimum(arith::SubIOp::create(b, block.end, first),
+                       index(kBlock))));
   if (!running.lower)
     return valid;
   Value offset = arith::AddIOp::create(
@@ -107,9 +146,9 @@ Value TokenBlocks::areValid(const Running &running, const Tokens &block,
   Value lower =
       vector::LoadOp::create(b, VectorType::get({kBlock}, b.getI32Type()),
                              running.lower, ValueRange{block.part, index(0)});
-  return arith::AndIOp::create(
-      b, valid,
-      arith::CmpIOp::create(b, arith::CmpIPredicate::sge, offset, lower));
+  Value isBehind =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::sge, offset, lower);
+  return valid ? Value(arith::AndIOp::create(b, valid, isBehind)) : isBehind;
 }
 
 /// What NaN among them gives is left open: its weight is NaN, whatever the
@@ -130,17 +169,23 @@ Value TokenBlocks::scoreTiles(const Running &running, const Tokens &block,
   Value tile = tiles.getInductionVar();
   Value first = arith::AddIOp::create(
       b, block.first, arith::MulIOp::create(b, tile, index(running.tileKeys)));
-  SmallVector<SmallVector<Value>> places;
+  Places places, ahead, soon;
+  Value later = rowSoon(running, block, tile);
+  int64_t pairs = running.tileKeys / 2;
   for (int64_t j = 0; j < running.tileKeys; ++j) {
-    Value row = rowOf(block, tile, j, running);
-    places.push_back(rows.place(row));
-    prefetchValues(rows, places.back());
+    places.push_back(rows.place(rowOf(block, tile, index(j), running)));
+    if (later)
+      soon.push_back(rows.place(plus(later, j)));
+    if (j < pairs)
+      ahead.push_back(placeAhead(
+          block, rows, plus(arith::MulIOp::create(b, tile, index(pairs)), j)));
   }
-  Value scores = sumLanes(b, multiplyKeys(running, block, rows, places));
+  Value scores =
+      sumLanes(b, multiplyKeys(running, block, rows, places, ahead, soon));
   scores =
       arith::MulFOp::create(b, scores, splat(number(running.scale), kBlock));
-  scores = arith::SelectOp::create(b, areValid(running, block, first), scores,
-                                   never);
+  if (Value valid = areValid(running, block, first))
+    scores = arith::SelectOp::create(b, valid, scores, never);
   store(scores, running.scores, {tile, index(0)});
   if (running.noted)
     for (int64_t h = 0; h < running.together; ++h) {
@@ -171,9 +216,9 @@ Value TokenBlocks::overKeys(const Running &running, Value lanes,
   return lanes;
 }
 
-/// Weights take the place of scores, and (m, Z) move.
-void TokenBlocks::weighTiles(const Running &running, const Tokens &block,
-                             Value most) {
+/// m moves; returns what is taken off scores.
+Value TokenBlocks::moveMost(const Running &running, const Tokens &block,
+                            Value most) {
   SmallVector<Value> place{block.part, index(0)};
   most = overKeys(running, most,
                   [&](Value lhs, Value rhs) { return larger(lhs, rhs); });
@@ -181,29 +226,25 @@ void TokenBlocks::weighTiles(const Running &running, const Tokens &block,
   most = larger(most, before);
   // 0 for −∞, so that a difference is never NaN.
   Value never = splat(number(-INFINITY), kBlock);
-  Value zero = splat(number(0), kBlock);
   Value isEmpty =
       arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, most, never);
-  Value base = arith::SelectOp::create(b, isEmpty, zero, most);
-  Value stays = exp(arith::SubFOp::create(b, before, base));
+  Value base =
+      arith::SelectOp::create(b, isEmpty, splat(number(0), kBlock), most);
   store(most, running.most, place);
-  store(stays, running.stays, place);
-  Value start =
-      arith::MulFOp::create(b, load(running.sums, place, kBlock), stays);
-  auto tiles = scf::ForOp::create(b, index(0), block.tiles, index(1), start);
-  {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(tiles.getBody());
-    SmallVector<Value> at{tiles.getInductionVar(), index(0)};
-    Value scores = load(running.scores, at, kBlock);
-    Value weights = exp(arith::SubFOp::create(b, scores, base));
-    // Of nothing it is 0, where exp has a least value that is not.
-    Value isNothing =
-        arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, scores, never);
-    weights = arith::SelectOp::create(b, isNothing, zero, weights);
-    store(weights, running.scores, at);
-    scf::YieldOp::create(
-        b, Value(arith::AddFOp::create(b, tiles.getRegionIterArg(0), weights)));
-  }
-  store(tiles.getResult(0), running.sums, place);
+  store(exp(arith::SubFOp::create(b, before, base)), running.stays, place);
+  return base;
+}
+
+/// Weights take the place of the scores of a tile.
+Value TokenBlocks::weighTile(const Running &running, Value tile, Value base) {
+  SmallVector<Value> at{tile, index(0)};
+  Value scores = load(running.scores, at, kBlock);
+  Value weights = exp(arith::SubFOp::create(b, scores, base));
+  // Of nothing it is 0, where exp has a least value that is not.
+  Value isNothing = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, scores,
+                                          splat(number(-INFINITY), kBlock));
+  weights =
+      arith::SelectOp::create(b, isNothing, splat(number(0), kBlock), weights);
+  store(weights, running.scores, at);
+  return weights;
 }

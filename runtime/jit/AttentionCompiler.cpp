@@ -303,7 +303,8 @@ Status AttentionCompiler::compileForHost() {
   const CpuTarget &host = CpuTarget::host();
   ConvertLadleAttentionToCPUOptions kernel;
   kernel.lanes = host.lanes();
-  kernel.dotsBF16 = host.has("avx512bf16");
+  kernel.dotsBF16 = host.dotsBF16();
+  kernel.asksAgain = host.forgetsRequests();
   lowering.expandBF16 = !host.has("avx512bf16");
   if (Status status = runPasses([&](mlir::OpPassManager &manager) {
         buildAttentionKernelPipeline(manager, kernel);

@@ -37,12 +37,20 @@ ladle.attention_step @segments_decode of @segments form(decode) (
   %fq = math.exp %q : tensor<4x64xf32>
   %recalled = ladle.recall %fq, %M : tensor<4x64xf32>, !memory
       -> tensor<4x64xf32>
-  // A matrix times a vector is a loop over rows, and no product of 4x32x64
-  // ever exists.
-  // CHECK: %[[CHOICE:.*]] = scf.if %{{.*}} -> (vector<64xf32>)
-  // CHECK: scf.for %{{.*}} = %c0 to %c32 step %c16
-  // CHECK-COUNT-16: vector.load %{{.*}} : memref<1x32x64xf32
+  // The memory is read first, and the first tokens asked for beside it.
+  // CHECK: scf.for %{{.*}} = %c0 to %c64 step %c1 iter_args
+  // CHECK: memref.prefetch %{{.*}} : memref<?x2x28x64xbf16>
+  // CHECK: call @segments_decode_tokens(
+  // A matrix times a vector is a loop over rows for all heads that share it, if
+  // something has been folded, and no product of 4x32x64 ever exists. The memory
+  // of the next head is asked for meanwhile.
+  // CHECK: scf.if %{{.*}} {
+  // CHECK: scf.for %{{.*}} = %c0 to %c32 step %c8
+  // CHECK-COUNT-8: vector.load %{{.*}} : memref<1x32x64xf32
+  // CHECK: memref.prefetch %{{.*}} : memref<?x2x64x64xf32>
+  // CHECK-COUNT-16: vector.fma
   // CHECK-NOT: vector<4x
+  // CHECK: %[[CHOICE:.*]] = scf.if %{{.*}} -> (vector<64xf32>)
   %w = ladle.broadcast %w1 dims [0, 1, 2]
       : tensor<1x32x64xf32> to tensor<4x32x64xf32>
   %r = ladle.broadcast %recalled dims [0, 2]

@@ -65,7 +65,8 @@ int tool::emitObjectFile(Source &source, const tool::EmitOptions &options) {
   buildAttentionPipeline(manager, {});
   ConvertLadleAttentionToCPUOptions kernel;
   kernel.lanes = target.lanes();
-  kernel.dotsBF16 = target.has("avx512bf16");
+  kernel.dotsBF16 = target.dotsBF16();
+  kernel.asksAgain = target.forgetsRequests();
   buildAttentionKernelPipeline(manager, kernel);
   LowerToLLVMOptions lowering;
   lowering.expandBF16 = !target.has("avx512bf16");
