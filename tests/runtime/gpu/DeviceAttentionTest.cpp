@@ -110,11 +110,18 @@ TEST_CASE("attentions on a GPU: portions of several tiles") {
   if (!hasGpu())
     return;
   AttentionCase config;
+  config.target = "cuda";
   config.tokens = 3;
   config.prompt = 230;
-  config.settings = {.tau = 1, .window = 16, .band = 4};
+  config.batchInvariant = GENERATE(false, true);
   config.sizes = {{"Hq", 16}, {"Hkv", 16}, {"D", 32}};
-  passes(readExample("mac"), config, /*hits=*/false);
+  AttentionRequest request;
+  request.path = "exact_attention.ladle";
+  request.source = readExample("exact_attention");
+  Result<AttentionResult> result = checkAttention(request, config);
+  INFO(result.message());
+  REQUIRE(result.ok());
+  CHECK(result->failure == "");
 }
 
 //===----------------------------------------------------------------------===//
@@ -125,14 +132,16 @@ namespace {
 /// Two heads of 64, on the device or on the CPU, with the same inputs.
 struct Attention {
   explicit Attention(const std::string &target,
-                     AttentionDecoderOptions decoderOptions = {}) {
+                     AttentionDecoderOptions decoderOptions = {},
+                     const std::string &name = "mac") {
     AttentionCompileOptions options;
     options.sizes = {{"Hq", 2}, {"Hkv", 1}, {"D", 64}};
-    options.options = {{"window", 16.0}, {"band", 4.0}, {"tau", 0.3}};
+    if (name == "mac")
+      options.options = {{"window", 16.0}, {"band", 4.0}, {"tau", 0.3}};
     options.tokenTypes = {{"o", "f32"}};
     options.target = target;
     program = std::make_unique<AttentionProgram>(
-        need(compileAttention(readExample("mac"), "mac.ladle", options)));
+        need(compileAttention(readExample(name), name + ".ladle", options)));
     pool = std::make_unique<AttentionPool>(
         need(AttentionPool::create(*program, {.slots = 3, .pages = 12})));
     decoder = std::make_unique<AttentionDecoder>(
@@ -227,12 +236,9 @@ TEST_CASE("a graph of an attention is replayed while sequences grow") {
 TEST_CASE("steps of a layer follow one another in a graph") {
   if (!hasGpu())
     return;
-  AttentionDecoderOptions options;
-  bool matches = GENERATE(false, true);
-  CAPTURE(matches);
-  if (!matches)
-    options.settings = {.tau = 1, .window = 16, .band = 4};
-  Attention gpuSide("cuda", options), host("cpu", options);
+  auto name = GENERATE(as<std::string>(), "mac", "exact_attention");
+  CAPTURE(name);
+  Attention gpuSide("cuda", {}, name), host("cpu", {}, name);
   BoundStep step = need(gpuSide.decoder->bind(gpuSide.arguments));
   cuda::Device device = need(cuda::Device::shared());
   const std::vector<int32_t> all{0, 2};
