@@ -13,31 +13,68 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/AttentionKernels.h"
+#include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
 using namespace ladle;
 
-void GpuAttention::buildAttend() {
-  createKernel("_attend", warps * kWarp, /*blocks=*/2);
-  startInOrder();
-  declareTiles();
-  Type integer = b.getI32Type();
-  pieces = array("pieces", integer, 4);
-  // Few portions go to as many blocks.
-  Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
-  Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
-  Value portions = array("portions", integer, 8);
-  Value ofWarp = add(mul(warp, blocks), block);
+/// The first piece of a warp and the one behind its last as the plan has them,
+/// and what that first one is.
+GpuAttention::Values GpuAttention::loadPortion(Value ofWarp) {
+  Value portions = array("portions", b.getI32Type(), 8);
   Value range = loadVector(portions, {ofWarp, index(0)}, 2);
   Value record = loadVector(portions, {ofWarp, index(4)}, 4);
   auto bound = [&](int64_t which) -> Value {
     return arith::IndexCastOp::create(b, b.getIndexType(),
                                       extract(range, which));
   };
-  first = named("first", bound(0));
-  count = named("behind", bound(1));
+  return {bound(0), bound(1), record};
+}
+
+void GpuAttention::buildAttend() {
+  createKernel("_attend", warps * kWarp, /*blocks=*/2);
+  bool hasFew = takesFewRows();
+  if (!hasFew)
+    startInOrder();
+  declareTiles();
+  pieces = array("pieces", b.getI32Type(), 4);
+  // Few portions go to as many blocks.
+  Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
+  Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
+  Value ofWarp = add(mul(warp, blocks), block);
+  Value isStarted = arith::ConstantIntOp::create(b, 0, /*width=*/1);
+  Values portion;
+  if (hasFew) {
+    Value few = isFew(),
+          record = arith::ConstantOp::create(
+              b, b.getZeroAttr(VectorType::get({4}, b.getI32Type())));
+    Values before = ifElse(
+        few, [&] { return startFewRows(ofWarp); },
+        [&]() -> Values {
+          Value none = index(0);
+          return {none,      none,      none, none, record,
+                  isStarted, isStarted, none, none, isStarted};
+        });
+    waitForPrevious();
+    // When the attend of the next step starts, what was put into pages before
+    // this step is there.
+    letNextStart();
+    function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
+    portion = ifElse(
+        few, [&] { return resumeFewRows(before, ofWarp); },
+        [&]() -> Values {
+          Values all = loadPortion(ofWarp);
+          all.push_back(isStarted);
+          return all;
+        });
+    isStarted = portion[3];
+  } else {
+    portion = loadPortion(ofWarp);
+  }
+  first = named("first", portion[0]);
+  count = named("behind", portion[1]);
   stride = select(isEven(), index(1), scalar("portion_count"));
-  ifThen(less(first, count), [&] { attendPieces(record); });
+  ifThen(less(first, count), [&] { attendPieces(portion[2], isStarted); });
 }
 
 //===----------------------------------------------------------------------===//
@@ -87,7 +124,8 @@ GpuAttention::Stream GpuAttention::advance(const Stream &stream) {
 // A piece
 //===----------------------------------------------------------------------===//
 
-void GpuAttention::attendPieces(Value record) {
+/// The first tiles may have been started already.
+void GpuAttention::attendPieces(Value record, Value isStarted) {
   Stream stream{first, openPiece(record).keys.begin, record};
   // All are looked up before anything waits for one of them.
   Values isThere, found;
@@ -101,7 +139,7 @@ void GpuAttention::attendPieces(Value record) {
   warpBarrier();
   for (int64_t tile = 0; tile < stages; ++tile)
     for (bool isKey : {true, false})
-      startTile(index(tile), isThere[tile], isKey);
+      startTile(index(tile), both(isThere[tile], negate(isStarted)), isKey);
   Values carried{index(0), isThere.back(), record};
   carried.append({stream.piece, stream.firstKey, stream.record});
   carried.append(loadAhead(record));

@@ -58,8 +58,41 @@ void GpuAttention::append(const Row &row, Value kvHead) {
 // Blocks
 //===----------------------------------------------------------------------===//
 
+/// Before what is ahead has ended, the entries of this block's section come to
+/// the second-level cache, unless there are so many rows that halves are read.
+/// Slots that are read here say what to ask for, and nothing else.
+void GpuAttention::askForRing() {
+  Type type = plan.ring.getQueryType();
+  constexpr int64_t lineBits = 1024;
+  int64_t elements = lineBits / type.getIntOrFloatBitWidth();
+  int64_t lines = (keySize + elements - 1) / elements;
+  Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
+  Value sections = scalar("sections");
+  Value isScanned = both(less(block, mul(sections, heads)),
+                         less(scalar("rows"), scalar("rows_in_halves")));
+  ifThen(isScanned, [&] {
+    Value number = gpu::BlockIdOp::create(b, gpu::Dimension::y);
+    Value its = extract(
+        loadVectorAhead(array("slots", b.getI32Type()), {number}, 1), 0);
+    its = arith::IndexCastOp::create(b, b.getIndexType(), its);
+    Value isSlot =
+        both(notLess(its, index(0)), less(its, scalar("slot_count")));
+    ifThen(isSlot, [&] {
+      Value first = mul(rem(block, sections), kAttentionSection);
+      Value count =
+          minimum(sub(scalar("capacity"), first), index(kAttentionSection));
+      Value row = ringRow(its, div(block, sections), first);
+      loop(thread, mul(count, lines), index(kThreads), [&](Value at) {
+        prefetch(array("ring_queries", type, keySize),
+                 {add(row, div(at, lines)), mul(rem(at, lines), elements)});
+      });
+    });
+  });
+}
+
 void GpuAttention::buildFind() {
   createKernel("_find", kThreads, kAttentionFindBlocks);
+  askForRing();
   startInOrder();
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value number = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));

@@ -17,8 +17,6 @@
 using namespace mlir;
 using namespace ladle;
 
-static constexpr int64_t kThreads = 256, kWarps = 8;
-
 //===----------------------------------------------------------------------===//
 // Summaries
 //===----------------------------------------------------------------------===//
@@ -41,69 +39,121 @@ GpuAttention::Summary GpuAttention::merge(const Summary &lhs,
   return {most, all, merged};
 }
 
-/// Of pieces from one on, so many at once and so far apart, by a warp.
-GpuAttention::Summary GpuAttention::mergeRange(Value begin, Value last,
-                                               Value stride, Value local) {
-  int64_t width = valueSize / kWarp;
-  Type f32 = b.getF32Type();
-  Value memory = array("piece_values", f32, share * valueSize);
-  Value sums = array("piece_sums", f32, 2 * share);
-  Value element = add(mul(local, valueSize), mul(lane, width));
-  Summary empty = emptySummary();
-  Values all = loop(
-      begin, last, stride, {empty.most, empty.sum, empty.values},
-      [&](Value base, ValueRange carried) -> Values {
-        Values mosts, totals, loaded;
-        for (int64_t i = 0; i < kPiecesAtOnce; ++i) {
-          Value isThere = less(add(base, i), last);
-          Value at = minimum(add(base, i), sub(last, index(1)));
-          Value pair = loadVector(sums, {at, mul(local, 2)}, 2);
-          loaded.push_back(loadVector(memory, {at, element}, width));
-          mosts.push_back(select(isThere, extract(pair, 0), number(-INFINITY)));
-          totals.push_back(extract(pair, 1));
-        }
-        Value most = carried[0];
-        for (Value each : mosts)
-          most = larger(most, each);
-        Value least = finite(most);
-        Value kept = exp(arith::SubFOp::create(b, carried[0], least));
-        Value total = product(carried[1], kept);
-        Value sumOfValues = product(carried[2], splat(kept, width));
-        for (int64_t i = 0; i < kPiecesAtOnce; ++i) {
-          Value weight = exp(arith::SubFOp::create(b, mosts[i], least));
-          total = sum(total, product(totals[i], weight));
-          sumOfValues = vector::FMAOp::create(
-              b, loaded[i], splat(weight, width), sumOfValues);
-        }
-        return {most, total, sumOfValues};
-      });
-  return {all[0], all[1], all[2]};
+/// Whose loads of a warp are on their way together, one a lane at most. What is
+/// reused takes registers as well.
+int64_t GpuAttention::piecesAtOnce() const {
+  int64_t registers = plan.find ? 24 : 40;
+  return std::min(registers * kWarp / valueSize, kWarp);
 }
 
-/// A warp's part of the pieces of an attend, into shared memory.
-void GpuAttention::gatherPieces(int64_t which, Value local) {
-  int64_t width = valueSize / kWarp;
-  Value first = pieceBounds[2 * which], last = pieceBounds[2 * which + 1];
-  Summary all = mergeRange(add(first, mul(warp, kPiecesAtOnce)), last,
-                           index(kWarps * kPiecesAtOnce), local);
-  Value place = add(warp, which * kWarps);
-  ifThen(equal(lane, index(0)), [&] {
-    store(all.most, pieceMosts, place);
-    store(all.sum, pieceTotals, place);
-  });
-  storeVector(all.values, pieceValues, {place, mul(lane, width)});
+/// So many pieces from one on, or up to one, behind what a warp has merged. A
+/// lane weighs one of them, for all.
+GpuAttention::Summary GpuAttention::mergePieces(Value begin, Value last,
+                                                Value local,
+                                                const Summary &before) {
+  int64_t width = valueSize / kWarp, together = piecesAtOnce();
+  Type f32 = b.getF32Type();
+  Value memory = array("piece_values", f32, share * valueSize);
+  Value pairs = array("piece_sums", f32, 2 * share);
+  Value element = add(mul(local, valueSize), mul(lane, width));
+  // What is not there loads the last one.
+  Value final = sub(last, index(1));
+  Value mine = add(begin, lane);
+  Value pair = loadVector(pairs, {minimum(mine, final), mul(local, 2)}, 2);
+  Values loaded;
+  for (int64_t i = 0; i < together; ++i)
+    loaded.push_back(
+        loadVector(memory, {minimum(add(begin, i), final), element}, width));
+  Value isThere = both(less(lane, index(together)), less(mine, last));
+  Value ofLane = select(isThere, extract(pair, 0), number(-INFINITY));
+  Value most = ofLane;
+  for (int64_t mask = 1; mask < kWarp; mask *= 2)
+    most = larger(most, exchange(most, mask));
+  most = larger(before.most, most);
+  Value least = finite(most);
+  Value weight = exp(arith::SubFOp::create(b, ofLane, least));
+  Value kept = exp(arith::SubFOp::create(b, before.most, least));
+  Value total = product(extract(pair, 1), weight);
+  for (int64_t mask = 1; mask < kWarp; mask *= 2)
+    total = sum(total, exchange(total, mask));
+  Value all = product(before.values, splat(kept, width));
+  for (int64_t i = 0; i < together; ++i) {
+    Value its = shuffle(weight, index(i), gpu::ShuffleMode::IDX);
+    all = vector::FMAOp::create(b, loaded[i], splat(its, width), all);
+  }
+  return {most, sum(product(before.sum, kept), total), all};
+}
+
+/// A warp's part of the pieces of all attends into shared memory. Warps take
+/// chunks of those of one attend and then of the next, so that none waits for
+/// what another attend has left.
+void GpuAttention::gatherPieces(Value local) {
+  int64_t width = valueSize / kWarp, together = piecesAtOnce();
+  auto attends = static_cast<int64_t>(plan.attends.size());
+  // The chunk behind the last one of each attend.
+  Values behind;
+  for (int64_t i = 0; i < attends; ++i) {
+    Value count = sub(pieceBounds[2 * i + 1], pieceBounds[2 * i]);
+    Value chunks = div(add(count, together - 1), together);
+    behind.push_back(i ? add(behind.back(), chunks) : chunks);
+  }
+  Values inits;
+  Summary empty = emptySummary();
+  for (int64_t i = 0; i < attends; ++i)
+    inits.append({empty.most, empty.sum, empty.values});
+  Values all = loop(
+      warp, behind.back(), index(kMergeWarps), inits,
+      [&](Value chunk, ValueRange carried) -> Values {
+        Value within = chunk, begin = pieceBounds[0], last = pieceBounds[1];
+        Summary before{carried[0], carried[1], carried[2]};
+        Values isOf{less(chunk, behind[0])};
+        for (int64_t i = 1; i < attends; ++i) {
+          Value isLater = notLess(chunk, behind[i - 1]);
+          isOf.push_back(both(isLater, less(chunk, behind[i])));
+          auto later = [&](Value its, Value other) {
+            return select(isLater, its, other);
+          };
+          within = later(sub(chunk, behind[i - 1]), within);
+          begin = later(pieceBounds[2 * i], begin);
+          last = later(pieceBounds[2 * i + 1], last);
+          before = {later(carried[3 * i], before.most),
+                    later(carried[3 * i + 1], before.sum),
+                    later(carried[3 * i + 2], before.values)};
+        }
+        Summary merged =
+            mergePieces(add(begin, mul(within, together)), last, local, before);
+        Value parts[] = {merged.most, merged.sum, merged.values};
+        Values after;
+        for (int64_t i = 0; i < attends; ++i)
+          for (int64_t j = 0; j < 3; ++j)
+            after.push_back(
+                attends == 1 ? parts[j]
+                             : select(isOf[i], parts[j], carried[3 * i + j]));
+        return after;
+      });
+  for (int64_t i = 0; i < attends; ++i) {
+    Summary its{all[3 * i], all[3 * i + 1], all[3 * i + 2]};
+    if (takesFewRows())
+      its = merge(its, summaryOfToken());
+    Value place = add(warp, i * kMergeWarps);
+    ifThen(equal(lane, index(0)), [&] {
+      store(its.most, pieceMosts, place);
+      store(its.sum, pieceTotals, place);
+    });
+    storeVector(its.values, pieceValues, {place, mul(lane, width)});
+  }
 }
 
 GpuAttention::Summary GpuAttention::mergedPieces(int64_t which) {
   int64_t width = valueSize / kWarp;
   Values mosts;
   Summary all = emptySummary();
-  for (int64_t each = 0; each < kWarps; ++each) {
-    mosts.push_back(loadFloat(pieceMosts, index(which * kWarps + each)));
+  for (int64_t each = 0; each < kMergeWarps; ++each) {
+    mosts.push_back(loadFloat(pieceMosts, index(which * kMergeWarps + each)));
     all.most = larger(all.most, mosts.back());
   }
   for (auto [each, most] : llvm::enumerate(mosts)) {
-    Value place = index(which * kWarps + static_cast<int64_t>(each));
+    Value place = index(which * kMergeWarps + static_cast<int64_t>(each));
     Value values = loadVector(pieceValues, {place, mul(lane, width)}, width);
     Value weight = exp(arith::SubFOp::create(b, most, finite(all.most)));
     all.sum = sum(all.sum, product(loadFloat(pieceTotals, place), weight));
@@ -261,11 +311,9 @@ void GpuAttention::storeOutput(Value answer) {
   storeVector(answer, outputMemory(), {token, head, mul(lane, width)});
 }
 
-void GpuAttention::finishRow(Value plans, Value position) {
+/// What an earlier token has left, before anything is written.
+void GpuAttention::openHit(Value plans, Value position) {
   Type integer = b.getI32Type();
-  Value local = rem(head, share);
-  for (size_t i = 0; i < plan.attends.size(); ++i)
-    gatherPieces(static_cast<int64_t>(i), local);
   if (plan.ring && plan.ring.getParts() == 2)
     wideBound = boundOf(Bound::Wide, position);
   if (plan.find) {
@@ -277,8 +325,6 @@ void GpuAttention::finishRow(Value plans, Value position) {
                       load(array("starts", integer, heads), {rowOfHead, head}));
     }
   }
-  DenseMap<Value, Summary> summaries;
-  // What is reused is read before anything is written.
   for (Operation &op : step.getBody().front().without_terminator())
     if (auto taken = dyn_cast<ReuseOp>(op))
       summaries[taken.getResult()] = reuse(taken);
@@ -288,12 +334,9 @@ void GpuAttention::finishRow(Value plans, Value position) {
     amended = load(plans, {rowOfHead, index(5)});
     prepareStore();
   }
-  barrier();
-  ifThen(equal(warp, index(0)), [&] { completeRow(plans, summaries); });
 }
 
-void GpuAttention::completeRow(Value plans,
-                               DenseMap<Value, Summary> &summaries) {
+void GpuAttention::completeRow(Value plans) {
   for (auto [which, attend] : llvm::enumerate(plan.attends))
     summaries[attend.getResult()] = mergedPieces(static_cast<int64_t>(which));
   for (Operation &op : step.getBody().front().without_terminator()) {
@@ -310,11 +353,11 @@ void GpuAttention::completeRow(Value plans,
 }
 
 void GpuAttention::buildFinish() {
-  // Wide heads take more registers.
-  createKernel("_finish", kThreads, /*blocks=*/valueSize > 128 ? 3 : 4);
-  startInOrder();
+  // Wide heads and more pieces at once take more registers.
+  createKernel("_finish", kMergeWarps * kWarp,
+               /*blocks=*/valueSize > 128 || !plan.find ? 3 : 4);
   Type f32 = b.getF32Type();
-  int64_t places = kWarps * static_cast<int64_t>(plan.attends.size());
+  int64_t places = kMergeWarps * static_cast<int64_t>(plan.attends.size());
   pieceMosts = sharedArray("mosts", f32, {places});
   pieceTotals = sharedArray("sums", f32, {places});
   pieceValues = sharedArray("values", f32, {places, valueSize});
@@ -322,6 +365,10 @@ void GpuAttention::buildFinish() {
   warp = named("warp", div(thread, kWarp));
   head = named("head", gpu::BlockIdOp::create(b, gpu::Dimension::x));
   rowOfHead = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
+  // Where there is a match, the plan has been made when this kernel starts, and
+  // nothing but pieces waits for the kernel ahead.
+  if (!plan.find)
+    startInOrder();
   // Nothing that is asked for here waits for anything else.
   Type integer = b.getI32Type();
   Value plans = array("row_plans", integer, 8);
@@ -337,10 +384,22 @@ void GpuAttention::buildFinish() {
   Value isAnswered = notLess(slot, index(0));
   ifThen(isAnswered, [&] {
     Value position = named("position", load(plans, {rowOfHead, index(2)}));
-    finishRow(plans, position);
+    openHit(plans, position);
+    if (plan.find)
+      startInOrder();
+    if (takesFewRows())
+      loadTokenOfFew();
+    gatherPieces(rem(head, share));
+    if (takesFewRows())
+      appendFew(position);
+    barrier();
+    ifThen(equal(warp, index(0)), [&] { completeRow(plans); });
   });
   // Padding is answered by zeros.
   Value isPadded = both(negate(isAnswered), notLess(token, index(0)));
-  ifThen(both(isPadded, equal(warp, index(0))),
-         [&] { storeOutput(splat(number(0), valueSize / kWarp)); });
+  ifThen(both(isPadded, equal(warp, index(0))), [&] {
+    if (plan.find)
+      startInOrder();
+    storeOutput(splat(number(0), valueSize / kWarp));
+  });
 }

@@ -33,6 +33,9 @@
 //   piece of a warp, and the one behind its last; at 4, what that first one is.
 //   If `even`, it takes all between, else every portion_count-th. ranges
 //   [tasks, attends, 8]: what plan notes for itself, but for the first ones
+// - few_rows: if it is not 0, there is no plan: attend finds what its warps
+//   take, leaves row_plans, pieces and piece_bounds, and does without the token
+//   itself, which finish attends to and puts into its page; slot_count
 // - piece_values f32 [pieces, share, dv], piece_sums f32 [pieces, share, 2]
 // - tensors by their names behind "tensor:", with the strides of rows and
 //   heads, in elements
@@ -57,6 +60,8 @@ inline constexpr int64_t kAttentionWarpQueries = 16;
 inline constexpr int64_t kAttentionSection = 128;
 /// Sections are a multiple of these, which are looked at together.
 inline constexpr int64_t kAttentionSections = 4;
+/// Rows whose portions warps of attend find by themselves, at most: one a lane.
+inline constexpr int64_t kAttentionFewRows = 32;
 /// Of those blocks, how many fit into a multiprocessor.
 inline constexpr int64_t kAttentionFindBlocks = 6;
 /// Heads of the query that attend together, of a group that shares keys: a

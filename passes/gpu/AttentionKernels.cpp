@@ -14,9 +14,6 @@
 using namespace mlir;
 using namespace ladle;
 
-/// Numbers of a slot, and of a row's plan.
-static constexpr int64_t kNumbers = 8;
-
 LogicalResult GpuAttention::checkSizes() {
   auto check = [&](StringRef what, int64_t size) -> LogicalResult {
     constexpr int64_t most = 256;
@@ -98,8 +95,11 @@ void GpuAttention::letNextStart() {
 
 void GpuAttention::startInOrder() {
   function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
-  letNextStart();
+  if (!plan.find)
+    letNextStart();
   waitForPrevious();
+  if (plan.find)
+    letNextStart();
 }
 
 Value GpuAttention::addArgument(StringRef name, Type type) {
@@ -187,7 +187,7 @@ GpuAttention::Row GpuAttention::openRow(Value number) {
   row.slot = named("slot", load(array("slots", integer), {number}));
   Value isRow = notLess(row.slot, index(0));
   Value cursor = maximum(row.slot, index(0));
-  Value cursors = array("cursors", integer, kNumbers);
+  Value cursors = array("cursors", integer, kSlotNumbers);
   auto field = [&](int64_t which) {
     return load(cursors, {cursor, index(which)});
   };

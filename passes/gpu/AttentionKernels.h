@@ -11,7 +11,8 @@
 //   a section of a head's ring;
 // - `_plan`, one block: decides about each match, and cuts what all rows and
 //   heads attend to anew into pieces, which become one list; without a match,
-//   for which there is no `_find`, its other blocks put tokens into pages;
+//   for which there is no `_find`, its other blocks put tokens into pages, and
+//   few rows need no plan (AttentionFewRows.cpp);
 // - `_attend`: each warp takes pieces of the list, any number of them, and
 //   leaves a summary of each;
 // - `_finish`, a row and a head: merges the pieces in their order, completes,
@@ -57,7 +58,13 @@ protected:
   using Values = llvm::SmallVector<mlir::Value>;
   static constexpr int64_t kWarp = 32;
   /// Pieces whose loads of a warp are on their way together.
-  static constexpr int64_t kPiecesAtOnce = 8;
+  int64_t piecesAtOnce() const;
+  /// Tiles of a portion at least.
+  static constexpr int64_t kPortionTiles = 2;
+  /// Numbers of a slot, and of a row's plan.
+  static constexpr int64_t kSlotNumbers = 8;
+  /// Warps that merge the pieces of a head.
+  static constexpr int64_t kMergeWarps = 8;
   /// Values without a name do not take the step's.
   static mlir::Location unnamed(mlir::Location location) {
     auto named = llvm::dyn_cast<mlir::NameLoc>(location);
@@ -72,7 +79,9 @@ protected:
   /// a multiprocessor with the registers that they take.
   void createKernel(llvm::StringRef suffix, int64_t threads, int64_t blocks);
   /// Blocks of the kernel may start before what is ahead has ended, and wait
-  /// for it; those of the next one may start while this one works.
+  /// for it here; those of the next one may start while this one works. Where
+  /// there is a match they do when the wait is over: before its own wait, a
+  /// kernel then reads what those ahead of the one ahead have left.
   void startInOrder();
   void waitForPrevious();
   void letNextStart();
@@ -108,6 +117,7 @@ protected:
 
   //===--- AttentionFind.cpp ----------------------------------------------===//
   void buildFind();
+  void askForRing();
   void append(const Row &row, mlir::Value cacheHead);
   /// What a thread loads at once of what lies side by side.
   static int64_t elementsOfLoad(mlir::Type element) {
@@ -128,7 +138,9 @@ protected:
   /// How many entries before the newest the match is, or −1, and from where
   /// the head attends anew.
   std::pair<mlir::Value, mlir::Value> decide(mlir::ValueRange found,
-                                             const Row &row, mlir::Value head);
+                                             const Row &row, mlir::Value head,
+                                             mlir::Value moment);
+  mlir::Value momentOf(mlir::Value slot, mlir::Value head);
   /// The least distance that sections have found, and how many entries before
   /// the newest that was.
   Values nearest(mlir::Value rowNumber, mlir::Value head);
@@ -158,6 +170,32 @@ protected:
   /// Sums over the threads before this one, and over all.
   llvm::SmallVector<std::pair<mlir::Value, mlir::Value>>
   sumsBefore(llvm::ArrayRef<mlir::Value> counts);
+
+  //===--- AttentionFewRows.cpp -------------------------------------------===//
+  /// Of the row of a lane: slot, tokens, tiles of these, tiles up to those of
+  /// all its tasks, tasks with any before its own; and tiles of all rows.
+  struct FewRows {
+    mlir::Value slot, position, tiles, behind, filled, all;
+  };
+  /// A piece as the list has it, the tile behind it, how many ranges are
+  /// before its own, and whether it is the first or the last of that.
+  struct FewPiece {
+    mlir::Value record, endTile, rank, isFirst, isLast;
+  };
+  bool takesFewRows();
+  mlir::Value isFew();
+  Values loadFewRows();
+  FewRows addUpRows(mlir::ValueRange ofLane);
+  FewPiece pieceAt(const FewRows &rows, mlir::Value tile,
+                   mlir::Value endOfPortion);
+  Values planFewRows(mlir::ValueRange ofLane, mlir::Value ofWarp);
+  Values startFewRows(mlir::Value ofWarp);
+  Values resumeFewRows(mlir::ValueRange before, mlir::Value ofWarp);
+  void listFewPieces(mlir::ValueRange ofLane, mlir::ValueRange planned,
+                     mlir::Value ofWarp);
+  void appendFew(mlir::Value position);
+  void loadTokenOfFew();
+  mlir::Value sumOfLanes(mlir::Value value);
 
   //===--- AttentionTiles.cpp, AttentionProducts.cpp ----------------------===//
   /// Keys of a warp, and heads, of a product of tiles.
@@ -208,7 +246,8 @@ protected:
   Piece openPiece(mlir::Value record);
   mlir::Value lookUp(const Stream &stream);
   Stream advance(const Stream &stream);
-  void attendPieces(mlir::Value record);
+  Values loadPortion(mlir::Value ofWarp);
+  void attendPieces(mlir::Value record, mlir::Value isStarted);
   Values loadAhead(mlir::Value record);
   void takeLoaded(const Piece &piece, mlir::ValueRange loaded);
   Values attendPiece(mlir::Value number, mlir::ValueRange before);
@@ -220,18 +259,18 @@ protected:
     mlir::Value most, sum, values;
   };
   void buildFinish();
-  Summary mergeRange(mlir::Value begin, mlir::Value last, mlir::Value stride,
-                     mlir::Value local);
-  void gatherPieces(int64_t which, mlir::Value local);
+  Summary mergePieces(mlir::Value begin, mlir::Value last, mlir::Value local,
+                      const Summary &before);
+  void gatherPieces(mlir::Value local);
   Summary mergedPieces(int64_t which);
   Summary emptySummary();
+  Summary summaryOfToken();
   Summary merge(const Summary &lhs, const Summary &rhs);
   Summary loadStored(mlir::Value condition, int64_t part);
   Summary reuse(ReuseOp op);
   mlir::Value normalize(const Summary &summary);
-  void finishRow(mlir::Value plans, mlir::Value position);
-  void completeRow(mlir::Value plans,
-                   llvm::DenseMap<mlir::Value, Summary> &summaries);
+  void openHit(mlir::Value plans, mlir::Value position);
+  void completeRow(mlir::Value plans);
   void prepareStore();
   void storeSummary(llvm::ArrayRef<Summary> parts);
   void updateMoment();
@@ -365,10 +404,11 @@ protected:
   mlir::Value pieces, count, first, stride, headStarts, nearRanges;
 
   // The head that is finished (AttentionFinish.cpp).
-  Values pieceBounds;
+  Values pieceBounds, tokenParts;
   mlir::Value pieceMosts, pieceTotals, pieceValues;
   mlir::Value rowOfHead, token, head, entry, amended, hit, isHit, hitRow, isFar,
       isInside, wideBound, depth, outerEnd, query, stores;
+  llvm::DenseMap<mlir::Value, Summary> summaries;
 };
 
 } // namespace ladle

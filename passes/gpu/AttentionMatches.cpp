@@ -66,16 +66,17 @@ GpuAttention::Values GpuAttention::nearest(Value number, Value ofHead) {
       });
 }
 
-std::pair<Value, Value> GpuAttention::decide(ValueRange found, const Row &row,
-                                             Value ofHead) {
-  Type f32 = b.getF32Type(), integer = b.getI32Type();
-  Value offset = named("nearest_offset", found[1]);
-  Value moment;
+Value GpuAttention::momentOf(Value ofSlot, Value ofHead) {
   if (Value given = plan.find.getMoment())
-    moment = loadFloat(tensor(given), ofHead);
-  else
-    moment = loadFloat(array("ring_moments", f32),
-                       add(mul(row.slot, heads), ofHead));
+    return loadFloat(tensor(given), ofHead);
+  return loadFloat(array("ring_moments", b.getF32Type()),
+                   add(mul(ofSlot, heads), ofHead));
+}
+
+std::pair<Value, Value> GpuAttention::decide(ValueRange found, const Row &row,
+                                             Value ofHead, Value moment) {
+  Type integer = b.getI32Type();
+  Value offset = named("nearest_offset", found[1]);
   // What is not less, NaN among it, is no match.
   Value isMatch = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, found[0],
                                         product(floatScalar("limit"), moment));
@@ -86,9 +87,17 @@ std::pair<Value, Value> GpuAttention::decide(ValueRange found, const Row &row,
         Value entryAt =
             ringRow(row.slot, ofHead, entryBefore(row.position, offset));
         // A chain that is as long as it may be is refreshed by exact attention.
-        Value chain = load(array("ring_depths", integer), entryAt);
         Value most = scalar("max_chain");
-        Value isRefused = both(less(index(0), most), notLess(chain, most));
+        Value isBounded = less(index(0), most);
+        Value isRefused =
+            ifElse(
+                isBounded,
+                [&]() -> Values {
+                  Value chain = load(array("ring_depths", integer), entryAt);
+                  return {notLess(chain, most)};
+                },
+                [&]() -> Values { return {isBounded}; })
+                .front();
         if (plan.find.getRotated()) {
           Value ring = array("ring_rotated", plan.ring.getQueryType(), keySize);
           Value drifted = arith::CmpFOp::create(

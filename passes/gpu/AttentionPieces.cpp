@@ -25,8 +25,8 @@ using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kThreads = 512;
-/// Tiles of a portion at least, and keys of a piece that a row cuts by itself.
-static constexpr int64_t kPortionTiles = 2, kPieceKeys = 64;
+/// Keys of a piece that a row cuts by itself, at least.
+static constexpr int64_t kPieceKeys = 64;
 /// Of a range: begin, end, twice the slot and one more after a match, keys of
 /// an amount; how many of these, and of ranges that are not empty, are before.
 static constexpr int64_t kFields = 8;
@@ -201,12 +201,14 @@ GpuAttention::Values GpuAttention::planHeads(Value base, Value count,
   Row row = openRow(number);
   Value isAnswered = both(isHead, row.isAnswered);
   if (plan.find) {
-    // What the ring has is asked for while it is not known where the row is.
+    // Where rows stand is known before what has been found.
+    Value moment = momentOf(maximum(row.slot, index(0)), ofHead);
+    startInOrder();
     Values found = nearest(number, ofHead);
     Values decided = ifElse(
         isAnswered,
         [&]() -> Values {
-          auto [offset, start] = decide(found, row, ofHead);
+          auto [offset, start] = decide(found, row, ofHead, moment);
           store(offset, array("hits", integer, heads), {number, ofHead});
           store(start, array("starts", integer, heads), {number, ofHead});
           return {start};
@@ -354,9 +356,9 @@ void GpuAttention::planRows() {
 /// tokens into their pages meanwhile.
 void GpuAttention::buildPlan() {
   createKernel("_plan", kThreads, /*blocks=*/1);
-  startInOrder();
   if (plan.find)
     return planRows();
+  startInOrder();
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value isFirst = equal(block, index(0));
   ifThen(isFirst, [&] { planRows(); });

@@ -231,13 +231,8 @@ AttentionScan::Values AttentionScan::laterHalves(const Entries &entries,
 
 /// From which on an entry is no match.
 Value AttentionScan::leastDistance() {
-  Value moment;
-  if (Value given = k.plan.find.getMoment())
-    moment = k.loadFloat(k.tensor(given), ofHead);
-  else
-    moment = k.loadFloat(k.array("ring_moments", k.b.getF32Type()),
-                         k.add(k.mul(row.slot, k.heads), ofHead));
-  return k.named("limit", k.product(k.floatScalar("limit"), moment));
+  return k.named(
+      "limit", k.product(k.floatScalar("limit"), k.momentOf(row.slot, ofHead)));
 }
 
 AttentionScan::Values AttentionScan::inHalves() {

@@ -261,6 +261,10 @@ Status AttentionLauncher::launch(int64_t rows, void *stream, Start start) {
   set("rows", static_cast<uint64_t>(rows));
   set("starts_early", start == Start::Early);
   set("portion_count", static_cast<uint64_t>(warpsOfAttend(code)));
+  // Rows that cut by themselves do so however many there are, and who watches
+  // wants the token among the pieces.
+  bool isFew = work.isEven && !watching && rows <= form.fewRows;
+  set("few_rows", isFew);
   if (lists.empty())
     if (Status status = prepare(); !status)
       return status;
@@ -270,6 +274,10 @@ Status AttentionLauncher::launch(int64_t rows, void *stream, Start start) {
   std::vector<cuda::Kernel::Extent> all = grids(rows);
   bool isCluster = made.bounded && !form.selects() && !form.scans();
   for (const GpuAttentionKernel *kernel : kernels()) {
+    if (isFew && kernel == &form.plan) {
+      ++next;
+      continue;
+    }
     // Those that may start early wait for what is ahead before they read.
     if (Status status = kernel->kernel.launch(
             all[next], {kernel->kernel.info().threads, 1, 1},

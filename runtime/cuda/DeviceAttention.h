@@ -35,6 +35,8 @@ struct GpuAttentionForm {
   /// With `fold`, of prompts by segments (passes/gpu/SegmentPrompts.h).
   GpuAttentionKernel scan;
   bool finds = false;
+  /// Rows of a step that needs no plan, at most.
+  int64_t fewRows = 0;
   /// Of a bounded cache: blocks of a cluster of `attend` at the least, and
   /// those that fit into a multiprocessor.
   int64_t leastBlocks = 1, blocksAtOnce = 1;

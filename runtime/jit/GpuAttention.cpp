@@ -158,6 +158,8 @@ jit::loadGpuAttention(const cuda::Device &device, const std::string &image,
         return kernel.status();
       form.*placeOf(made.suffix) = {std::move(*kernel), made.arguments};
     }
+    if (llvm::is_contained(form.attend.arguments, "few_rows"))
+      form.fewRows = kAttentionFewRows;
     (step.decodes ? code->decode : code->prefill) = std::move(form);
   }
   code->share = attentionShare(made.signature.heads / made.cacheHeads);

@@ -21,10 +21,16 @@ ladle.attention @mac(token %p: tensor<2x64xbf16>, token %q: tensor<2x64xbf16>,
   ladle.yield %o, %next : tensor<2x64xf32>, !cache
 }
 
+// The ring is asked for before what is ahead has ended, and the next kernel
+// starts when this one has waited.
+// CHECK-LABEL: gpu.func @mac_decode_find
+// CHECK: vector.load {{.*}} {ladle.ahead}
+// CHECK: memref.prefetch
+// CHECK: nvvm.griddepcontrol wait
+// CHECK-NEXT: nvvm.griddepcontrol launch_dependents
+
 // Loads of several entries are asked for together; less than the nearest is
 // nearer, NaN is not, and of two that are as near the newer one stays.
-// CHECK-LABEL: gpu.func @mac_decode_find
-// CHECK-SAME: ladle.argument = "slots"
 // CHECK: vector.maskedload
 // CHECK-NOT: arith.subf
 // CHECK: vector.maskedload
@@ -32,9 +38,13 @@ ladle.attention @mac(token %p: tensor<2x64xbf16>, token %q: tensor<2x64xbf16>,
 // CHECK: gpu.shuffle xor
 // CHECK: arith.cmpf olt
 
-// Every match is decided about, and the list of pieces is made of sums over the
+// Every match is decided about behind the wait, where rows stand is known
+// before it, and the list of pieces is made of sums over the
 // threads before.
 // CHECK-LABEL: gpu.func @mac_decode_plan
+// CHECK: memref.load %{{.*}} : memref<?x8xi32>
+// CHECK: nvvm.griddepcontrol wait
+// CHECK-NEXT: nvvm.griddepcontrol launch_dependents
 // CHECK: arith.mulf %{{.*}} : f32
 // CHECK: arith.cmpf olt
 // CHECK: gpu.shuffle up
@@ -56,8 +66,16 @@ ladle.attention @mac(token %p: tensor<2x64xbf16>, token %q: tensor<2x64xbf16>,
 // CHECK: gpu.barrier {ladle.of_warp}
 // CHECK: nvgpu.device_async_copy
 
-// What the entry held is read before it is written.
+// What the entry held is read before the wait for pieces, of which a lane
+// weighs one each.
 // CHECK-LABEL: gpu.func @mac_decode_finish
+// CHECK: memref.load %{{.*}} : memref<?x2xi32>
+// CHECK: vector.load %{{.*}} : memref<?x64xf32>, vector<2xf32>
+// CHECK: nvvm.griddepcontrol wait
+// CHECK: scf.for
+// CHECK: vector.load %{{.*}} : memref<?x4xf32>, vector<2xf32>
+// CHECK: math.exp
+// CHECK: gpu.shuffle idx
 // CHECK: gpu.barrier
 // CHECK: math.log
 

@@ -105,6 +105,25 @@ TEST_CASE("attentions on a GPU: tau = 1 is exact") {
   passes(readExample("mac"), config, /*hits=*/false);
 }
 
+// As many that the first ones are copied before what is ahead has ended.
+TEST_CASE("attentions on a GPU: portions of several tiles") {
+  if (!hasGpu())
+    return;
+  AttentionCase config;
+  config.target = "cuda";
+  config.tokens = 3;
+  config.prompt = 230;
+  config.batchInvariant = GENERATE(false, true);
+  config.sizes = {{"Hq", 16}, {"Hkv", 16}, {"D", 32}};
+  AttentionRequest request;
+  request.path = "exact_attention.ladle";
+  request.source = readExample("exact_attention");
+  Result<AttentionResult> result = checkAttention(request, config);
+  INFO(result.message());
+  REQUIRE(result.ok());
+  CHECK(result->failure == "");
+}
+
 //===----------------------------------------------------------------------===//
 // Steps, by hand
 //===----------------------------------------------------------------------===//
@@ -113,14 +132,16 @@ namespace {
 /// Two heads of 64, on the device or on the CPU, with the same inputs.
 struct Attention {
   explicit Attention(const std::string &target,
-                     AttentionDecoderOptions decoderOptions = {}) {
+                     AttentionDecoderOptions decoderOptions = {},
+                     const std::string &name = "mac") {
     AttentionCompileOptions options;
     options.sizes = {{"Hq", 2}, {"Hkv", 1}, {"D", 64}};
-    options.options = {{"window", 16.0}, {"band", 4.0}, {"tau", 0.3}};
+    if (name == "mac")
+      options.options = {{"window", 16.0}, {"band", 4.0}, {"tau", 0.3}};
     options.tokenTypes = {{"o", "f32"}};
     options.target = target;
     program = std::make_unique<AttentionProgram>(
-        need(compileAttention(readExample("mac"), "mac.ladle", options)));
+        need(compileAttention(readExample(name), name + ".ladle", options)));
     pool = std::make_unique<AttentionPool>(
         need(AttentionPool::create(*program, {.slots = 3, .pages = 12})));
     decoder = std::make_unique<AttentionDecoder>(
@@ -210,6 +231,39 @@ TEST_CASE("a graph of an attention is replayed while sequences grow") {
   CHECK(gpuSide.pool->ringEntries(2) == 16);
 }
 
+// The second one starts while the first one still runs, and finds its row where
+// it was.
+TEST_CASE("steps of a layer follow one another in a graph") {
+  if (!hasGpu())
+    return;
+  auto name = GENERATE(as<std::string>(), "mac", "exact_attention");
+  CAPTURE(name);
+  Attention gpuSide("cuda", {}, name), host("cpu", {}, name);
+  BoundStep step = need(gpuSide.decoder->bind(gpuSide.arguments));
+  cuda::Device device = need(cuda::Device::shared());
+  const std::vector<int32_t> all{0, 2};
+  need(gpuSide.pool->reserve(all, 90));
+  auto graph = need(cuda::Graph::record(device, [&]() -> Status {
+    for (int64_t i = 0; i < 3; ++i)
+      if (Status status = step.launch(device.stream()); !status)
+        return status;
+    return Status();
+  }));
+  for (int64_t position = 0; position < 30; ++position) {
+    CAPTURE(position);
+    gpuSide.fill(position, all);
+    host.fill(position, all);
+    need(synchronize(gpuSide.program->device()));
+    need(graph.replay());
+    for (int64_t i = 0; i < 3; ++i)
+      need(host.decoder->step(host.arguments));
+    std::vector<float> got = gpuSide.answer(), wanted = host.answer();
+    for (size_t i = 0; i < got.size(); ++i)
+      REQUIRE(got[i] == Approx(wanted[i]).margin(2e-5));
+  }
+  CHECK(gpuSide.pool->length(2) == 90);
+}
+
 /// The greatest difference that a row makes to the answer of another one, over
 /// 76 tokens, and how many elements are not the same.
 static std::pair<float, int> differenceByRows(bool batchInvariant) {
@@ -247,6 +301,79 @@ TEST_CASE("the answer of a row does not depend on the rows around it") {
   auto [most, different] = differenceByRows(/*batchInvariant=*/false);
   CHECK(most < 1e-5F);
   CHECK(different > 0);
+}
+
+/// Answers of rows 0 to 2 of so many, others of which are padding: a token is
+/// the same for all of them, but rows begin one after another.
+static std::vector<float> answersOfThree(int64_t rows, int64_t tokens) {
+  AttentionCompileOptions options;
+  options.sizes = {{"Hq", 6}, {"Hkv", 2}, {"D", 64}};
+  options.tokenTypes = {{"o", "f32"}};
+  options.target = "cuda";
+  AttentionProgram program = need(compileAttention(
+      readExample("exact_attention"), "exact_attention.ladle", options));
+  AttentionPool pool =
+      need(AttentionPool::create(program, {.slots = 3, .pages = 24}));
+  const std::vector<int32_t> three{0, 1, 2};
+  need(pool.reserve(three, tokens));
+  AttentionDecoderOptions decoderOptions;
+  decoderOptions.rows = rows;
+  AttentionDecoder decoder =
+      need(AttentionDecoder::create(program, pool, decoderOptions));
+  AttentionArguments arguments;
+  arguments.rows = rows;
+  std::map<std::string, DeviceTensor> memory;
+  for (auto [name, heads] : {std::pair("q", 6), {"k", 2}, {"v", 2}, {"o", 6}})
+    memory[name] = need(DeviceTensor::allocate(
+        program.device(), name == std::string("o") ? DType::F32 : DType::BF16,
+        {rows, heads, 64}));
+  for (const auto &[name, tensor] : memory)
+    arguments.tensors[name] = tensor.view();
+  DeviceTensor slotsThere =
+      need(DeviceTensor::allocate(program.device(), DType::I32, {rows}));
+  arguments.slots = {slotsThere.as<int32_t>(), static_cast<size_t>(rows)};
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  std::vector<float> all;
+  for (int64_t position = 0; position < tokens; ++position) {
+    std::vector<int32_t> slots(static_cast<size_t>(rows), -1);
+    for (int32_t row = 0; row < 3; ++row)
+      if (position >= 9 * row)
+        slots[static_cast<size_t>(row)] = 2 - row;
+    need(copy(TensorView::dense(slots.data(), DType::I32, {rows}),
+              slotsThere.view()));
+    for (auto [name, heads] : {std::pair("q", 6), {"k", 2}, {"v", 2}}) {
+      std::vector<float> values(static_cast<size_t>(rows * heads * 64));
+      for (int64_t i = 0; i < 3 * heads * 64; ++i)
+        values[static_cast<size_t>(i)] = normal(random);
+      need(copy(TensorView::dense(values, DType::F32, {rows, heads, 64}),
+                memory[name].view()));
+    }
+    need(decoder.step(arguments));
+    need(synchronize(program.device()));
+    std::vector<float> values(static_cast<size_t>(rows * 6 * 64));
+    need(copy(memory["o"].view(),
+              TensorView::dense(values, DType::F32, {rows, 6, 64})));
+    all.insert(all.end(), values.begin(), values.begin() + 3 * 6 * 64);
+  }
+  return all;
+}
+
+// Of few rows warps find their portions by themselves, and the token itself is
+// attended to apart.
+TEST_CASE("few rows are answered as many are") {
+  if (!hasGpu())
+    return;
+  constexpr int64_t tokens = 100;
+  std::vector<float> few = answersOfThree(3, tokens);
+  std::vector<float> many = answersOfThree(33, tokens);
+  REQUIRE(few.size() == many.size());
+  float most = 0;
+  for (size_t i = 0; i < few.size(); ++i)
+    most = std::max(most, std::abs(few[i] - many[i]));
+  CHECK(most < 1e-5F);
+  CHECK(most > 0);
+  CHECK(few == answersOfThree(3, tokens));
 }
 
 TEST_CASE("sequences of a GPU are reserved for, cut and reset") {

@@ -1,0 +1,40 @@
+// RUN: ladle-opt %s --ladle-fuse-match-amend-complete \
+// RUN:   --convert-ladle-attention-to-gpu | FileCheck %s
+
+!cache = !ladle.buffer<[k : 1x64xbf16 @dk, v : 1x64xbf16 @dv], capacity = 0,
+                       order = paged, weight = exp>
+ladle.attention @exact(token %q: tensor<2x64xbf16>, token %k: tensor<1x64xbf16>,
+    token %v: tensor<1x64xbf16>, buffer %KV: !cache) -> (o: tensor<2x64xf32>)
+    attributes {page_size = 16 : i64} {
+  %qf = arith.extf %q : tensor<2x64xbf16> to tensor<2x64xf32>
+  %kf = arith.extf %k : tensor<1x64xbf16> to tensor<1x64xf32>
+  %vf = arith.extf %v : tensor<1x64xbf16> to tensor<1x64xf32>
+  %next = ladle.cache_token %KV, %kf, %vf : !cache, tensor<1x64xf32>, tensor<1x64xf32>
+  %all = ladle.softmax %qf, %next scale 0.125
+         : tensor<2x64xf32>, !cache -> !ladle.summary<2x64xf32>
+  %o = ladle.normalize %all : !ladle.summary<2x64xf32> to tensor<2x64xf32>
+  ladle.yield %o, %next : tensor<2x64xf32>, !cache
+}
+
+// A warp finds its portion from where the rows stand, and copies its first
+// tiles before what is ahead has ended. Behind the wait it looks again, and
+// waits for what it has copied for nothing.
+// CHECK-LABEL: gpu.func @exact_decode_attend
+// CHECK-SAME: ladle.argument = "few_rows"
+// CHECK: vector.load {{.*}} {ladle.ahead} : memref<?xi32>
+// CHECK: vector.load {{.*}} {ladle.ahead} : memref<?x8xi32>
+// CHECK: gpu.shuffle up
+// CHECK: nvgpu.device_async_copy
+// CHECK: nvvm.griddepcontrol wait
+// CHECK-NEXT: nvvm.griddepcontrol launch_dependents
+// CHECK: vector.load {{.*}} {ladle.ahead} : memref<?xi32>
+// CHECK: nvgpu.device_async_wait {{.*}} {ladle.of_warp, numGroups = 0 : i32}
+// CHECK: nvgpu.mma.sync
+
+// The token itself is attended to here, and put into its page.
+// CHECK-LABEL: gpu.func @exact_decode_finish
+// CHECK: nvvm.griddepcontrol wait
+// CHECK: vector.load %{{.*}} : memref<?x1x64xbf16, {{.*}}>, vector<2xbf16>
+// CHECK: vector.load %{{.*}} : memref<?x4xf32>, vector<2xf32>
+// CHECK: vector.store %{{.*}} : memref<?x64xbf16>, vector<8xbf16>
+// CHECK: gpu.barrier
