@@ -528,5 +528,7 @@ int64_t ladle::dynamicSharedBytes(gpu::GPUFuncOp kernel) {
       return 0; // An error, when it is printed.
     total += cuda::sharedBytes(type);
   }
-  return total > cuda::kStaticSharedBytes ? total : 0;
+  return total > cuda::kStaticSharedBytes || kernel->hasAttr("ladle.one_array")
+             ? total
+             : 0;
 }

@@ -411,6 +411,19 @@ LogicalResult KernelPrinter::printMultiplyTiles(nvgpu::MmaSyncOp op) {
                                  .str());
 }
 
+/// Four tiles of 8 x 8 for products, of rows that lanes name.
+LogicalResult KernelPrinter::printLoadTiles(nvgpu::LdMatrixOp op) {
+  Value from = op.getSrcMemref();
+  Type element = cast<MemRefType>(from.getType()).getElementType();
+  if (op.getNumTiles() != 4 || !texts.contains(from) ||
+      (!element.isBF16() && !element.isF16()))
+    return unsupported(op);
+  return define(op.getRes(), formatv("load_tiles<{0}>({1} + {2})",
+                                     op.getTranspose() ? "true" : "false",
+                                     texts[from], offset(from, op.getIndices()))
+                                 .str());
+}
+
 /// 16 bytes that a thread copies to shared memory.
 LogicalResult KernelPrinter::printThreadCopy(nvgpu::DeviceAsyncCopyOp copy) {
   Value from = copy.getSrc(), to = copy.getDst();
@@ -429,6 +442,8 @@ LogicalResult KernelPrinter::printThreadCopy(nvgpu::DeviceAsyncCopyOp copy) {
 LogicalResult KernelPrinter::printVectorOperation(Operation *op) {
   if (auto product = dyn_cast<nvgpu::MmaSyncOp>(op))
     return printMultiplyTiles(product);
+  if (auto load = dyn_cast<nvgpu::LdMatrixOp>(op))
+    return printLoadTiles(load);
   if (auto truncate = dyn_cast<arith::TruncFOp>(op)) {
     Type type = truncate.getType();
     std::string element = typeText(getElementTypeOrSelf(type));

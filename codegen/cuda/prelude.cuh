@@ -656,6 +656,54 @@ LADLE_INLINE Vec<float, 4> multiply_tiles(const Vec<float, 4> &a,
 }
 #endif
 
+/// Four tiles of 8 x 8 from shared memory, by a warp: thread 8 i + j names the
+/// 16 bytes of row j of tile i. Thread 4 g + t gets of each tile, one after the
+/// other, row g at columns 2 t and 2 t + 1, or transposed column g at those
+/// rows.
+#ifdef LADLE_EMULATION
+template <bool IsTransposed, class T>
+__attribute__((noinline)) static Vec<T, 8>
+load_tiles(const T *row, int line = __builtin_LINE()) {
+  ladle::emulation::check_aligned(row, 16);
+  struct Row {
+    const T *from;
+  } mine{row}, all[32];
+  ladle::emulation::gather(mine, all, line);
+  const int g = ladle::emulation::scheduler->lane / 4;
+  const int t = ladle::emulation::scheduler->lane % 4;
+  Vec<T, 8> result;
+  for (int i = 0; i < 8; ++i) {
+    const int tile = i / 2, other = 2 * t + i % 2;
+    result[i] = IsTransposed ? all[8 * tile + other].from[g]
+                             : all[8 * tile + g].from[other];
+  }
+  return result;
+}
+#else
+template <bool IsTransposed, class T>
+LADLE_INLINE Vec<T, 8> load_tiles(const T *row) {
+  unsigned words[4];
+  const unsigned from = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  if (IsTransposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 "
+                 "{%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]),
+                   "=r"(words[3])
+                 : "r"(from));
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 "
+                 "{%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]),
+                   "=r"(words[3])
+                 : "r"(from));
+  Vec<T, 8> result;
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    result[i].bits = static_cast<unsigned short>(words[i / 2] >> i % 2 * 16);
+  return result;
+}
+#endif
+
 //===----------------------------------------------------------------------===//
 // Copies to shared memory that go on while the block does
 //===----------------------------------------------------------------------===//

@@ -171,7 +171,7 @@ LogicalResult GpuChunkKernel::emitScan(EachDraftOp op,
   Operation *start = anchor();
   anchors.push_back(start);
   int64_t scope = ++scopes;
-  current = {op, constantIndex(0), {}, scope, scope, nullptr, start};
+  current = {op, constantIndex(0), {}, {}, scope, scope, nullptr, start};
   auto placeOf = [&](Value value) {
     RankedTensorType type = typeOf(value);
     return type.getRank() == 1 ? Place() : keyPlace(type.getShape().back());

@@ -83,6 +83,11 @@ const GpuChunkKernel::Weights &GpuChunkKernel::weightsOf(Value decays) {
   willRead(stack.memory);
   willWrite(result.between);
   willWrite(result.after);
+  if (holdsRows) {
+    weighInWarps(stack, result);
+    beginOp();
+    return result;
+  }
   Value zero = constantIndex(0);
   Value one = constantFloat(1), none = constantFloat(0);
   // Row s is row s − 1 times the decay of s − 1, and 1 for s − 1 itself.
@@ -126,6 +131,77 @@ const GpuChunkKernel::Weights &GpuChunkKernel::weightsOf(Value decays) {
   return result;
 }
 
+/// The decay of a lane's token, 1 behind the last.
+Value GpuChunkKernel::decayOfLane(const Stack &decays) {
+  Value last = constantIndex(tokensAtOnce() - 1);
+  Value decay = memref::LoadOp::create(
+      b, decays.memory,
+      ValueRange{add(arith::MinUIOp::create(b, warpLane, last), decays.first),
+                 constantIndex(0)});
+  return arith::SelectOp::create(b, isBelow(warpLane, tokensAtOnce()), decay,
+                                 constantFloat(1));
+}
+
+/// The product of a lane's number and those of the lanes before it, or after.
+Value GpuChunkKernel::productsOverLanes(Value number, bool ofBefore) {
+  for (int64_t distance = 1; distance < kWarp; distance *= 2) {
+    Value other =
+        shuffle(number, constantInt(static_cast<int32_t>(distance)), kWarp,
+                ofBefore ? gpu::ShuffleMode::UP : gpu::ShuffleMode::DOWN);
+    Value hasOther = ofBefore ? compare(arith::CmpIPredicate::uge, warpLane,
+                                        constantIndex(distance))
+                              : isBelow(warpLane, kWarp - distance);
+    number = arith::SelectOp::create(
+        b, hasOther, arith::MulFOp::create(b, number, other), number);
+  }
+  return number;
+}
+
+/// Calls `body` in one warp.
+void GpuChunkKernel::inWarp(int64_t warp, function_ref<void()> body) {
+  warp %= schedule.threads / kWarp;
+  guarded(compare(arith::CmpIPredicate::eq, over(thread, kWarp),
+                  constantIndex(warp)),
+          body);
+}
+
+/// weightsOf for a token a lane.
+void GpuChunkKernel::weighInWarps(const Stack &decays, const Weights &result) {
+  int64_t tokens = rowsFor(tokensAtOnce());
+  Value zero = constantIndex(0), one = constantFloat(1);
+  inWarp(kPathWarp, [&] {
+    Value decay = decayOfLane(decays), weight = one;
+    // From the token before it back, each times the decay of the one between.
+    for (int64_t distance = 1; distance < tokens; ++distance) {
+      Value other = arith::SubIOp::create(b, warpLane, constantIndex(distance));
+      Value isToken = both(compare(arith::CmpIPredicate::sge, other, zero),
+                           isBelow(warpLane, tokens));
+      guarded(isToken, [&, weight = weight] {
+        memref::StoreOp::create(b, weight, result.between,
+                                ValueRange{warpLane, other});
+      });
+      Value index = arith::IndexCastOp::create(
+          b, b.getI32Type(), arith::MaxSIOp::create(b, other, zero));
+      weight = arith::MulFOp::create(
+          b, weight, shuffle(decay, index, kWarp, gpu::ShuffleMode::IDX));
+    }
+  });
+  inWarp(kAfterWarp, [&] {
+    Value all = productsOverLanes(decayOfLane(decays), /*ofBefore=*/false);
+    Value after = shuffle(all, constantInt(1), kWarp, gpu::ShuffleMode::DOWN);
+    after =
+        arith::SelectOp::create(b, isBelow(warpLane, kWarp - 1), after, one);
+    guarded(isBelow(warpLane, tokens), [&] {
+      memref::StoreOp::create(b, after, result.after,
+                              ValueRange{warpLane, zero});
+    });
+    guarded(isBelow(warpLane, 1), [&] {
+      memref::StoreOp::create(b, all, result.after,
+                              ValueRange{constantIndex(tokens), zero});
+    });
+  });
+}
+
 void GpuChunkKernel::emitPathDecay(PathDecayOp op) {
   Stack decays = stackOf(op.getDecays());
   bool isNumber = typeOf(op.getDecays()).getRank() == 2;
@@ -133,17 +209,30 @@ void GpuChunkKernel::emitPathDecay(PathDecayOp op) {
     Stack path = makeStack(unstackType(typeOf(op.getResult())), false);
     willRead(decays.memory);
     willWrite(path.memory);
-    forThreads(
-        constantIndex(path.size),
-        [&](Value column) {
-          forDecays(decays, column, constantFloat(1),
-                    [&](Value at, Value product, Value decay) -> Value {
-                      memref::StoreOp::create(b, product, path.memory,
-                                              ValueRange{at, column});
-                      return arith::MulFOp::create(b, product, decay);
-                    });
-        },
-        isNumber ? kPathWarp : 0);
+    if (isNumber && holdsRows)
+      inWarp(kAfterWarp, [&] {
+        Value all = productsOverLanes(decayOfLane(decays), /*ofBefore=*/true);
+        Value before =
+            shuffle(all, constantInt(1), kWarp, gpu::ShuffleMode::UP);
+        before = arith::SelectOp::create(b, isBelow(warpLane, 1),
+                                         constantFloat(1), before);
+        guarded(isBelow(warpLane, tokensAtOnce()), [&] {
+          memref::StoreOp::create(b, before, path.memory,
+                                  ValueRange{warpLane, constantIndex(0)});
+        });
+      });
+    else
+      forThreads(
+          constantIndex(path.size),
+          [&](Value column) {
+            forDecays(decays, column, constantFloat(1),
+                      [&](Value at, Value product, Value decay) -> Value {
+                        memref::StoreOp::create(b, product, path.memory,
+                                                ValueRange{at, column});
+                        return arith::MulFOp::create(b, product, decay);
+                      });
+          },
+          isNumber ? kPathWarp : 0);
     fullStacks[op.getResult()] = path;
   }
   // Other warps can go on meanwhile.
@@ -153,6 +242,8 @@ void GpuChunkKernel::emitPathDecay(PathDecayOp op) {
 
 /// Gram products of the same keys with decays of each channel.
 void GpuChunkKernel::emitVectorGrams(ArrayRef<PathGramOp> ops) {
+  if (holdsRows && ops.size() <= 2 && tokensAtOnce() == kMostVectorTokens)
+    return multiplyDoublings(ops);
   int64_t tokens = rowsFor(tokensAtOnce());
   PathGramOp first = ops.front();
   Stack decays = stackOf(first.getDecays());

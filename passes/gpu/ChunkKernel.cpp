@@ -15,15 +15,6 @@
 using namespace mlir;
 using namespace ladle;
 
-/// Shared memory with which a multiprocessor of every architecture from sm_80
-/// on holds a block, and most of them two.
-static constexpr int64_t kSharedBytes = 96 << 10;
-/// Tokens whose decays are vectors: each doubling takes another product.
-static constexpr int64_t kMostVectorTokens = 16;
-static constexpr int64_t kMostTokens = 64;
-/// Fewer blocks than these leave multiprocessors of a large GPU idle.
-static constexpr int64_t kFewBlocks = 128;
-
 static InFlightDiagnostic refuse(Operation *op) {
   return op->emitError("cannot be lowered for GPUs: ");
 }
@@ -244,7 +235,11 @@ void GpuChunkKernel::chooseSizes() {
 void GpuChunkKernel::chooseLanes() {
   width = 1;
   lanes = 1;
-  if (keySize % 32 == 0) {
+  if (holdsRows && keySize % 32 == 0) {
+    // Sums of vectors are butterflies of few lanes.
+    lanes = 8;
+    width = 4;
+  } else if (keySize % 32 == 0) {
     lanes = 32;
     while (width < 4 && keySize % (width * 2 * lanes) == 0)
       width *= 2;
@@ -259,102 +254,18 @@ void GpuChunkKernel::chooseLanes() {
   copiesInBulk = stagesEntries = false;
 }
 
-SmallVector<GpuChunkKernel::Shape>
-GpuChunkKernel::shapesOf(StepOp step, const GpuSchedule &schedule,
-                         bool ownsAllRows) {
-  int64_t chunk = cast<DraftsType>(step.getDrafts().getType()).getMost();
-  int64_t most = kMostTokens, fewest = 8, valueSize = 1, heads = 1;
-  if (!step.getBody().front().getOps<PathSolveOp>().empty())
-    fewest = 16;
-  step.walk([&](FoldDraftsOp fold) {
-    valueSize = fold.getState().getType().getValueSize();
-    heads = std::max(heads, fold.getState().getType().getHeads());
-    if (fold.getDecays() &&
-        cast<RankedTensorType>(fold.getDecays().getType()).getRank() > 2)
-      most = fewest = kMostVectorTokens;
-  });
-  SmallVector<int64_t> tokens, rows;
-  if (chunk <= most)
-    tokens.push_back(chunk);
-  for (int64_t each : {64, 32, 16, 8})
-    if (each <= most && each >= fewest && each < chunk)
-      tokens.push_back(each);
-  if (schedule.tileRows && valueSize % schedule.tileRows == 0 && !ownsAllRows)
-    rows.push_back(schedule.tileRows);
-  for (int64_t each : {64, 32, 16})
-    if (rows.empty() && ownsAllRows)
-      break;
-    else if (!schedule.tileRows && valueSize % each == 0)
-      rows.push_back(each);
-  if (rows.empty())
-    rows.push_back(valueSize);
-  SmallVector<Shape> shapes;
-  for (int64_t t : tokens)
-    for (int64_t r : rows)
-      shapes.push_back({t, r});
-  auto isIdle = [&](const Shape &shape) {
-    return schedule.batch &&
-           schedule.batch * heads * (valueSize / shape.rows) < kFewBlocks;
-  };
-  // Square ones do least twice; with few prompts more blocks are better.
-  llvm::sort(shapes, [&](const Shape &a, const Shape &b) {
-    if (isIdle(a) != isIdle(b))
-      return isIdle(b);
-    auto key = [](const Shape &shape) {
-      return std::tuple(std::min(shape.tokens, shape.rows),
-                        shape.tokens * shape.rows, shape.rows);
-    };
-    return key(a) > key(b);
-  });
-  return shapes;
-}
-
-FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
-                                                    const GpuSchedule &schedule,
-                                                    const GpuSlots &slots,
-                                                    OpBuilder &builder) {
-  ChunkForms forms;
-  if (failed(GpuChunkKernel(step, schedule, slots, {}, forms, builder).check()))
-    return failure();
-  moveTokenValues(step);
-  forms = separateScales(step);
-  GpuChunkKernel probe(step, schedule, slots, {}, forms, builder);
-  probe.chooseSizes();
-  SmallVector<Shape> shapes = shapesOf(step, schedule, probe.ownsAllRows);
-  std::optional<Shape> smallest;
-  int64_t fewest = 0;
-  for (const Shape &shape : shapes) {
-    GpuChunkKernel kernel(step, schedule, slots, shape, forms, builder);
-    FailureOr<gpu::GPUFuncOp> built = kernel.buildPrefill();
-    if (failed(built))
-      return failure();
-    int64_t bytes = kernel.bytesOfShared();
-    if (bytes <= kSharedBytes)
-      return built;
-    built->erase();
-    if (!smallest || bytes < fewest) {
-      smallest = shape;
-      fewest = bytes;
-    }
-  }
-  if (fewest <= probe.mostShared())
-    return GpuChunkKernel(step, schedule, slots, *smallest, forms, builder)
-        .buildPrefill();
-  InFlightDiagnostic diag = step.emitError("a chunk of its prompts needs ")
-                            << fewest << " bytes of shared memory in a block, "
-                            << "but there are " << probe.mostShared();
-  diag.attachNote() << "prompts of this shape are decoded by steps, or "
-                       "prefilled by the target cpu";
-  return failure();
-}
-
 FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
   chooseSizes();
   chunk = cast<DraftsType>(step.getDrafts().getType()).getMost();
   schedule.tileRows = shape.rows;
   tiles = valueSize / shape.rows;
   constexpr int64_t fewElements = 2048, manyThreads = 256, fewThreads = 64;
-  if (!schedule.threads)
+  int64_t threadsOfRows = shape.rows / 16 * 32;
+  holdsRows = (!schedule.threads || schedule.threads == threadsOfRows) &&
+              mayHoldRows(shape);
+  if (holdsRows)
+    schedule.threads = threadsOfRows;
+  else if (!schedule.threads)
     schedule.threads =
         keySize * shape.rows >= fewElements ? manyThreads : fewThreads;
   chooseLanes();
@@ -383,8 +294,9 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
   }
   for (auto [argument, bytes] : alignments)
     function.setArgAttr(argument, kAlignmentAttr, b.getIndexAttr(bytes));
-  function->setAttr(kBlocksAttr,
-                    b.getIndexAttr(bytesOfShared() <= kSharedBytes ? 2 : 1));
+  function->setAttr(kBlocksAttr, b.getIndexAttr(blocksOfShape()));
+  if (holdsRows)
+    function->setAttr(kOneArrayAttr, b.getUnitAttr());
   b.setLoc(unnamed(step.getLoc()));
   b.setInsertionPointToEnd(&function.getBody().front());
   gpu::ReturnOp::create(b);
@@ -476,7 +388,10 @@ LogicalResult GpuChunkKernel::emitRow() {
     makeVersions(op);
   loadCarries();
   for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
-    beginState(pool);
+    if (holdsRows)
+      loadStateRows(pool);
+    else
+      beginState(pool);
   syncAll();
 
   // Parts of a chunk, and then those of what is less than one.
@@ -491,8 +406,20 @@ LogicalResult GpuChunkKernel::emitRow() {
         over(add(arith::RemUIOp::create(b, tokenCount, constantIndex(chunk)),
                  tokensAtOnce() - 1),
              tokensAtOnce()));
-  auto loop = scf::ForOp::create(b, constantIndex(0), rounds, constantIndex(1));
+  SmallVector<Value> held;
+  for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
+    llvm::append_range(held, heldRows[pool.getArgNumber()]);
+  auto loop =
+      scf::ForOp::create(b, constantIndex(0), rounds, constantIndex(1), held);
   loop->setAttr("ladle.rolled", b.getUnitAttr());
+  auto takeRows = [&](ValueRange all) {
+    for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
+      for (Value &rows : heldRows[pool.getArgNumber()]) {
+        rows = all.front();
+        all = all.drop_front();
+      }
+  };
+  takeRows(loop.getRegionIterArgs());
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
@@ -510,9 +437,17 @@ LogicalResult GpuChunkKernel::emitRow() {
     }
     inChunk = arith::MinSIOp::create(
         b, most, arith::SubIOp::create(b, tokenCount, firstInChunk));
+    anchors.push_back(startOfChunk = anchor());
     if (failed(emitChunk()))
       return failure();
+    if (!held.empty()) {
+      held.clear();
+      for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
+        llvm::append_range(held, heldRows[pool.getArgNumber()]);
+      scf::YieldOp::create(b, held);
+    }
   }
+  takeRows(loop.getResults());
   b.setLoc(unnamed(step.getLoc()));
   if (foldsByChunk) {
     storeCarries();
@@ -526,14 +461,40 @@ LogicalResult GpuChunkKernel::emitRow() {
         b, keepsPrompt, arith::ConstantOp::create(b, b.getBoolAttr(true)));
   guarded(stores, [&] {
     for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
-      moveState(pool, /*isLoad=*/false);
+      if (holdsRows)
+        storeStateRows(pool);
+      else
+        moveState(pool, /*isLoad=*/false);
   });
   storeCarries();
   clearShared();
   return success();
 }
 
+/// Reads, and Gram products, whose vectors are there.
+void GpuChunkKernel::beginReads() {
+  beginOp();
+  for (auto gram : step.getBody().front().getOps<PathGramOp>()) {
+    bool isBegun = llvm::any_of(begunGrams, [&](const BegunGrams &each) {
+      return llvm::is_contained(each.ops, gram);
+    });
+    bool isVector =
+        gram.getDecays() &&
+        cast<RankedTensorType>(gram.getDecays().getType()).getRank() > 2;
+    if (!isBegun && !isVector && hasStack(gram.getQueries()) &&
+        hasStack(gram.getKeys()) && !find(gram.getResult(), false))
+      beginGrams(gramsBeside(gram));
+  }
+  for (auto read : step.getBody().front().getOps<ReadOp>())
+    if (hasStack(read.getQuery()))
+      emitRowRead(read);
+}
+
 LogicalResult GpuChunkKernel::emitChunk() {
+  bool areRowsStaged = !holdsRows;
+  SmallVector<std::function<void()>> rowStores;
+  if (holdsRows)
+    prefetchTokens();
   for (Operation &op : step.getBody().front().without_terminator()) {
     b.setLoc(unnamed(op.getLoc()));
     beginOp();
@@ -550,6 +511,18 @@ LogicalResult GpuChunkKernel::emitChunk() {
     }
     if (failed(emitOp(&op)))
       return failure();
+    // What is along dv is on its way while the operation after the reads is.
+    if (!rowStores.empty()) {
+      beginOp();
+      for (auto &store : std::exchange(rowStores, {}))
+        store();
+    }
+    // Warps read their rows while few threads compute numbers of tokens.
+    if (holdsRows && isa<EachDraftOp>(op)) {
+      beginReads();
+      if (!std::exchange(areRowsStaged, true))
+        rowStores = stageRows();
+    }
     releaseAfter(&op);
   }
   b.setLoc(unnamed(step.getLoc()));
@@ -563,6 +536,8 @@ LogicalResult GpuChunkKernel::emitChunk() {
 }
 
 LogicalResult GpuChunkKernel::emitOp(Operation *op) {
+  if (holdsRows && isRowOp(op))
+    return emitRowOp(op);
   return TypeSwitch<Operation *, LogicalResult>(op)
       .Case([&](EachDraftOp each) { return emitDrafts(each); })
       .Case([&](PathDecayOp each) {

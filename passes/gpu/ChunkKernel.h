@@ -8,7 +8,8 @@
 // A block takes the prompt of one row, one head and a tile of dv, and walks
 // through the prompt, so many tokens at a time. The tile of the state is in
 // shared memory, in f32, from the first token to the last: it is read and
-// written once.
+// written once. Where sizes are multiples of tiles it is in registers instead,
+// and all that lies along dv as well: see ChunkRows.cpp.
 //
 // A stack has a value of each token and lies in shared memory, a row a token.
 // Teams of lanes compute what tokens give, a token each, and tensor cores
@@ -27,12 +28,15 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "passes/gpu/ChunkForms.h"
 #include "passes/gpu/Kernel.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallBitVector.h"
 
 namespace ladle {
 
 class GpuChunkKernel final : public GpuKernel {
 public:
+  /// Tokens whose decays are vectors: each doubling takes another product.
+  static constexpr int64_t kMostVectorTokens = 16;
   /// What a block has of a prompt at a time, and of dv.
   struct Shape {
     int64_t tokens = 0, rows = 0;
@@ -70,9 +74,14 @@ private:
     bool isEntry = false;         ///< the output is a field
   };
 
-  //===--- ChunkKernel.cpp: the step --------------------------------------===//
+  //===--- ChunkShapes.cpp: what a block takes at once --------------------===//
   static llvm::SmallVector<Shape>
   shapesOf(StepOp step, const GpuSchedule &schedule, bool ownsAllRows);
+  llvm::SmallVector<Shape> shapesOfRows();
+  bool isIdle() const;
+  int64_t blocksOfShape();
+
+  //===--- ChunkKernel.cpp: the step --------------------------------------===//
   mlir::FailureOr<mlir::gpu::GPUFuncOp> buildPrefill();
   mlir::LogicalResult check() override;
   void findRowValues(StepOp of) override;
@@ -168,19 +177,24 @@ private:
                                    const Place &place) override;
   Components loadStack(const Stack &stack, mlir::Value token,
                        const Place &place, bool isTile);
+  Components loadValid(mlir::Value memory, llvm::ArrayRef<mlir::Value> outer,
+                       const Place &place);
   Components loadTile(mlir::Value memory, llvm::ArrayRef<mlir::Value> outer,
                       const Place &place);
   mlir::LogicalResult emitDrafts(EachDraftOp op);
   mlir::LogicalResult emitPass(EachDraftOp op, llvm::ArrayRef<Sink> sinks);
   mlir::LogicalResult emitSink(const Sink &sink, mlir::Value valid);
+  bool isDecay(const Sink &sink);
   mlir::Value fillOf(const Sink &sink);
   void
   storeParts(llvm::ArrayRef<mlir::Value> components, const Place &place,
              mlir::Value guard,
              llvm::function_ref<void(int64_t, mlir::Value, mlir::Value)> store);
-  mlir::FailureOr<Components> emitTurned(RotateOp op, const Place &place);
   mlir::FailureOr<Stack> materialise(mlir::Value value);
   mlir::Value sharesHead(int64_t count);
+
+  //===--- ChunkTurns.cpp -------------------------------------------------===//
+  mlir::FailureOr<Components> emitTurned(RotateOp op, const Place &place);
 
   //===--- ChunkCarries.cpp: what tokens leave behind ---------------------===//
   mlir::LogicalResult emitCarries(EachDraftOp op);
@@ -257,11 +271,24 @@ private:
       const Stack &decays, mlir::Value column, mlir::Value first,
       llvm::function_ref<mlir::Value(mlir::Value, mlir::Value, mlir::Value)>
           body);
+  mlir::Value decayOfLane(const Stack &decays);
+  mlir::Value productsOverLanes(mlir::Value number, bool ofBefore);
+  void inWarp(int64_t warp, llvm::function_ref<void()> body);
+  void weighInWarps(const Stack &decays, const Weights &result);
   void emitPathDecay(PathDecayOp op);
+  //===--- ChunkDoublings.cpp: those of channels, with rows in registers --===//
+  void multiplyDoublings(llvm::ArrayRef<PathGramOp> ops);
+  void multiplyPairs(int64_t level,
+                     std::array<std::pair<mlir::Value, mlir::Value>, 2> lefts,
+                     const std::pair<mlir::Value, mlir::Value> &right,
+                     llvm::ArrayRef<mlir::Value> grams);
   void emitVectorGrams(llvm::ArrayRef<PathGramOp> ops);
 
-  //===--- ChunkPaths.cpp: sums along the chain, reads and folds ----------===//
+  //===--- ChunkPaths.cpp: sums along the chain; ChunkFolds.cpp: states ---===//
   mlir::LogicalResult emitPathGram(PathGramOp op);
+  llvm::SmallVector<PathGramOp> gramsBeside(PathGramOp op);
+  void beginGrams(llvm::ArrayRef<PathGramOp> ops);
+  void finishGrams(llvm::ArrayRef<PathGramOp> ops, const Product &product);
   void emitGrams(llvm::ArrayRef<PathGramOp> ops);
   mlir::LogicalResult emitPathProduct(PathProductOp op);
   mlir::LogicalResult emitPathSolve(PathSolveOp op);
@@ -270,6 +297,17 @@ private:
                    mlir::Value first, mlir::Value column);
   void emitRead(ReadOp op);
   void emitFold(FoldDraftsOp op);
+  /// What is folded: keys with the numbers that they are multiplied by, and
+  /// what comes after a token and after all, as numbers or for the state as a
+  /// vector.
+  struct FoldKeys {
+    llvm::SmallVector<Stack> keys;
+    llvm::SmallVector<std::optional<Stack>> scales;
+    mlir::Value after, total;
+  };
+  void decayKeys(llvm::ArrayRef<std::pair<Stack, Stack>> keys,
+                 const Stack &decays, mlir::Value total, mlir::Value channel);
+  FoldKeys foldKeysOf(FoldDraftsOp op);
   mlir::Value columnsBefore(mlir::Value row, int64_t ranks, int64_t keys);
   Factor pathFactor(mlir::Value gram, mlir::Value values);
   /// The left sides of products, and of each value the sides that it is the sum
@@ -280,9 +318,63 @@ private:
         llvm::SmallVector<std::pair<size_t, std::optional<Stack>>, 2>>
         terms;
   };
-  Sides sidesOf(llvm::ArrayRef<mlir::Value> values);
+  Sides sidesOf(llvm::ArrayRef<mlir::Value> values, bool readsScales = true);
   mlir::Value sumOf(const Sides &sides, size_t value, mlir::Value token,
                     mlir::ValueRange sums);
+
+  //===--- ChunkRows.cpp: rows that stay with warps -----------------------===//
+  bool mayHoldRows(const Shape &of);
+  bool findRowStacks();
+  bool isRowStack(mlir::Value stack) const { return rowStacks.contains(stack); }
+  void demandRows(mlir::Value stack);
+  void demandRowsOf(mlir::Value value, EachDraftOp region);
+  /// Tiles of tokens, of which a lane has a vector of four each.
+  int64_t tokenTiles() const;
+  mlir::Value rowOfLane();
+  mlir::Value pairOfLane();
+  mlir::Value twice(mlir::Value first, mlir::Value second);
+  mlir::Value numbersOfTile(const Stack &stack, int64_t tile);
+  void prefetchTokens();
+  llvm::SmallVector<std::function<void()>> stageRows();
+  Components loadRowsOf(mlir::BlockArgument argument);
+  void combineReads();
+  mlir::FailureOr<Components> rowsOfStack(mlir::Value stack);
+  mlir::FailureOr<Components> rowsOfValue(mlir::Value value,
+                                          EachDraftOp region);
+  bool isRowOp(mlir::Operation *op) const;
+  mlir::LogicalResult emitRowOp(mlir::Operation *op);
+  mlir::LogicalResult emitRowDrafts(EachDraftOp op);
+  void storeOutputRows(llvm::ArrayRef<mlir::Value> all, mlir::Value memory,
+                       int64_t count);
+  void loadStateRows(mlir::BlockArgument pool);
+  void storeStateRows(mlir::BlockArgument pool);
+
+  //===--- ChunkRowProducts.cpp: their products ---------------------------===//
+  /// Two parts, or one and null.
+  using Right = std::pair<mlir::Value, mlir::Value>;
+  using Split = llvm::SmallVector<std::pair<mlir::Value, mlir::Value>>;
+  mlir::Value loadTiles(mlir::Value memory, mlir::Value row, mlir::Value column,
+                        bool isAcross, bool isTransposed = false);
+  Components halvesOf(mlir::Value first, mlir::Value second);
+  std::pair<mlir::Value, mlir::Value> termsOfSums(mlir::Value sums);
+  Right splitRight(mlir::Value two, bool isShort);
+  struct SplitProduct {
+    std::pair<mlir::Value, mlir::Value> left;
+    Right right;
+    mlir::Value *sum;
+  };
+  void multiplySplit(llvm::ArrayRef<SplitProduct> products);
+  Right rightAlong(mlir::Value memory, int64_t row, int64_t column);
+  llvm::SmallVector<Components> multiplyState(llvm::ArrayRef<mlir::Value> rows,
+                                              llvm::ArrayRef<Operand> stacks);
+  void beginReads();
+  void emitRowRead(ReadOp op);
+  mlir::LogicalResult addPath(mlir::Value gram, mlir::Value values,
+                              llvm::MutableArrayRef<mlir::Value> sums);
+  mlir::LogicalResult emitRowProduct(PathProductOp op);
+  mlir::Value invertBlocks(mlir::Value gram);
+  mlir::LogicalResult emitRowSolve(PathSolveOp op);
+  mlir::LogicalResult emitRowFold(FoldDraftsOp op);
 
   Shape shape;
   const ChunkForms &forms;
@@ -314,6 +406,37 @@ private:
   llvm::DenseSet<mlir::Value> decayStacks;
   mlir::Operation *endOfClearing = nullptr;
 
+  // Of rows that stay with warps.
+  bool holdsRows = false;
+  mlir::Operation *startOfChunk = nullptr;
+  llvm::DenseSet<mlir::Value> rowStacks;  ///< what depends on reads
+  llvm::DenseSet<mlir::Value> lazyStacks; ///< computed where they are needed
+  /// Tokens that warps take rows of, and where they are in shared memory.
+  llvm::SetVector<mlir::BlockArgument> rowTokens;
+  llvm::DenseMap<mlir::Value, mlir::Value> stagedRows;
+  /// By region, the numbers that rows are made of.
+  llvm::DenseMap<mlir::Operation *, llvm::SetVector<mlir::Value>> rowNumbers;
+  llvm::DenseMap<unsigned, Components> heldRows; ///< by argument
+  llvm::DenseMap<mlir::Value, Components> loadedRows, rowsOfStacks;
+  /// By result, the sums that it is made of, and their numbers.
+  llvm::MapVector<
+      mlir::Value,
+      llvm::SmallVector<std::pair<Components, std::optional<Stack>>, 2>>
+      rowReads;
+  llvm::DenseMap<mlir::Value, Split> splitStacks;
+  /// Gram products with decays of channels, [16, 16].
+  llvm::DenseMap<mlir::Operation *, mlir::Value> pairGrams;
+  /// Gram products whose sums are there, without decays and numbers.
+  struct BegunGrams {
+    struct Square {
+      mlir::Value row, column, isInside;
+      Components sums; ///< of each left side two tiles beside each other
+    };
+    llvm::SmallVector<PathGramOp> ops;
+    llvm::SmallVector<Square> squares;
+  };
+  llvm::SmallVector<BegunGrams> begunGrams;
+
   // Carries: version 0 is that before the chunk.
   llvm::SmallVector<mlir::Value> nextCarries; ///< arguments of the kernel
   llvm::DenseMap<unsigned, Stack> versions;   ///< by the step's argument
@@ -325,6 +448,7 @@ private:
     EachDraftOp region;
     mlir::Value token;
     mlir::Value isInside; ///< of the stacks; null if all tokens are
+    mlir::Value valid;    ///< whether there is one; null if that is not asked
     int64_t scope = 0, pass = 0;
     mlir::Operation *loads = nullptr; ///< where loads of tokens go
     mlir::Operation *start = nullptr; ///< of the pass

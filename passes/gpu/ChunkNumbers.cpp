@@ -45,7 +45,7 @@ GpuChunkKernel::Current GpuChunkKernel::beginNumbers(EachDraftOp op) {
   Operation *loads = anchor();
   anchors.push_back(loads);
   int64_t pass = ++scopes;
-  return {op, token, {}, ++scopes, pass, loads, loads};
+  return {op, token, {}, {}, ++scopes, pass, loads, loads};
 }
 
 /// Numbers are for a thread a token, and not for a team that all has the same.
@@ -78,7 +78,7 @@ LogicalResult GpuChunkKernel::emitNumbers(const Current &ofNumbers,
 LogicalResult GpuChunkKernel::emitEarly(EachDraftOp op,
                                         SmallVector<Sink> early) {
   // Numbers follow the sums that they are made of.
-  SmallVector<Sink> numbers;
+  SmallVector<Sink> numbers, ofWarps;
   if (op.getCarries().empty()) {
     llvm::copy_if(early, std::back_inserter(numbers), [](const Sink &sink) {
       return sink.stack && typeOf(sink.value).getRank() == 1;
@@ -86,6 +86,14 @@ LogicalResult GpuChunkKernel::emitEarly(EachDraftOp op,
     llvm::erase_if(early, [](const Sink &sink) {
       return sink.stack && typeOf(sink.value).getRank() == 1;
     });
+    if (auto ofRows = rowNumbers.find(op); ofRows != rowNumbers.end())
+      for (Value number : ofRows->second) {
+        if (find(number, false))
+          continue;
+        Stack stack = makeStack(typeOf(number), /*isTile=*/false);
+        numbers.push_back({number, stack, {}, false, {}});
+        ofWarps.push_back(numbers.back());
+      }
     llvm::SetVector<Value> sums;
     for (const Sink &number : numbers)
       findSums(number.value, op, sums);
@@ -110,6 +118,8 @@ LogicalResult GpuChunkKernel::emitEarly(EachDraftOp op,
       willWrite(number.stack->memory);
     if (failed(emitNumbers(ofNumbers, numbers)))
       return failure();
+    for (const Sink &number : ofWarps)
+      fullStacks[number.value] = *number.stack;
   }
   return success();
 }

@@ -28,8 +28,6 @@ static constexpr int64_t kSolved = 16;
 /// Of these, so many before the others take from them.
 static constexpr int64_t kPanel = 4;
 static constexpr int64_t kPart = 8;
-/// Reads of a state at a time, with sums in registers.
-static constexpr size_t kReads = 2;
 
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -46,11 +44,9 @@ Value GpuChunkKernel::columnsBefore(Value row, int64_t ranks, int64_t keys) {
   return times(over(add(end, kPart - 1), kPart), kPart);
 }
 
-LogicalResult GpuChunkKernel::emitPathGram(PathGramOp op) {
-  if (find(op.getResult(), false))
-    return success();
+/// Gram products of the same keys, which are multiplied at the same time.
+SmallVector<PathGramOp> GpuChunkKernel::gramsBeside(PathGramOp op) {
   bool isVector = op.getDecays() && typeOf(op.getDecays()).getRank() > 2;
-  // What is multiplied with the same keys is multiplied at the same time.
   SmallVector<PathGramOp> ops;
   for (auto other : op->getBlock()->getOps<PathGramOp>())
     if (other.getKeys() == op.getKeys() &&
@@ -58,7 +54,14 @@ LogicalResult GpuChunkKernel::emitPathGram(PathGramOp op) {
         (isVector || other.getType() == op.getType()) &&
         !find(other.getResult(), false))
       ops.push_back(other);
-  if (isVector)
+  return ops;
+}
+
+LogicalResult GpuChunkKernel::emitPathGram(PathGramOp op) {
+  if (find(op.getResult(), false))
+    return success();
+  SmallVector<PathGramOp> ops = gramsBeside(op);
+  if (op.getDecays() && typeOf(op.getDecays()).getRank() > 2)
     emitVectorGrams(ops);
   else
     emitGrams(ops);
@@ -66,7 +69,8 @@ LogicalResult GpuChunkKernel::emitPathGram(PathGramOp op) {
 }
 
 /// Finds the stacks that sums of products are made of, each of them once.
-GpuChunkKernel::Sides GpuChunkKernel::sidesOf(ArrayRef<Value> values) {
+GpuChunkKernel::Sides GpuChunkKernel::sidesOf(ArrayRef<Value> values,
+                                              bool readsScales) {
   Sides sides;
   for (Value value : values) {
     auto &mine = sides.terms.emplace_back();
@@ -79,7 +83,7 @@ GpuChunkKernel::Sides GpuChunkKernel::sidesOf(ArrayRef<Value> values) {
         sides.lefts.push_back({term.base.memory, false, term.base.isShort});
         willRead(term.base.memory);
       }
-      if (term.scale)
+      if (term.scale && readsScales)
         willRead(term.scale->memory);
       mine.emplace_back(at, term.scale);
     }
@@ -98,6 +102,96 @@ Value GpuChunkKernel::sumOf(const Sides &sides, size_t value, Value token,
     result = result ? Value(arith::AddFOp::create(b, result, part)) : part;
   }
   return result;
+}
+
+/// Multiplies what Gram products are made of while numbers of tokens are not
+/// there yet: a warp has squares of 16 tokens in registers until they are.
+void GpuChunkKernel::beginGrams(ArrayRef<PathGramOp> ops) {
+  SmallVector<Value> queries;
+  for (PathGramOp op : ops)
+    queries.push_back(op.getQueries());
+  Sides sides = sidesOf(queries, /*readsScales=*/false);
+  PathGramOp first = ops.front();
+  Term key = termsOf(first.getKeys()).front();
+  auto isBF16 = [](Value memory) {
+    return cast<MemRefType>(memory.getType()).getElementType().isBF16();
+  };
+  if (!isBF16(key.base.memory) ||
+      !llvm::all_of(sides.lefts,
+                    [&](const Operand &left) { return isBF16(left.memory); }))
+    return;
+  willRead(key.base.memory);
+  BegunGrams begun;
+  begun.ops.assign(ops.begin(), ops.end());
+  int64_t across = rowsFor(tokensAtOnce()) / 16;
+  int64_t warps = schedule.threads / 32;
+  auto four = VectorType::get({4}, b.getF32Type());
+  for (int64_t i = 0; i < across * (across + 1) / 2; i += warps) {
+    // Squares below the diagonal: the first row has one, the next two.
+    Value square = add(over(thread, 32), i), row = constantIndex(0),
+          start = constantIndex(0);
+    for (int64_t r = 1, before = 1; r < across; before += ++r) {
+      Value isBelowIt =
+          compare(arith::CmpIPredicate::uge, square, constantIndex(before));
+      row = arith::SelectOp::create(b, isBelowIt, constantIndex(r), row);
+      start =
+          arith::SelectOp::create(b, isBelowIt, constantIndex(before), start);
+    }
+    Value column =
+        arith::MinUIOp::create(b, arith::SubIOp::create(b, square, start), row);
+    row = times(row, 16);
+    column = times(column, 16);
+    Components sums(2 * sides.lefts.size(),
+                    arith::ConstantOp::create(b, b.getZeroAttr(four)));
+    for (int64_t k = 0; k < keySize; k += 16) {
+      Value from = constantIndex(k);
+      Value right =
+          loadTiles(key.base.memory, column, from, /*isAcross=*/false);
+      for (auto [side, left] : llvm::enumerate(sides.lefts)) {
+        Value tile = loadTiles(left.memory, row, from, /*isAcross=*/true);
+        for (int64_t j = 0; j < 2; ++j) {
+          Value &sum = sums[2 * side + static_cast<size_t>(j)];
+          sum = multiplyTiles(tile,
+                              vector::ExtractStridedSliceOp::create(
+                                  b, right, {4 * j}, {4}, {1}),
+                              sum);
+        }
+      }
+    }
+    Value isSquare;
+    if (i + warps > across * (across + 1) / 2)
+      isSquare = isBelow(square, across * (across + 1) / 2);
+    begun.squares.push_back({row, column, isSquare, sums});
+  }
+  begunGrams.push_back(std::move(begun));
+}
+
+/// What is left of Gram products that have been begun, or all of it.
+void GpuChunkKernel::finishGrams(ArrayRef<PathGramOp> ops,
+                                 const Product &product) {
+  auto begun = llvm::find_if(begunGrams, [&](const BegunGrams &each) {
+    return ArrayRef<PathGramOp>(each.ops) == ops;
+  });
+  if (begun == begunGrams.end())
+    return emitProduct(product);
+  auto two = VectorType::get({2}, b.getF32Type());
+  for (const BegunGrams::Square &square : begun->squares)
+    guarded(square.isInside, [&, &square = square] {
+      Value row = arith::AddIOp::create(b, square.row, over(warpLane, 4));
+      Value column = arith::AddIOp::create(b, square.column, pairOfLane());
+      for (int64_t j = 0; j < 2; ++j)
+        for (int64_t half = 0; half < 2; ++half) {
+          SmallVector<Value> parts;
+          for (size_t side = 0; side < square.sums.size() / 2; ++side) {
+            Value sum = square.sums[2 * side + static_cast<size_t>(j)];
+            parts.push_back(vector::FromElementsOp::create(
+                b, two,
+                ValueRange{vector::ExtractOp::create(b, sum, 2 * half),
+                           vector::ExtractOp::create(b, sum, 2 * half + 1)}));
+          }
+          product.finish(add(row, half * 8), add(column, j * 8), parts);
+        }
+    });
 }
 
 void GpuChunkKernel::emitGrams(ArrayRef<PathGramOp> ops) {
@@ -163,7 +257,7 @@ void GpuChunkKernel::emitGrams(ArrayRef<PathGramOp> ops) {
                    b, cast<VectorType>(both.getType()), kept));
     }
   };
-  emitProduct(product);
+  finishGrams(ops, product);
 }
 
 //===----------------------------------------------------------------------===//
@@ -340,157 +434,4 @@ void GpuChunkKernel::solveColumn(PathSolveOp op, ArrayRef<size_t> open,
           b, value, into.memory,
           ValueRange{rowOf(into, static_cast<int64_t>(row)), column});
   }
-}
-
-//===----------------------------------------------------------------------===//
-// States
-//===----------------------------------------------------------------------===//
-
-void GpuChunkKernel::emitRead(ReadOp op) {
-  auto &all = tiles > 1 ? tileStacks : fullStacks;
-  if (find(op.getResult(), tiles > 1))
-    return;
-  // All reads of a state at the same time, if their queries are there.
-  SmallVector<Value> queries, results;
-  for (auto other : op->getBlock()->getOps<ReadOp>())
-    if (other.getState() == op.getState() && hasStack(other.getQuery()) &&
-        other.getQuery().getType() == op.getQuery().getType() &&
-        !find(other.getResult(), tiles > 1) && queries.size() < kReads) {
-      queries.push_back(other.getQuery());
-      Stack result =
-          makeStack(unstackType(typeOf(other.getResult())), tiles > 1);
-      all[other.getResult()] = result;
-      results.push_back(result.memory);
-    }
-  Value held = heldStates[poolOf(op.getState())];
-  Sides sides = sidesOf(queries);
-  willRead(held);
-  for (Value result : results)
-    willWrite(result);
-  int64_t components = componentCount(unstackType(typeOf(op.getQuery())));
-  int64_t depth = depthOfKeys();
-  Product product;
-  product.rows = rowsOf(components);
-  product.columns = llvm::alignTo(schedule.tileRows, kPart);
-  product.factors.push_back({sides.lefts, {held, false, false}, [&](Value) {
-                               return constantIndex(depth);
-                             }});
-  product.finish = [&](Value row, Value column, ValueRange sums) {
-    for (auto [at, result] : llvm::enumerate(results))
-      storeTwo(result, row, column,
-               sumOf(sides, at, over(row, components), sums));
-  };
-  emitProduct(product);
-}
-
-void GpuChunkKernel::emitFold(FoldDraftsOp op) {
-  Value held = heldStates[poolOf(op.getState())];
-  int64_t tokens = rowsFor(tokensAtOnce());
-  bool isVector = op.getDecays() && typeOf(op.getDecays()).getRank() > 2;
-  SmallVector<Stack> keys;
-  SmallVector<std::optional<Stack>> scales;
-  for (Value key : op.getKeys()) {
-    Term term = termsOf(key).front();
-    keys.push_back(term.base);
-    scales.push_back(term.scale);
-  }
-  Value after, total;
-  if (isVector) {
-    // Keys times the decays of the tokens after them, from the last one back.
-    Stack decays = stackOf(op.getDecays());
-    willRead(decays.memory);
-    total = allocate(1, keySize);
-    SmallVector<std::pair<Stack, Stack>> scaled;
-    for (auto [key, stack] : llvm::zip(op.getKeys(), keys)) {
-      willRead(stack.memory);
-      Stack from = stack;
-      bool isLast = llvm::none_of(key.getUsers(), [&](Operation *user) {
-        return user != op && op->isBeforeInBlock(user);
-      });
-      if (!isLast || llvm::count(op.getKeys(), key) > 1)
-        stack.memory = allocate(rowsOf(stack.components), keySize);
-      stack.isShort = false;
-      scaled.emplace_back(from, stack);
-    }
-    syncAll();
-    willWrite(total);
-    for (auto &[from, into] : scaled)
-      willWrite(into.memory);
-    forThreads(constantIndex(keySize), [&](Value column) {
-      auto loop =
-          scf::ForOp::create(b, constantIndex(0), constantIndex(tokensAtOnce()),
-                             constantIndex(1), ValueRange{constantFloat(1)});
-      {
-        OpBuilder::InsertionGuard guard(b);
-        b.setInsertionPointToStart(loop.getBody());
-        Value token = arith::SubIOp::create(
-            b, constantIndex(tokensAtOnce() - 1), loop.getInductionVar());
-        Value product = loop.getRegionIterArg(0);
-        for (auto &[from, into] : scaled)
-          for (int64_t r = 0; r < from.components; ++r) {
-            Value row = add(times(token, from.components), r);
-            Value key = memref::LoadOp::create(
-                b, from.memory, ValueRange{add(row, from.first), column});
-            memref::StoreOp::create(b, arith::MulFOp::create(b, key, product),
-                                    into.memory, ValueRange{row, column});
-          }
-        Value decay = memref::LoadOp::create(
-            b, decays.memory, ValueRange{add(token, decays.first), column});
-        scf::YieldOp::create(b,
-                             Value(arith::MulFOp::create(b, product, decay)));
-      }
-      memref::StoreOp::create(b, loop.getResult(0), total,
-                              ValueRange{constantIndex(0), column});
-    });
-    for (auto [stack, pair] : llvm::zip(keys, scaled))
-      stack = pair.second;
-    beginOp();
-    willRead(total);
-  } else if (op.getDecays()) {
-    after = weightsOf(op.getDecays()).after;
-    willRead(after);
-  }
-  Product product;
-  product.rows = rowsFor(schedule.tileRows);
-  product.columns = llvm::alignTo(keySize, kPart);
-  for (auto [value, key, scale] : llvm::zip(op.getValues(), keys, scales)) {
-    const Stack &values = stackOf(value, true);
-    willRead(values.memory);
-    willRead(key.memory);
-    int64_t ranks = key.components;
-    Operand left{values.memory, true, values.isShort && !after && !scale};
-    if (scale)
-      willRead(scale->memory);
-    if (after || scale)
-      left.scale = [this, after, ranks, scale](Value row) -> Value {
-        Value token = over(row, ranks), weight;
-        if (after)
-          weight = memref::LoadOp::create(b, after,
-                                          ValueRange{token, constantIndex(0)});
-        if (!scale)
-          return weight;
-        Value mine = scaleAt(*scale, token);
-        return weight ? Value(arith::MulFOp::create(b, weight, mine)) : mine;
-      };
-    product.factors.push_back(
-        {{left}, {key.memory, true, key.isShort}, [this, ranks](Value) {
-           return constantIndex(rowsOf(ranks));
-         }});
-  }
-  willWrite(held);
-  product.start = [&](Value row, Value column) -> Value {
-    Value before = loadTwo(held, row, column);
-    if (isVector)
-      return arith::MulFOp::create(b, before,
-                                   loadTwo(total, constantIndex(0), column));
-    if (!after)
-      return before;
-    Value all = memref::LoadOp::create(
-        b, after, ValueRange{constantIndex(tokens), constantIndex(0)});
-    return arith::MulFOp::create(b, before, splat(all, 2));
-  };
-  product.finish = [&](Value row, Value column, ValueRange sums) {
-    storeTwo(held, row, column, sums.front());
-  };
-  emitProduct(product);
 }

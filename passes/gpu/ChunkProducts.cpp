@@ -269,14 +269,12 @@ void GpuChunkKernel::multiplyHalves(const Factor &factor,
                                     Value column,
                                     SmallVectorImpl<Value> &sums) {
   const Operand &right = factor.right;
-  Value depth = factor.depth(row), ofGroup = over(warpLane, 4);
-  row = arith::AddIOp::create(b, row, ofGroup);
-  column = arith::AddIOp::create(b, column, ofGroup);
+  Type element = cast<MemRefType>(right.memory.getType()).getElementType();
+  bool isExact = element.isBF16();
+  Value depth = factor.depth(row);
   Value k = times(arith::RemUIOp::create(b, warpLane, constantIndex(4)), 2);
-  SmallVector<Value> firsts;
-  for (const Operand &left : factor.lefts)
-    firsts.push_back(firstTerm(left, row, k));
-  Value firstOfRight = firstTerm(right, column, k);
+  Value firstOfRight =
+      firstTerm(right, arith::AddIOp::create(b, column, over(warpLane, 4)), k);
   auto terms = scf::ForOp::create(b, constantIndex(0), depth,
                                   constantIndex(2 * kTerms), sums);
   terms->setAttr("ladle.rolled", b.getUnitAttr());
@@ -284,33 +282,39 @@ void GpuChunkKernel::multiplyHalves(const Factor &factor,
   b.setInsertionPointToStart(terms.getBody());
   Value from = terms.getInductionVar(), zero = constantIndex(0);
   // Two terms beside each other, and two that are 8 further on.
-  auto load = [&](const Operand &operand, Value at,
-                  ArrayRef<int64_t> rows) -> Value {
-    auto element = cast<MemRefType>(operand.memory.getType()).getElementType();
+  auto load = [&](Value at) -> Value {
     SmallVector<Value> all;
-    for (int64_t term : {0, 8})
-      for (int64_t each : rows) {
-        Value two = vector::LoadOp::create(
-            b, VectorType::get({2}, element), operand.memory,
-            ValueRange{zero, add(at, each * pitchIn(operand.memory) + term)});
-        for (int64_t i : {0, 1})
-          all.push_back(vector::ExtractOp::create(b, two, i));
-      }
-    return vector::FromElementsOp::create(
-        b, VectorType::get({static_cast<int64_t>(all.size())}, element), all);
+    for (int64_t term : {0, 8}) {
+      Value two =
+          vector::LoadOp::create(b, VectorType::get({2}, element), right.memory,
+                                 ValueRange{zero, add(at, term)});
+      for (int64_t i : {0, 1})
+        all.push_back(vector::ExtractOp::create(b, two, i));
+    }
+    return vector::FromElementsOp::create(b, VectorType::get({4}, element),
+                                          all);
   };
   SmallVector<Value> lefts;
-  for (auto [left, first] : llvm::zip(factor.lefts, firsts)) {
-    Value at = arith::AddIOp::create(b, first, from);
+  for (const Operand &left : factor.lefts)
     for (int64_t i = 0; i < together.rows; ++i)
-      lefts.push_back(load(left, at, {i * kTileRows, i * kTileRows + 8}));
-  }
+      lefts.push_back(loadTiles(left.memory, add(row, i * kTileRows), from,
+                                /*isAcross=*/true));
   Value at = arith::AddIOp::create(b, firstOfRight, from);
   SmallVector<Value> next(terms.getRegionIterArgs());
+  Value tiles;
   for (int64_t j = 0; j < together.columns; ++j) {
-    Value all = load(right, at, {j * kTileColumns});
-    bool isExact = cast<VectorType>(all.getType()).getElementType().isBF16();
-    Components parts = isExact ? Components{all} : partsOf(all, kParts);
+    Components parts;
+    if (isExact && together.columns % 2 == 0) {
+      // Those of two columns of tiles at a time.
+      if (j % 2 == 0)
+        tiles = loadTiles(right.memory, add(column, j * kTileColumns), from,
+                          /*isAcross=*/false);
+      parts = {vector::ExtractStridedSliceOp::create(b, tiles, {j % 2 * 4}, {4},
+                                                     {1})};
+    } else {
+      Value all = load(add(at, j * kTileColumns * pitchIn(right.memory)));
+      parts = isExact ? Components{all} : partsOf(all, kParts);
+    }
     for (Value part : llvm::reverse(parts))
       for (auto [i, left] : llvm::enumerate(lefts)) {
         Value &sum = next[i * static_cast<size_t>(together.columns) +

@@ -80,9 +80,13 @@ void GpuChunkKernel::releaseAfter(Operation *op) {
       release(operand);
   }
   // Values inside of a region are no longer asked for.
-  if (auto region = dyn_cast<EachDraftOp>(op))
+  if (auto region = dyn_cast<EachDraftOp>(op)) {
+    auto ofRows = rowNumbers.find(op);
     for (Operation &each : region.getBody().front().without_terminator())
-      release(each.getResult(0));
+      if (ofRows == rowNumbers.end() ||
+          !ofRows->second.contains(each.getResult(0)))
+        release(each.getResult(0));
+  }
 }
 
 GpuChunkKernel::Stack GpuChunkKernel::makeStack(RankedTensorType ofOneToken,
@@ -248,7 +252,15 @@ Value GpuChunkKernel::scaleAt(const Stack &scale, Value token) {
 void GpuChunkKernel::findDemands() {
   // Those of a state's step stand for all tokens.
   for (Value value : step.getYieldedOutputs())
-    demand(value, Tile);
+    if (!holdsRows || !isRowStack(value))
+      demand(value, Tile);
+  auto demandValues = [&](ValueRange values) {
+    for (Value value : values)
+      if (holdsRows)
+        demandRows(value);
+      else
+        demand(value, Tile);
+  };
   for (Operation &op : llvm::reverse(step.getBody().front()))
     TypeSwitch<Operation *>(&op)
         .Case([&](ReadOp read) { demandTerms(read.getQuery()); })
@@ -264,19 +276,12 @@ void GpuChunkKernel::findDemands() {
             decayStacks.insert(gram.getDecays());
           }
         })
-        .Case([&](PathSolveOp solve) {
-          for (Value rhs : solve.getRhs())
-            demand(rhs, Tile);
-        })
-        .Case([&](PathProductOp product) {
-          for (Value value : product.getValues())
-            demand(value, Tile);
-        })
+        .Case([&](PathSolveOp solve) { demandValues(solve.getRhs()); })
+        .Case([&](PathProductOp product) { demandValues(product.getValues()); })
         .Case([&](FoldDraftsOp fold) {
           for (Value key : fold.getKeys())
             demandTerms(key);
-          for (Value value : fold.getValues())
-            demand(value, Tile);
+          demandValues(fold.getValues());
           if (fold.getDecays()) {
             demand(fold.getDecays(), Full);
             decayStacks.insert(fold.getDecays());
@@ -288,7 +293,12 @@ void GpuChunkKernel::findDemands() {
                          append.getBuffer().getType().getFields()))
             demand(value, field.getSide() == Side::Value ? Tile : Full);
         })
-        .Case([&](EachDraftOp region) { findDemandsOf(region); });
+        .Case([&](EachDraftOp region) {
+          if (holdsRows && isRowOp(region))
+            for (Value value : region.getYield().getValues())
+              demandRowsOf(value, region);
+          findDemandsOf(region);
+        });
 }
 
 void GpuChunkKernel::findDemandsOf(EachDraftOp op) {

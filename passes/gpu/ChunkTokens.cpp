@@ -13,7 +13,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -83,6 +82,39 @@ GpuKernel::Components GpuChunkKernel::loadTile(Value memory,
   return result;
 }
 
+/// The elements of a token, or zeros where there is none, so that these need
+/// not be put in their place.
+GpuKernel::Components GpuChunkKernel::loadValid(Value memory,
+                                                ArrayRef<Value> outer,
+                                                const Place &place) {
+  auto type = VectorType::get(
+      {place.width}, cast<MemRefType>(memory.getType()).getElementType());
+  Value wanted = splat(current.valid, place.width);
+  Value zero = arith::ConstantOp::create(b, b.getZeroAttr(type));
+  Components result;
+  for (int64_t c = 0; c < place.chunks; ++c) {
+    SmallVector<Value> at(outer);
+    at.push_back(chunkStart(place, c));
+    result.push_back(
+        vector::MaskedLoadOp::create(b, type, memory, at, wanted, zero));
+  }
+  for (Value &chunk : result)
+    chunk = toF32(chunk);
+  return result;
+}
+
+/// What was loaded as it is stored, and is zero without a token; or null.
+static Value loadedAs(Value part, Value memory) {
+  Type element = cast<MemRefType>(memory.getType()).getElementType();
+  if (auto extend = part.getDefiningOp<arith::ExtFOp>())
+    part = extend.getIn();
+  auto vector = dyn_cast<VectorType>(part.getType());
+  return vector && vector.getElementType() == element &&
+                 part.getDefiningOp<vector::MaskedLoadOp>()
+             ? part
+             : Value();
+}
+
 GpuKernel::Components GpuChunkKernel::loadStack(const Stack &stack, Value token,
                                                 const Place &place,
                                                 bool isTile) {
@@ -142,8 +174,12 @@ GpuKernel::Components GpuChunkKernel::loadArgument(BlockArgument argument,
     SmallVector<Value> at(indices);
     if (type.getRank() == 3)
       at.push_back(constantIndex(i));
-    llvm::append_range(result, isTile ? loadTile(from, at, place)
-                                      : loadVector(from, at, place));
+    if (kind == ArgumentKind::Token && holdsRows && current.valid && !isTile &&
+        place.width > 1)
+      llvm::append_range(result, loadValid(from, at, place));
+    else
+      llvm::append_range(result, isTile ? loadTile(from, at, place)
+                                        : loadVector(from, at, place));
   }
   return result;
 }
@@ -200,60 +236,6 @@ FailureOr<GpuKernel::Components> GpuChunkKernel::emit(Value value,
     return result;
   }
   return GpuKernel::emit(value, place);
-}
-
-/// (x, y) to (x cos - y sin, x sin + y cos), for elements 2p and 2p + 1.
-FailureOr<GpuKernel::Components>
-GpuChunkKernel::emitTurned(RotateOp op, const Place &place) {
-  FailureOr<Components> input = get(op.getInput(), place);
-  FailureOr<Stack> angles = materialise(op.getAngle());
-  if (failed(input) || failed(angles))
-    return failure();
-  RankedTensorType angleType = op.getAngle().getType();
-  int64_t pairs = angleType.getShape().back();
-  int64_t ofAngles = componentCount(angleType);
-  Value first = add(times(current.token, angles->step), angles->first);
-  Components result;
-  for (auto [i, mine] : llvm::enumerate(*input)) {
-    int64_t c = static_cast<int64_t>(i) % place.chunks;
-    int64_t component = static_cast<int64_t>(i) / place.chunks;
-    Value row = add(first, ofAngles == 1 ? 0 : component);
-    Value start = chunkStart(place, c);
-    SmallVector<Value> parts, turned;
-    for (int64_t e = 0; e < place.width; ++e)
-      parts.push_back(vector::ExtractOp::create(b, mine, e));
-    for (int64_t e = 0; e < place.width; ++e) {
-      Value at = add(start, e);
-      Value pair =
-          arith::MinUIOp::create(b, over(at, 2), constantIndex(pairs - 1));
-      Value angle =
-          memref::LoadOp::create(b, angles->memory, ValueRange{row, pair});
-      Value cosine = math::CosOp::create(b, angle);
-      Value sine = math::SinOp::create(b, angle);
-      // A lane has both of a pair, or its neighbour has the other.
-      Value other;
-      if (place.width > 1)
-        other = parts[e ^ 1];
-      else if (place.lanes > 1)
-        other = shuffleXor(parts[e], 1);
-      else
-        other = vector::ExtractOp::create(
-            b, (*input)[std::min(i ^ 1, input->size() - 1)], 0);
-      Value isOdd = compare(arith::CmpIPredicate::eq,
-                            arith::RemUIOp::create(b, at, constantIndex(2)),
-                            constantIndex(1));
-      Value sign = arith::SelectOp::create(b, isOdd, sine,
-                                           arith::NegFOp::create(b, sine));
-      Value sum =
-          arith::AddFOp::create(b, arith::MulFOp::create(b, parts[e], cosine),
-                                arith::MulFOp::create(b, other, sign));
-      turned.push_back(
-          arith::SelectOp::create(b, isBelow(at, 2 * pairs), sum, parts[e]));
-    }
-    result.push_back(vector::FromElementsOp::create(
-        b, cast<VectorType>(mine.getType()), turned));
-  }
-  return result;
 }
 
 /// A value of the region at hand as a stack, filled by a pass of its own before
@@ -333,15 +315,17 @@ void GpuChunkKernel::storeParts(
   });
 }
 
+bool GpuChunkKernel::isDecay(const Sink &sink) {
+  return llvm::any_of(current.region.getResults(), [&](OpResult result) {
+    return decayStacks.contains(result) &&
+           current.region.getYield().getValues()[result.getResultNumber()] ==
+               sink.value;
+  });
+}
+
 /// What rows have without a token, so that they change nothing.
 Value GpuChunkKernel::fillOf(const Sink &sink) {
-  bool isDecay =
-      llvm::any_of(current.region.getResults(), [&](OpResult result) {
-        return decayStacks.contains(result) &&
-               current.region.getYield()
-                       .getValues()[result.getResultNumber()] == sink.value;
-      });
-  return constantFloat(isDecay ? 1 : 0);
+  return constantFloat(isDecay(sink) ? 1 : 0);
 }
 
 /// Puts a value of the current token where it belongs.
@@ -376,7 +360,10 @@ LogicalResult GpuChunkKernel::emitSink(const Sink &sink, Value valid) {
                    fill = splat(fill, vector.getNumElements());
                  if (sink.rounded)
                    part = toF32(convertTo(part, sink.rounded));
-                 part = arith::SelectOp::create(b, valid, part, fill);
+                 if (Value raw = loadedAs(part, sink.stack->memory))
+                   part = raw;
+                 else
+                   part = arith::SelectOp::create(b, valid, part, fill);
                  Value row =
                      add(times(token, sink.stack->step), sink.stack->first + i);
                  put(part, sink.stack->memory,
@@ -434,7 +421,11 @@ LogicalResult GpuChunkKernel::emitPass(EachDraftOp op, ArrayRef<Sink> sinks) {
   int64_t rounds = llvm::divideCeil(tokensAtOnce(), teams);
   int64_t vectors = llvm::count_if(
       sinks, [](const Sink &sink) { return typeOf(sink.value).getRank() > 1; });
-  int64_t each = vectors > kFewValues ? 1 : std::min(rounds, kTokensAtOnce);
+  // With more vectors along dv as well, registers of rows are for one, unless
+  // there are no other blocks.
+  bool isOne =
+      vectors > kFewValues || (holdsRows && rowTokens.size() > 1 && !isIdle());
+  int64_t each = isOne ? 1 : std::min(rounds, kTokensAtOnce);
   Current outer = current;
   llvm::scope_exit restore([&] { current = outer; });
   Operation *start = anchor();
@@ -477,7 +468,8 @@ LogicalResult GpuChunkKernel::emitPass(EachDraftOp op, ArrayRef<Sink> sinks) {
   int64_t pass = ++scopes;
   // A pass may make stacks that later ones take.
   for (int64_t i = 0; i < each; ++i) {
-    current = {op, tokens[i], inside[i], ++scopes, pass, loads, start};
+    current = {op,       tokens[i], inside[i], valid[i],
+               ++scopes, pass,      loads,     start};
     for (const Sink &sink : sinks)
       if (failed(emitSink(sink, valid[i])))
         return failure();

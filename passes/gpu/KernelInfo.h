@@ -47,6 +47,9 @@ inline constexpr llvm::StringLiteral kReleasesAttr = "ladle.releases";
 /// On shared memory: the number of that whose bytes it takes, which nobody
 /// needs any more when it is written.
 inline constexpr llvm::StringLiteral kSharesAttr = "ladle.shares";
+/// On a kernel, a unit: its shared memory is one array, however small, so that
+/// all of it is at constant distances from one address.
+inline constexpr llvm::StringLiteral kOneArrayAttr = "ladle.one_array";
 /// On an argument: its name in the source.
 inline constexpr llvm::StringLiteral kNameAttr = "ladle.name";
 /// On an argument: bytes that its address and its strides are multiples of.

@@ -54,6 +54,21 @@ TEST_CASE("prompts of states in tiles, in 16 bits, and the other way round") {
   checkOnGpu(model, text + moving);
 }
 
+// Of the second, blocks have the last 16 rows alone; keys of the third decay.
+TEST_CASE("prompts of states whose rows stay with warps") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"gated_delta_net", "route=inner,size.Hk=1,size.Hv=2,size.Dk=32,"
+                          "size.Dv=64,prompts=80,chunk=64"},
+      {"mamba2", "route=inner,size.H=2,size.G=1,size.N=32,size.P=48,"
+                 "prompts=70,chunk=64,state=bf16"},
+      {"kda", "route=inner,size.H=1,size.Dk=32,size.Dv=32,prompts=40,"
+              "chunk=24"},
+  }));
+  checkOnGpu(model, text + moving);
+}
+
 TEST_CASE("prompts beside drafts, whose slots keep versions of carries") {
   if (!hasGpu())
     return;

@@ -1,0 +1,437 @@
+//===- ChunkRowProducts.cpp - products of rows that stay with warps -------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// The left side is a warp's: its rows of a state, or of values. Two tiles of
+// sums beside each other are a tile of 16 terms of bf16 as they lie; of f32, a
+// tile is one of 8 terms, of which a lane has two beside each other instead of
+// four apart. The right side is in shared memory, a row a token.
+//
+// A triangular system is solved 8 tokens at a time, each a product with the
+// inverse of its diagonal block. These inverses are of Gram products alone: a
+// thread takes a column of one, for all warps.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/build/Components.h"
+#include "passes/gpu/ChunkKernel.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static constexpr int64_t kTileColumns = 8;
+/// Terms of a product of bf16.
+static constexpr int64_t kTerms = 16;
+/// Tokens that are solved for at a time.
+static constexpr int64_t kBlock = 8;
+/// Sums whose products wait for each other in turn.
+static constexpr size_t kAtOnce = 8;
+/// Of a column of an inverse, so many before the others take from them.
+static constexpr int64_t kPanel = 4;
+/// Which warp begins with inverses: the first has numbers of tokens.
+static constexpr int64_t kInverseWarp = 2;
+/// Parts of an f32 that are bf16.
+static constexpr int64_t kParts = 3;
+/// Stacks that a state is read with at a time.
+static constexpr size_t kReads = 2;
+
+static bool isBF16(Value memory) {
+  return cast<MemRefType>(memory.getType()).getElementType().isBF16();
+}
+
+//===----------------------------------------------------------------------===//
+// Tiles
+//===----------------------------------------------------------------------===//
+
+/// Four tiles of 16 rows and columns of a memory: one after the other along a
+/// row, or across, down a column.
+Value GpuChunkKernel::loadTiles(Value memory, Value row, Value column,
+                                bool isAcross, bool isTransposed) {
+  Value inTile = arith::RemUIOp::create(b, warpLane, constantIndex(8));
+  Value tile = over(warpLane, 8);
+  Value down = over(tile, 2);
+  Value along = arith::RemUIOp::create(b, tile, constantIndex(2));
+  if (isAcross)
+    std::swap(down, along);
+  row = arith::AddIOp::create(
+      b, row, arith::AddIOp::create(b, inTile, times(down, kTileColumns)));
+  column = arith::AddIOp::create(b, column, times(along, kTileColumns));
+  Type element = cast<MemRefType>(memory.getType()).getElementType();
+  Value tiles = nvgpu::LdMatrixOp::create(
+      b, VectorType::get({4, 2}, element), memory, ValueRange{row, column},
+      b.getBoolAttr(isTransposed), b.getI32IntegerAttr(4));
+  return vector::ShapeCastOp::create(b, VectorType::get({8}, element), tiles);
+}
+
+/// So many elements of a vector from one on.
+static Value sliceOf(ImplicitLocOpBuilder &b, Value value, int64_t first,
+                     int64_t count) {
+  return vector::ExtractStridedSliceOp::create(b, value, {first}, {count}, {1});
+}
+
+/// Two tiles of sums as one of 16 terms, as so many parts of bf16.
+GpuKernel::Components GpuChunkKernel::halvesOf(Value first, Value second) {
+  Value both = vector::ShuffleOp::create(
+      b, first, second, ArrayRef<int64_t>{0, 1, 2, 3, 4, 5, 6, 7});
+  return partsOf(both, kParts);
+}
+
+/// A tile of sums as one of 8 terms, in two parts.
+std::pair<Value, Value> GpuChunkKernel::termsOfSums(Value sums) {
+  return splitTerms(
+      vector::ShuffleOp::create(b, sums, sums, ArrayRef<int64_t>{0, 2, 1, 3}));
+}
+
+/// Two terms of a right side, in as many parts.
+GpuChunkKernel::Right GpuChunkKernel::splitRight(Value two, bool isShort) {
+  if (isShort)
+    return {two, {}};
+  auto [most, rest] = splitTerms(two);
+  return {most, rest};
+}
+
+/// Products of f32, of which the fourth part is below the last bit: the
+/// smallest of all first, so that a sum need not wait for its own.
+void GpuChunkKernel::multiplySplit(ArrayRef<SplitProduct> products) {
+  for (const SplitProduct &each : products)
+    if (each.right.second)
+      *each.sum =
+          multiplyShortTiles(each.left.first, each.right.second, *each.sum);
+  for (const SplitProduct &each : products)
+    *each.sum =
+        multiplyShortTiles(each.left.second, each.right.first, *each.sum);
+  for (const SplitProduct &each : products)
+    *each.sum =
+        multiplyShortTiles(each.left.first, each.right.first, *each.sum);
+}
+
+/// The tile of a memory whose rows are the tokens of a product, and whose
+/// columns are those that are summed.
+GpuChunkKernel::Right GpuChunkKernel::rightAlong(Value memory, int64_t row,
+                                                 int64_t column) {
+  return splitRight(
+      loadTwo(memory, add(over(warpLane, 4), row), add(pairOfLane(), column)),
+      false);
+}
+
+//===----------------------------------------------------------------------===//
+// Reads
+//===----------------------------------------------------------------------===//
+
+/// The products of a warp's rows of a state with stacks.
+SmallVector<GpuKernel::Components>
+GpuChunkKernel::multiplyState(ArrayRef<Value> rows, ArrayRef<Operand> stacks) {
+  auto four = VectorType::get({4}, b.getF32Type());
+  int64_t count = tokenTiles();
+  Value zero = arith::ConstantOp::create(b, b.getZeroAttr(four));
+  SmallVector<Components> sums(stacks.size(),
+                               Components(static_cast<size_t>(count), zero));
+  bool areHalves = llvm::all_of(
+      stacks, [](const Operand &stack) { return isBF16(stack.memory); });
+  for (int64_t k = 0; areHalves && k < keySize; k += kTerms) {
+    size_t tile = static_cast<size_t>(k / kTileColumns);
+    Components parts = halvesOf(rows[tile], rows[tile + 1]), tiles;
+    for (const Operand &stack : stacks)
+      for (int64_t n = 0; n < count; n += 2)
+        tiles.push_back(loadTiles(stack.memory, constantIndex(n * kTileColumns),
+                                  constantIndex(k), /*isAcross=*/false));
+    for (Value part : llvm::reverse(parts))
+      for (size_t i = 0; i < tiles.size() * 2; ++i) {
+        size_t n = i % static_cast<size_t>(count);
+        Value &sum = sums[i / static_cast<size_t>(count)][n];
+        sum = multiplyTiles(
+            part, sliceOf(b, tiles[i / 2], static_cast<int64_t>(i % 2) * 4, 4),
+            sum);
+      }
+  }
+  for (int64_t k = 0; !areHalves && k < keySize; k += kTileColumns) {
+    auto left = termsOfSums(rows[static_cast<size_t>(k / kTileColumns)]);
+    SmallVector<SplitProduct> products;
+    for (auto [stack, of] : llvm::zip(stacks, sums))
+      for (int64_t n = 0; n < count; ++n) {
+        Value two = toF32(vector::LoadOp::create(
+            b,
+            VectorType::get(
+                {2}, cast<MemRefType>(stack.memory.getType()).getElementType()),
+            stack.memory,
+            ValueRange{add(over(warpLane, 4), n * kTileColumns),
+                       add(pairOfLane(), k)}));
+        products.push_back({left, splitRight(two, stack.isShort),
+                            &of[static_cast<size_t>(n)]});
+      }
+    multiplySplit(products);
+  }
+  return sums;
+}
+
+void GpuChunkKernel::emitRowRead(ReadOp op) {
+  if (rowReads.contains(op.getResult()))
+    return;
+  // All reads of a state at the same time, if their queries are there; numbers
+  // need not be.
+  SmallVector<Operand, 2> stacks;
+  SmallVector<std::pair<Value, SmallVector<std::pair<size_t, Term>>>> reads;
+  for (auto other : op->getBlock()->getOps<ReadOp>()) {
+    if (other.getState() != op.getState() || !hasStack(other.getQuery()) ||
+        rowReads.contains(other.getResult()) || reads.size() == kReads)
+      continue;
+    auto &terms = reads.emplace_back().second;
+    reads.back().first = other.getResult();
+    for (const Term &term : termsOf(other.getQuery())) {
+      auto found = llvm::find_if(stacks, [&](const Operand &stack) {
+        return stack.memory == term.base.memory;
+      });
+      terms.emplace_back(static_cast<size_t>(found - stacks.begin()), term);
+      if (found == stacks.end()) {
+        stacks.push_back({term.base.memory, false, term.base.isShort});
+        willRead(term.base.memory);
+      }
+    }
+  }
+  SmallVector<Components> sums =
+      multiplyState(heldRows[poolOf(op.getState())], stacks);
+  for (auto &[result, terms] : reads)
+    for (auto &[at, term] : terms)
+      rowReads[result].emplace_back(sums[at], term.scale);
+}
+
+//===----------------------------------------------------------------------===//
+// Sums along the chain
+//===----------------------------------------------------------------------===//
+
+/// Adds what tokens take of those before them to sums.
+LogicalResult GpuChunkKernel::addPath(Value gram, Value values,
+                                      MutableArrayRef<Value> sums) {
+  FailureOr<Components> rows = rowsOfStack(values);
+  if (failed(rows))
+    return failure();
+  Value weights = stackOf(gram).memory;
+  willRead(weights);
+  Split &split = splitStacks[values];
+  for (int64_t k = 0; k < tokenTiles(); ++k) {
+    // Parts of all tiles at once are twice the registers of the values.
+    if (split.size() == static_cast<size_t>(k))
+      split.push_back(termsOfSums((*rows)[static_cast<size_t>(k)]));
+    SmallVector<SplitProduct> products;
+    for (int64_t n = k; n < tokenTiles(); ++n)
+      products.push_back(
+          {split[static_cast<size_t>(k)],
+           rightAlong(weights, n * kTileColumns, k * kTileColumns),
+           &sums[static_cast<size_t>(n)]});
+    multiplySplit(products);
+  }
+  return success();
+}
+
+LogicalResult GpuChunkKernel::emitRowProduct(PathProductOp op) {
+  Value zero = arith::ConstantOp::create(
+      b, b.getZeroAttr(VectorType::get({4}, b.getF32Type())));
+  Components sums(static_cast<size_t>(tokenTiles()), zero);
+  for (auto [gram, values] : llvm::zip(op.getGrams(), op.getValues()))
+    if (failed(addPath(gram, values, sums)))
+      return failure();
+  rowsOfStacks[op.getResult()] = sums;
+  return success();
+}
+
+/// [T, 8]: the inverses of the diagonal blocks of 1 - gram.
+Value GpuChunkKernel::invertBlocks(Value gram) {
+  int64_t tokens = rowsFor(tokensAtOnce());
+  Value inverse = allocate(tokens, kBlock);
+  willRead(gram);
+  willWrite(inverse);
+  forThreads(
+      constantIndex(tokens),
+      [&](Value index) {
+        Value column = arith::RemUIOp::create(b, index, constantIndex(kBlock));
+        Value first = arith::SubIOp::create(b, index, column);
+        SmallVector<Value> solved;
+        for (int64_t row = 0; row < kBlock; ++row)
+          solved.push_back(arith::SelectOp::create(
+              b, compare(arith::CmpIPredicate::eq, column, constantIndex(row)),
+              constantFloat(1), constantFloat(0)));
+        auto take = [&](int64_t row, int64_t from, int64_t to) {
+          Value some = vector::LoadOp::create(
+              b, VectorType::get({kPanel}, b.getF32Type()), gram,
+              ValueRange{add(first, row), add(first, from)});
+          for (int64_t k = from; k < to; ++k)
+            solved[static_cast<size_t>(row)] = math::FmaOp::create(
+                b, vector::ExtractOp::create(b, some, k - from),
+                solved[static_cast<size_t>(k)],
+                solved[static_cast<size_t>(row)]);
+        };
+        // A panel is solved, and then all later rows take from it, which need
+        // not wait for each other.
+        for (int64_t panel = 0; panel < kBlock; panel += kPanel) {
+          for (int64_t row = panel + 1; row < panel + kPanel; ++row)
+            take(row, panel, row);
+          for (int64_t row = panel + kPanel; row < kBlock; ++row)
+            take(row, panel, panel + kPanel);
+        }
+        for (auto [row, value] : llvm::enumerate(solved))
+          memref::StoreOp::create(
+              b, value, inverse,
+              ValueRange{add(first, static_cast<int64_t>(row)), column});
+      },
+      kInverseWarp);
+  beginOp();
+  return inverse;
+}
+
+LogicalResult GpuChunkKernel::emitRowSolve(PathSolveOp op) {
+  size_t open = static_cast<size_t>(op.getRows().front());
+  for (auto [i, rhs] : llvm::enumerate(op.getRhs())) {
+    if (i == open)
+      continue;
+    FailureOr<Components> rows = rowsOfStack(rhs);
+    if (failed(rows))
+      return failure();
+    rowsOfStacks[op.getResult(static_cast<unsigned>(i))] = *rows;
+  }
+  Value gram;
+  FailureOr<Components> rhs = rowsOfStack(op.getRhs()[open]);
+  if (failed(rhs))
+    return failure();
+  Components sums(*rhs);
+  for (auto [of, column] : llvm::zip(op.getGrams(), op.getColumns())) {
+    if (static_cast<size_t>(column) == open)
+      gram = stackOf(of).memory;
+    else if (failed(addPath(of, op.getResult(static_cast<unsigned>(column)),
+                            sums)))
+      return failure();
+  }
+  Value result = op.getResult(static_cast<unsigned>(open));
+  if (!gram) {
+    rowsOfStacks[result] = sums;
+    return success();
+  }
+  Value inverse = invertBlocks(gram);
+  willRead(inverse);
+  Value zero = arith::ConstantOp::create(
+      b, b.getZeroAttr(VectorType::get({4}, b.getF32Type())));
+  Components solved(sums.size(), zero);
+  Split split;
+  for (int64_t k = 0; k < tokenTiles(); ++k) {
+    Value &mine = solved[static_cast<size_t>(k)];
+    multiplySplit({{termsOfSums(sums[static_cast<size_t>(k)]),
+                    rightAlong(inverse, k * kTileColumns, 0), &mine}});
+    split.push_back(termsOfSums(mine));
+    // What the tokens behind the block take from it, the next ones first.
+    SmallVector<SplitProduct> products;
+    for (int64_t n = k + 1; n < tokenTiles(); ++n)
+      products.push_back({split.back(),
+                          rightAlong(gram, n * kTileColumns, k * kTileColumns),
+                          &sums[static_cast<size_t>(n)]});
+    multiplySplit(products);
+  }
+  rowsOfStacks[result] = solved;
+  splitStacks[result] = split;
+  unused[sizes.lookup(inverse)].push_back(inverse);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Folds
+//===----------------------------------------------------------------------===//
+
+LogicalResult GpuChunkKernel::emitRowFold(FoldDraftsOp op) {
+  Components &rows = heldRows[poolOf(op.getState())];
+  FoldKeys all = foldKeysOf(op);
+  // What the state weighs after the chunk.
+  Value ofAll;
+  if (all.after)
+    ofAll = splat(memref::LoadOp::create(
+                      b, all.after,
+                      ValueRange{constantIndex(rowsFor(tokensAtOnce())),
+                                 constantIndex(0)}),
+                  4);
+  for (auto [tile, sums] : llvm::enumerate(rows)) {
+    Value factor = ofAll;
+    if (all.total) {
+      Value two =
+          loadTwo(all.total, constantIndex(0),
+                  add(pairOfLane(), static_cast<int64_t>(tile) * kTileColumns));
+      factor = twice(vector::ExtractOp::create(b, two, 0),
+                     vector::ExtractOp::create(b, two, 1));
+    }
+    if (factor)
+      sums = arith::MulFOp::create(b, sums, factor);
+  }
+  for (auto [value, key, scale] :
+       llvm::zip(op.getValues(), all.keys, all.scales)) {
+    FailureOr<Components> values = rowsOfStack(value);
+    if (failed(values))
+      return failure();
+    willRead(key.memory);
+    if (scale)
+      willRead(scale->memory);
+    Components weighted(*values);
+    for (auto [tile, sums] : llvm::enumerate(weighted)) {
+      int64_t at = static_cast<int64_t>(tile);
+      Value weight;
+      if (all.after) {
+        Stack after;
+        after.memory = all.after;
+        weight = numbersOfTile(after, at);
+      }
+      if (scale) {
+        Value mine = numbersOfTile(*scale, at);
+        weight = weight ? Value(arith::MulFOp::create(b, weight, mine)) : mine;
+      }
+      if (weight)
+        sums = arith::MulFOp::create(b, sums, weight);
+    }
+    if (isBF16(key.memory)) {
+      for (size_t k = 0; k < weighted.size(); k += 2) {
+        Components parts = halvesOf(weighted[k], weighted[k + 1]);
+        for (size_t first = 0; first < rows.size(); first += kAtOnce) {
+          size_t end = std::min(rows.size(), first + kAtOnce);
+          Components tiles;
+          for (size_t n = first; n < end; n += 2)
+            tiles.push_back(
+                loadTiles(key.memory,
+                          constantIndex(static_cast<int64_t>(k) * kTileColumns),
+                          constantIndex(static_cast<int64_t>(n) * kTileColumns),
+                          /*isAcross=*/true, /*isTransposed=*/true));
+          for (Value part : llvm::reverse(parts))
+            for (size_t n = first; n < end; ++n)
+              rows[n] =
+                  multiplyTiles(part,
+                                sliceOf(b, tiles[(n - first) / 2],
+                                        static_cast<int64_t>(n % 2) * 4, 4),
+                                rows[n]);
+        }
+      }
+      continue;
+    }
+    for (auto [k, sums] : llvm::enumerate(weighted)) {
+      auto left = termsOfSums(sums);
+      Value token =
+          add(pairOfLane(), static_cast<int64_t>(k) * kTileColumns + key.first);
+      SmallVector<SplitProduct> products;
+      for (auto [n, into] : llvm::enumerate(rows)) {
+        Value column =
+            add(over(warpLane, 4), static_cast<int64_t>(n) * kTileColumns);
+        Value first = loadElement(key.memory, {token, column});
+        Value two = vector::FromElementsOp::create(
+            b, VectorType::get({2}, b.getF32Type()),
+            ValueRange{first,
+                       loadElement(key.memory, {add(token, 1), column})});
+        products.push_back({left, splitRight(two, key.isShort), &into});
+        if (products.size() < kAtOnce && n + 1 < rows.size())
+          continue;
+        multiplySplit(products);
+        products.clear();
+      }
+    }
+  }
+  return success();
+}

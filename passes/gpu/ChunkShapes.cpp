@@ -1,0 +1,151 @@
+//===- ChunkShapes.cpp - what a block of a prefill takes at once ----------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "passes/gpu/ChunkKernel.h"
+
+using namespace mlir;
+using namespace ladle;
+
+/// Shared memory with which a multiprocessor of every architecture from sm_80
+/// on holds a block, and most of them two.
+static constexpr int64_t kSharedBytes = 96 << 10;
+static constexpr int64_t kMostTokens = 64;
+/// Fewer blocks than these leave multiprocessors of a large GPU idle.
+static constexpr int64_t kFewBlocks = 128;
+/// Of a multiprocessor, and of a thread that holds rows of a state.
+static constexpr int64_t kRegisters = 64 << 10, kRegistersOfRows = 168;
+/// Shared memory of a multiprocessor, and what a block takes besides its own.
+static constexpr int64_t kMultiprocessorBytes = 228 << 10, kSystemBytes = 1024;
+
+SmallVector<GpuChunkKernel::Shape>
+GpuChunkKernel::shapesOf(StepOp step, const GpuSchedule &schedule,
+                         bool ownsAllRows) {
+  int64_t chunk = cast<DraftsType>(step.getDrafts().getType()).getMost();
+  int64_t most = kMostTokens, fewest = 8, valueSize = 1, heads = 1;
+  if (!step.getBody().front().getOps<PathSolveOp>().empty())
+    fewest = 16;
+  step.walk([&](FoldDraftsOp fold) {
+    valueSize = fold.getState().getType().getValueSize();
+    heads = std::max(heads, fold.getState().getType().getHeads());
+    if (fold.getDecays() &&
+        cast<RankedTensorType>(fold.getDecays().getType()).getRank() > 2)
+      most = fewest = kMostVectorTokens;
+  });
+  SmallVector<int64_t> tokens, rows;
+  if (chunk <= most)
+    tokens.push_back(chunk);
+  for (int64_t each : {64, 32, 16, 8})
+    if (each <= most && each >= fewest && each < chunk)
+      tokens.push_back(each);
+  if (schedule.tileRows && valueSize % schedule.tileRows == 0 && !ownsAllRows)
+    rows.push_back(schedule.tileRows);
+  for (int64_t each : {64, 32, 16})
+    if (rows.empty() && ownsAllRows)
+      break;
+    else if (!schedule.tileRows && valueSize % each == 0)
+      rows.push_back(each);
+  if (rows.empty())
+    rows.push_back(valueSize);
+  SmallVector<Shape> shapes;
+  for (int64_t t : tokens)
+    for (int64_t r : rows)
+      shapes.push_back({t, r});
+  auto isIdle = [&](const Shape &shape) {
+    return schedule.batch &&
+           schedule.batch * heads * (valueSize / shape.rows) < kFewBlocks;
+  };
+  // Square ones do least twice; with few prompts more blocks are better.
+  llvm::sort(shapes, [&](const Shape &a, const Shape &b) {
+    if (isIdle(a) != isIdle(b))
+      return isIdle(b);
+    auto key = [](const Shape &shape) {
+      return std::tuple(std::min(shape.tokens, shape.rows),
+                        shape.tokens * shape.rows, shape.rows);
+    };
+    return key(a) > key(b);
+  });
+  return shapes;
+}
+
+/// Whether a large GPU has hardly a block for each multiprocessor.
+bool GpuChunkKernel::isIdle() const {
+  return schedule.batch && schedule.batch * heads * tiles <= kFewBlocks;
+}
+
+/// Shapes in which warps hold rows of the state, the best first.
+SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
+  int64_t most = cast<DraftsType>(step.getDrafts().getType()).getMost();
+  step.walk([&](FoldDraftsOp fold) {
+    if (fold.getDecays() &&
+        cast<RankedTensorType>(fold.getDecays().getType()).getRank() > 2)
+      most = std::min(most, kMostVectorTokens);
+  });
+  SmallVector<Shape> shapes;
+  for (int64_t tokens : {32, 16})
+    for (int64_t rows : {64, 32, 16}) {
+      if (schedule.tileRows)
+        rows = schedule.tileRows;
+      Shape shape{tokens, rows};
+      if (tokens <= most && valueSize % rows == 0 && mayHoldRows(shape))
+        shapes.push_back(shape);
+    }
+  return shapes;
+}
+
+FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
+                                                    const GpuSchedule &schedule,
+                                                    const GpuSlots &slots,
+                                                    OpBuilder &builder) {
+  ChunkForms forms;
+  if (failed(GpuChunkKernel(step, schedule, slots, {}, forms, builder).check()))
+    return failure();
+  moveTokenValues(step);
+  forms = separateScales(step);
+  GpuChunkKernel probe(step, schedule, slots, {}, forms, builder);
+  probe.chooseSizes();
+  SmallVector<Shape> shapes = shapesOf(step, schedule, probe.ownsAllRows);
+  SmallVector<Shape> ofWarps = probe.shapesOfRows();
+  shapes.insert(shapes.begin(), ofWarps.begin(), ofWarps.end());
+  std::optional<Shape> smallest;
+  int64_t fewest = 0;
+  for (const Shape &shape : shapes) {
+    GpuChunkKernel kernel(step, schedule, slots, shape, forms, builder);
+    FailureOr<gpu::GPUFuncOp> built = kernel.buildPrefill();
+    if (failed(built))
+      return failure();
+    int64_t bytes = kernel.bytesOfShared();
+    if (bytes <= kSharedBytes)
+      return built;
+    built->erase();
+    if (!smallest || bytes < fewest) {
+      smallest = shape;
+      fewest = bytes;
+    }
+  }
+  if (fewest <= probe.mostShared())
+    return GpuChunkKernel(step, schedule, slots, *smallest, forms, builder)
+        .buildPrefill();
+  InFlightDiagnostic diag = step.emitError("a chunk of its prompts needs ")
+                            << fewest << " bytes of shared memory in a block, "
+                            << "but there are " << probe.mostShared();
+  diag.attachNote() << "prompts of this shape are decoded by steps, or "
+                       "prefilled by the target cpu";
+  return failure();
+}
+
+/// Blocks that a multiprocessor is to hold at the least.
+int64_t GpuChunkKernel::blocksOfShape() {
+  int64_t bytes = bytesOfShared();
+  if (!holdsRows)
+    return bytes <= kSharedBytes ? 2 : 1;
+  // Where there are few, one of them may have all registers.
+  if (isIdle())
+    return 1;
+  return std::max<int64_t>(
+      1, std::min(kRegisters / (schedule.threads * kRegistersOfRows),
+                  kMultiprocessorBytes / (bytes + kSystemBytes)));
+}
