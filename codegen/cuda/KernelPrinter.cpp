@@ -130,6 +130,7 @@ LogicalResult KernelPrinter::print(gpu::GPUFuncOp kernel) {
     diagnostic.attachNote() << "control flow is scf.for and scf.if";
     return diagnostic;
   }
+  hasWideProducts = kernel->hasAttr("ladle.wide_products");
   if (failed(printSignature(kernel)))
     return failure();
   os.indent();
@@ -308,11 +309,13 @@ std::string KernelPrinter::offset(Value memref, ValueRange indices) {
     if (known == 0)
       continue;
     if (!stride.empty()) {
-      terms.push_back(
-          {known == 1
-               ? "(long long)" + stride
-               : formatv("wide_product({0}, {1})", use(index), stride).str(),
-           ""});
+      if (known == 1)
+        terms.push_back({"(long long)" + stride, ""});
+      else if (hasWideProducts)
+        terms.push_back(
+            {formatv("wide_product({0}, {1})", use(index), stride).str(), ""});
+      else
+        terms.push_back({"(long long)" + use(index), stride});
       continue;
     }
     int64_t product;

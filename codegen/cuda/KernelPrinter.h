@@ -107,6 +107,8 @@ private:
   /// What the elements of a vector are, where they need no vector.
   llvm::DenseMap<mlir::Value, std::string> elements;
   llvm::DenseMap<mlir::Value, mlir::Value> aliases;
+  /// Whether products of strides are instructions of their own.
+  bool hasWideProducts = false;
   /// Names of the strides of memref arguments; empty where they are static.
   llvm::DenseMap<mlir::Value, llvm::SmallVector<std::string>> strides;
 };

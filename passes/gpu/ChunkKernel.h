@@ -338,6 +338,7 @@ private:
   llvm::SmallVector<std::function<void()>> stageRows();
   Components loadRowsOf(mlir::BlockArgument argument);
   void combineReads();
+  Components withoutMissing(llvm::ArrayRef<mlir::Value> tiles);
   mlir::FailureOr<Components> rowsOfStack(mlir::Value stack);
   mlir::FailureOr<Components> rowsOfValue(mlir::Value value,
                                           EachDraftOp region);

@@ -18,6 +18,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/Matchers.h"
@@ -122,8 +123,8 @@ bool GpuChunkKernel::findRowStacks() {
 bool GpuChunkKernel::mayHoldRows(const Shape &of) {
   auto states = step.getArgumentsOfKind(ArgumentKind::State);
   return step.getForm() == Form::PrefillFold && !ownsAllRows &&
-         of.tokens % kTileRows == 0 && of.rows % kTileRows == 0 &&
-         keySize % kTileRows == 0 &&
+         of.tokens % kTileRows == 0 && of.tokens <= kWarp &&
+         of.rows % kTileRows == 0 && keySize % kTileRows == 0 &&
          keySize * static_cast<int64_t>(states.size()) <= kMostKeys &&
          findRowStacks();
 }
@@ -377,6 +378,36 @@ void GpuChunkKernel::combineReads() {
   }
 }
 
+/// Whether a value along dv is finite where all of its numbers are 0, as those
+/// of tokens that do not exist are.
+static bool isFiniteOfZero(Value value, EachDraftOp region) {
+  Operation *op = value.getDefiningOp();
+  if (!op || op->getParentOp() != region || typeOf(value).getRank() == 1)
+    return true;
+  return !isa<arith::DivFOp, arith::RemFOp, math::LogOp, math::Log2Op,
+              math::Log10Op, math::Log1pOp, math::RsqrtOp, math::PowFOp>(op) &&
+         llvm::all_of(op->getOperands(),
+                      [&](Value each) { return isFiniteOfZero(each, region); });
+}
+
+/// The same with 0 for tokens that do not exist.
+GpuKernel::Components GpuChunkKernel::withoutMissing(ArrayRef<Value> tiles) {
+  Components result;
+  for (auto [tile, all] : llvm::enumerate(tiles)) {
+    SmallVector<Value> elements;
+    for (int64_t i = 0; i < 4; ++i) {
+      Value token =
+          add(pairOfLane(), static_cast<int64_t>(tile) * kTileColumns + i % 2);
+      elements.push_back(arith::SelectOp::create(
+          b, compare(arith::CmpIPredicate::slt, token, inChunk),
+          vector::ExtractOp::create(b, all, i), constantFloat(0)));
+    }
+    result.push_back(vector::FromElementsOp::create(
+        b, cast<VectorType>(all.getType()), elements));
+  }
+  return result;
+}
+
 /// The rows of this warp of a stack along dv.
 FailureOr<GpuKernel::Components> GpuChunkKernel::rowsOfStack(Value stack) {
   if (auto found = rowsOfStacks.find(stack); found != rowsOfStacks.end())
@@ -387,12 +418,13 @@ FailureOr<GpuKernel::Components> GpuChunkKernel::rowsOfStack(Value stack) {
   }
   if (lazyStacks.contains(stack) || isRowStack(stack)) {
     auto region = stack.getDefiningOp<EachDraftOp>();
-    FailureOr<Components> all = rowsOfValue(
-        region.getYield().getValues()[cast<OpResult>(stack).getResultNumber()],
-        region);
+    Value value =
+        region.getYield().getValues()[cast<OpResult>(stack).getResultNumber()];
+    FailureOr<Components> all = rowsOfValue(value, region);
     if (failed(all))
       return failure();
-    return rowsOfStacks[stack] = *all;
+    return rowsOfStacks[stack] =
+               isFiniteOfZero(value, region) ? *all : withoutMissing(*all);
   }
   const Stack &from = stackOf(stack, /*isTile=*/true);
   willRead(from.memory);

@@ -360,7 +360,9 @@ LogicalResult GpuChunkKernel::emitSink(const Sink &sink, Value valid) {
                    fill = splat(fill, vector.getNumElements());
                  if (sink.rounded)
                    part = toF32(convertTo(part, sink.rounded));
-                 if (Value raw = loadedAs(part, sink.stack->memory))
+                 // What was loaded where there is no token is 0.
+                 if (Value raw = loadedAs(part, sink.stack->memory);
+                     raw && !isDecay(sink))
                    part = raw;
                  else
                    part = arith::SelectOp::create(b, valid, part, fill);

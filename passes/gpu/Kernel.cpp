@@ -60,6 +60,7 @@ void GpuKernel::createFunction() {
   function->setAttr(kGridBlocksAttr,
                     b.getIndexAttr(heads / headGroup / turns * tiles));
   function->setAttr(kCommonArgumentsAttr, b.getIndexAttr(firstStepArgument));
+  function->setAttr(kWideProductsAttr, b.getUnitAttr());
   if (startsEarly())
     function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
   Block &entry = function.getBody().front();

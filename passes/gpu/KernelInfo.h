@@ -50,6 +50,9 @@ inline constexpr llvm::StringLiteral kSharesAttr = "ladle.shares";
 /// On a kernel, a unit: its shared memory is one array, however small, so that
 /// all of it is at constant distances from one address.
 inline constexpr llvm::StringLiteral kOneArrayAttr = "ladle.one_array";
+/// On a kernel, a unit: products of strides are instructions of their own, not
+/// left to a compiler that widens their factors first, and apart.
+inline constexpr llvm::StringLiteral kWideProductsAttr = "ladle.wide_products";
 /// On an argument: its name in the source.
 inline constexpr llvm::StringLiteral kNameAttr = "ladle.name";
 /// On an argument: bytes that its address and its strides are multiples of.

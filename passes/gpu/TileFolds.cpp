@@ -239,6 +239,7 @@ GpuKernel::weightedTiles(FoldBufferOp op, const Sheet &sheet, Value later) {
                                     {op.getKeyScale(), op.getValueScale()});
   Value memory = entryMemory(buffer, field, 0, constantIndex(0)).first;
   bool isStaged = cast<MemRefType>(memory.getType()).getRank() == 2;
+  assert((isStaged || ranks == 1) && "rows of entries are not their positions");
   Value count = arith::MulIOp::create(b, length, constantIndex(ranks));
   Value last = add(arith::MulIOp::create(b, lastEntry(), constantIndex(ranks)),
                    ranks - 1);

@@ -295,7 +295,9 @@ bool GpuVerifyKernel::mayHoldValues() {
           field.getElementType().getIntOrFloatBitWidth() / 8;
     }
   }
-  bool isSimple = true;
+  Block &ofStep = step.getBody().front();
+  bool isSimple = !ofStep.getOps<ReadBufferOp>().empty() &&
+                  ofStep.getOps<FoldBufferOp>().empty();
   for (StepOp form : forms())
     form.walk([&](Operation *op) {
       isSimple &= !isa<TransportOp, ReplayOp>(op);
@@ -307,8 +309,7 @@ bool GpuVerifyKernel::mayHoldValues() {
          memory / (ofBlock + bytes) > memory / (ofBlock + bytes + ofValues);
 }
 
-/// Loads the values of entries for the rows of threads, all at once. What folds
-/// finds them in the first cache.
+/// Loads the values of entries for the rows of threads, all at once.
 void GpuVerifyKernel::holdValues() {
   if (!holdsValues)
     return;
@@ -336,6 +337,10 @@ GpuKernel::Components GpuVerifyKernel::sumHeldValues(ArrayRef<Value> held,
                                                      int64_t count) {
   Components sums(count, constantFloat(0));
   SmallVector<Type> types(count, b.getF32Type());
+  // As many at a time as rows are a multiple of.
+  int64_t pitch = cast<MemRefType>(dots.getType()).getDimSize(1), widest = 4;
+  while (pitch % widest != 0)
+    widest /= 2;
   for (auto [i, each] : llvm::enumerate(held)) {
     Value entry = constantIndex(static_cast<int64_t>(i));
     Value isThere =
@@ -347,8 +352,10 @@ GpuKernel::Components GpuVerifyKernel::sumHeldValues(ArrayRef<Value> held,
     b.setInsertionPointToStart(branch.thenBlock());
     Value value = toF32(each);
     SmallVector<Value> next;
-    for (int64_t first = 0; first < count; first += 4) {
-      int64_t wide = std::min<int64_t>(4, count - first);
+    for (int64_t first = 0, wide = 0; first < count; first += wide) {
+      wide = widest;
+      while (first + wide > count)
+        wide /= 2;
       Value weights =
           vector::LoadOp::create(b, VectorType::get({wide}, b.getF32Type()),
                                  dots, ValueRange{entry, constantIndex(first)});

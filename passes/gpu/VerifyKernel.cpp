@@ -336,6 +336,7 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   auto stacksBefore = stacks;
   auto gramsBefore = grams;
   auto weightsBefore = entryWeights;
+  auto writtenBefore = written;
   states.clear();
   weightedValues.clear();
   wholeValues.clear();
@@ -343,6 +344,7 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   rebuiltTiles.clear();
   usedProducts.clear();
   waited = false;
+  isInBranch = true;
 
   auto isKnown = [&](Operation &op) {
     return op.getNumResults() && sameValues.contains(op.getResult(0));
@@ -384,7 +386,8 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   stacks = std::move(stacksBefore);
   grams = std::move(gramsBefore);
   entryWeights = std::move(weightsBefore);
-  written.clear();
+  written = std::move(writtenBefore);
+  isInBranch = false;
   return result;
 }
 

@@ -379,6 +379,7 @@ private:
   llvm::DenseSet<mlir::Value> usedProducts;     ///< of the form at hand
   llvm::SmallSetVector<mlir::Value, 8> written; ///< behind no barrier yet
   bool waited = false;
+  bool isInBranch = false; ///< what is emitted is of one form alone
   /// Whether threads have the values of entries for their row of dv, which then
   /// take no shared memory; and those, by what is read with them.
   bool holdsValues = false;

@@ -89,7 +89,8 @@ SmallVector<GpuVerifyKernel::ThreadNumber>
 GpuVerifyKernel::findNumbers(EachDraftOp op) {
   SmallVector<ThreadNumber> early, late;
   // Where heads take turns, sums are of all of them and numbers of one.
-  bool mayBeLate = !terms.empty() && turns == 1 && op.getStacks().empty();
+  bool mayBeLate =
+      !terms.empty() && turns == 1 && !isInBranch && op.getStacks().empty();
   llvm::SetVector<Value> before;
   auto take = [&](Value number, Value key, Value stack,
                   ArrayRef<Appended> fields) {

@@ -115,6 +115,7 @@ void GpuVerifyKernel::addPathOfTeam(ArrayRef<Weighed> terms,
 }
 
 LogicalResult GpuVerifyKernel::emitPathSolve(PathSolveOp op, bool ofRows) {
+  scaleGrams(std::exchange(unscaledGrams, {}));
   SmallVector<SmallVector<Weighed>> terms(op.getRhs().size());
   for (auto [g, row] : llvm::enumerate(op.getRows())) {
     if (!grams.contains(canonical(op.getGrams()[g])))
@@ -160,6 +161,7 @@ LogicalResult GpuVerifyKernel::emitPathSolve(PathSolveOp op, bool ofRows) {
 }
 
 LogicalResult GpuVerifyKernel::emitPathProduct(PathProductOp op, bool ofRows) {
+  scaleGrams(std::exchange(unscaledGrams, {}));
   SmallVector<Weighed> terms;
   for (auto [gram, values] : llvm::zip(op.getGrams(), op.getValues())) {
     if (!grams.contains(canonical(gram)))

@@ -161,9 +161,11 @@ GpuKernel::Components GpuVerifyKernel::scaleRead(const Read &read,
 std::optional<GpuKernel::Components>
 GpuVerifyKernel::addPair(const Read &read, const Query &query) {
   Value pair = pairs.lookup(query.result);
-  auto found = unscaledReads.find(pair);
-  if (!pair || found == unscaledReads.end())
+  if (!pair ||
+      (!unscaledReads.contains(pair) &&
+       failed(emitStackEntries(cast<ReadBufferOp>(pair.getDefiningOp())))))
     return std::nullopt;
+  auto found = unscaledReads.find(pair);
   const Read &entries = found->second;
   const Query &other = *llvm::find_if(
       entries.queries, [&](const Query &each) { return each.result == pair; });

@@ -186,6 +186,13 @@ void GpuVerifyKernel::emitEarlyReads() {
   if (turns == 1 && (!tokens || most() > fewDrafts ||
                      step.getBody().front().getOps<ReadBufferOp>().empty()))
     return;
+  // Regions of this form alone come later, in its branch.
+  for (auto &[stack, sum] : terms)
+    for (const ChunkTerm &term : sum)
+      if (Operation *region = canonical(term.base).getDefiningOp();
+          turns == 1 && region->getParentOp() == step &&
+          !emittedDrafts.contains(region))
+        return;
   ReadOp first = *reads.begin();
   auto load = first.getState().getDefiningOp<LoadStateOp>();
   if (!load)

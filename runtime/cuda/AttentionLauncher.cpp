@@ -183,10 +183,6 @@ AttentionLauncher::checkAlignment(const TensorSpec &spec, uint64_t address,
       return invalid(fmt::format("argument '{}' has the stride {}, wanted a "
                                  "multiple of {}",
                                  spec.name, stride, widest / bytes));
-    else if (stride > kMaxStride)
-      return invalid(fmt::format("argument '{}' has the stride {}, wanted at "
-                                 "most {}",
-                                 spec.name, stride, kMaxStride));
   return Status();
 }
 
@@ -215,6 +211,11 @@ Status AttentionLauncher::describe(int64_t rows, const NamedTensors &tensors) {
       uint64_t address = addressOf(memory.aligned);
       if (Status status = checkAlignment(spec, address, strides); !status)
         return status;
+      for (size_t i = 0; i < count; ++i)
+        if (memory.sizesAndStrides[i] > 1 && std::abs(strides[i]) > kMaxStride)
+          return invalid(fmt::format("argument '{}' has stride {} along "
+                                     "dimension {}, wanted at most {}",
+                                     spec.name, strides[i], i, kMaxStride));
       std::vector<uint64_t> &value = values["tensor:" + spec.name];
       value = {address};
       value.insert(value.end(), strides.begin(), strides.end());

@@ -10,6 +10,7 @@
 #include "runtime/cuda/DeviceMemory.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 using namespace ladle;
 using Kind = cuda::Argument::Kind;
@@ -150,7 +151,7 @@ Status KernelArguments::takeDescriptors() {
                                   "{}, wanted a multiple of {}",
                                   tensor.spec->name, strides[i], i,
                                   tensor.alignment / element));
-      if (sizes[i] > 1 && strides[i] > kMaxStride)
+      if (sizes[i] > 1 && std::abs(strides[i]) > kMaxStride)
         return Status(ErrorCode::InvalidArgument,
                       fmt::format("argument '{}' has stride {} along dimension "
                                   "{}, wanted at most {}",

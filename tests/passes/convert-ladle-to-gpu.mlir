@@ -9,7 +9,7 @@
 // CHECK-SAME: {ladle.alignment = 16 : index, ladle.name = "q"}
 // CHECK-SAME: memref<?x2x16x32xf32, strided<[?, 512, 32, 1], offset: ?>> {ladle.name = "p"}
 // CHECK-SAME: workgroup(%[[COPIES:[^:]*]] : memref<1xi64, #gpu.address_space<workgroup>>, %[[TILE:[^:]*]] : memref<16x32xf32, #gpu.address_space<workgroup>>)
-// CHECK-SAME: kernel attributes {known_block_size = array<i32: 32, 1, 1>, ladle.common_arguments = 5 : index, ladle.grid_blocks = 2 : index, ladle.starts_early}
+// CHECK-SAME: kernel attributes {known_block_size = array<i32: 32, 1, 1>, ladle.common_arguments = 5 : index, ladle.grid_blocks = 2 : index, ladle.starts_early, ladle.wide_products}
 // The next kernel of the stream may start, as this one did: it waits for those
 // ahead of it before it writes.
 // CHECK: nvvm.griddepcontrol launch_dependents

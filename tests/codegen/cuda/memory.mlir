@@ -20,7 +20,7 @@ gpu.module @m {
     %t = gpu.thread_id x loc("t")
     // CHECK-NEXT: const int b = blockIdx.z;
     %b = gpu.block_id z loc("b")
-    // CHECK-NEXT: const bf16 x = q[wide_product(b, q_stride0) + (long long)q_stride1 + t];
+    // CHECK-NEXT: const bf16 x = q[(long long)b * q_stride0 + (long long)q_stride1 + t];
     %x = memref.load %q[%b, %c1, %t] : !strided loc("x")
     // The pool of states exceeds 32 bits.
     // CHECK-NEXT: y[(long long)b * 2048 + (t + 384)] = x;
