@@ -338,7 +338,6 @@ private:
   llvm::SmallVector<std::function<void()>> stageRows();
   Components loadRowsOf(mlir::BlockArgument argument);
   void combineReads();
-  Components withoutMissing(llvm::ArrayRef<mlir::Value> tiles);
   mlir::FailureOr<Components> rowsOfStack(mlir::Value stack);
   mlir::FailureOr<Components> rowsOfValue(mlir::Value value,
                                           EachDraftOp region);
@@ -457,6 +456,8 @@ private:
   //===--- ChunkNumbers.cpp: numbers of tokens ----------------------------===//
   Current beginNumbers(EachDraftOp op);
   mlir::LogicalResult emitEarly(EachDraftOp op, llvm::SmallVector<Sink> early);
+  static bool isFiniteOfZero(mlir::Value value, EachDraftOp region);
+  Components withoutMissing(llvm::ArrayRef<mlir::Value> tiles);
   mlir::LogicalResult emitNumbers(const Current &ofNumbers,
                                   llvm::ArrayRef<Sink> sinks);
   /// Where tokens of a region may be loaded, before it.

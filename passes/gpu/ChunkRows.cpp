@@ -18,7 +18,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/Matchers.h"
@@ -376,36 +375,6 @@ void GpuChunkKernel::combineReads() {
     }
     rowsOfStacks[result] = all;
   }
-}
-
-/// Whether a value along dv is finite where all of its numbers are 0, as those
-/// of tokens that do not exist are.
-static bool isFiniteOfZero(Value value, EachDraftOp region) {
-  Operation *op = value.getDefiningOp();
-  if (!op || op->getParentOp() != region || typeOf(value).getRank() == 1)
-    return true;
-  return !isa<arith::DivFOp, arith::RemFOp, math::LogOp, math::Log2Op,
-              math::Log10Op, math::Log1pOp, math::RsqrtOp, math::PowFOp>(op) &&
-         llvm::all_of(op->getOperands(),
-                      [&](Value each) { return isFiniteOfZero(each, region); });
-}
-
-/// The same with 0 for tokens that do not exist.
-GpuKernel::Components GpuChunkKernel::withoutMissing(ArrayRef<Value> tiles) {
-  Components result;
-  for (auto [tile, all] : llvm::enumerate(tiles)) {
-    SmallVector<Value> elements;
-    for (int64_t i = 0; i < 4; ++i) {
-      Value token =
-          add(pairOfLane(), static_cast<int64_t>(tile) * kTileColumns + i % 2);
-      elements.push_back(arith::SelectOp::create(
-          b, compare(arith::CmpIPredicate::slt, token, inChunk),
-          vector::ExtractOp::create(b, all, i), constantFloat(0)));
-    }
-    result.push_back(vector::FromElementsOp::create(
-        b, cast<VectorType>(all.getType()), elements));
-  }
-  return result;
 }
 
 /// The rows of this warp of a stack along dv.
