@@ -31,8 +31,8 @@ struct CpuTarget {
   /// cycles, and four of those multiplications.
   bool dotsBF16() const;
   /// Whether a request into the second cache may be forgotten where many are on
-  /// their way. Intel's servers do so: where they were asked again, a core got
-  /// 6 % more of what it streams.
+  /// their way. Intel's servers seem to: asked again, in loops of their own, a
+  /// core got 5 % more of what it streams.
   bool forgetsRequests() const;
   /// f32 numbers in a vector register. Where these are narrow there are
   /// also few of them.
