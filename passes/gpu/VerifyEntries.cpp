@@ -105,7 +105,11 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
   if (op.getDecay())
     decaysOf(buffer, *op.getDecay());
   Value weightOf = entryWeightsOf(op);
-  sync();
+  // Gram products are not read before the barrier that comes below.
+  if (!llvm::all_of(written, [&](Value memory) {
+        return llvm::is_contained(llvm::make_second_range(grams), memory);
+      }))
+    sync();
   if (Value dots = entryDots.lookup(op.getResult(0))) {
     keepRead({queries, stacks,
               sumWeightedValues(buffer, {{op.getValue(), ranks}}, dots, count,
