@@ -41,6 +41,7 @@ struct StepArguments {
   /// dimension of a single shared head may be left out. Outputs overlap neither
   /// themselves nor anything else. On a GPU addresses and strides are multiples
   /// of what the kernels load at once, 16 bytes at most; an error says of what.
+  /// Strides there are at most 2^31 − 1 elements.
   std::map<std::string, TensorView, std::less<>> tensors;
 };
 

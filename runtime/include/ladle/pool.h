@@ -30,7 +30,8 @@ struct PoolOptions {
   /// 0 is those of `cursors`.
   int64_t slots = 0;
   /// Elements from one slot to the next, for each state of the signature; 0 or
-  /// an absent element is dense (heads × valueSize × keySize), more is padding.
+  /// an absent element is dense (heads × valueSize × keySize), more is padding,
+  /// on a GPU up to 2^31 − 1.
   /// A route without a buffer that takes drafts keeps a state for each of them
   /// so far apart.
   std::vector<int64_t> slotStrides;
