@@ -69,6 +69,7 @@ void GpuVerifyKernel::emitPaddedRow() {
 
 /// Where the row stands.
 Value GpuVerifyKernel::emitCursor() {
+  loadParents();
   Value m = loadCursor();
   endOfTokenLoads = anchor();
   // More are never there when drafts come.
@@ -102,14 +103,34 @@ void GpuVerifyKernel::storeWaiting() {
   });
 }
 
+/// The parent of the draft of each thread, as it was given, and the draft ahead
+/// otherwise. Asked for with the cursor, so that the tree does not wait once
+/// more.
+void GpuVerifyKernel::loadParents() {
+  Type i32 = b.getI32Type();
+  Value isThere =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::slt, thread, draftCount);
+  Value isGiven = arith::CmpIOp::create(b, arith::CmpIPredicate::ne, hasParents,
+                                        constantInt(0));
+  auto given = scf::IfOp::create(b, TypeRange{i32}, both(isThere, isGiven),
+                                 /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(given.thenBlock());
+  Value at = arith::AddIOp::create(b, firstDraft, thread);
+  scf::YieldOp::create(
+      b, Value(memref::LoadOp::create(b, parentArgument, ValueRange{at})));
+  b.setInsertionPointToStart(given.elseBlock());
+  Value number = arith::IndexCastOp::create(b, i32, thread);
+  scf::YieldOp::create(b,
+                       Value(arith::SubIOp::create(b, number, constantInt(1))));
+  ownParent = given.getResult(0);
+}
+
 /// The parents of the drafts, and their ancestors as bits. A barrier follows.
 void GpuVerifyKernel::emitTree() {
   Type i32 = b.getI32Type();
   parents = shared({most()}, "draft_parents", i32);
   ancestors = shared({most()}, "draft_ancestors", i32);
-  auto toInt = [&](Value index) -> Value {
-    return arith::IndexCastOp::create(b, i32, index);
-  };
   auto exists = [&](Value draft) -> Value {
     return arith::CmpIOp::create(b, arith::CmpIPredicate::sge, draft,
                                  constantInt(0));
@@ -122,22 +143,7 @@ void GpuVerifyKernel::emitTree() {
     Value isThere = arith::CmpIOp::create(b, arith::CmpIPredicate::slt,
                                           warpLane, draftCount);
     Value none = constantInt(-1);
-    Value isGiven = arith::CmpIOp::create(b, arith::CmpIPredicate::ne,
-                                          hasParents, constantInt(0));
-    auto given = scf::IfOp::create(b, TypeRange{i32}, both(isThere, isGiven),
-                                   /*withElseRegion=*/true);
-    {
-      OpBuilder::InsertionGuard guard(b);
-      b.setInsertionPointToStart(given.thenBlock());
-      Value at = arith::AddIOp::create(b, firstDraft, warpLane);
-      scf::YieldOp::create(
-          b, Value(memref::LoadOp::create(b, parentArgument, ValueRange{at})));
-      b.setInsertionPointToStart(given.elseBlock());
-      scf::YieldOp::create(
-          b, Value(arith::SubIOp::create(b, toInt(warpLane), constantInt(1))));
-    }
-    Value parent =
-        arith::SelectOp::create(b, isThere, given.getResult(0), none);
+    Value parent = arith::SelectOp::create(b, isThere, ownParent, none);
     Value mask = arith::SelectOp::create(
         b, exists(parent),
         arith::ShLIOp::create(b, constantInt(1), held(parent)), constantInt(0));

@@ -132,6 +132,7 @@ private:
   void emitPaddedRow() override;
   bool storesZeros() override { return true; }
   mlir::LogicalResult emitRow() override;
+  void loadParents();
   void emitTree();
   mlir::LogicalResult emitTeamOp(mlir::Operation *op);
   mlir::LogicalResult emitBranch(StepOp form);
@@ -338,6 +339,8 @@ private:
 
   // The drafts of the row.
   mlir::Value cuSeqlens, parentArgument, hasParents;
+  /// Of the draft of a thread.
+  mlir::Value ownParent;
   mlir::Value firstDraft, draftCount;
   mlir::Value team, teamLane;
   mlir::Value parents, ancestors; ///< [drafts] in shared memory
