@@ -530,6 +530,20 @@ template <class T> LADLE_INLINE T *cluster_memory(T *own, int rank) {
 #endif
 }
 
+/// Adds to a counter of global memory, and returns what it was. Whoever adds
+/// later finds what a block had written before the barrier ahead of this one's
+/// turn, and its block does behind its next barrier.
+LADLE_INLINE int arrive(int *counter, int count) {
+#if defined(__CUDA_ARCH__)
+  __threadfence();
+  int before = atomicAdd(counter, count);
+  __threadfence();
+  return before;
+#else
+  return __atomic_fetch_add(counter, count, __ATOMIC_ACQ_REL);
+#endif
+}
+
 /// The next kernel of the stream may start, if it was launched to start early:
 /// it waits for this one by itself.
 LADLE_INLINE void let_next_start() {

@@ -18,6 +18,8 @@ using namespace ladle;
 static constexpr int64_t kPart = 8;
 /// Reads of a state at a time, with sums in registers.
 static constexpr size_t kReads = 2;
+/// Which warp begins with decayed keys.
+static constexpr int64_t kDecayWarp = 4;
 
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -103,25 +105,27 @@ GpuChunkKernel::FoldKeys GpuChunkKernel::foldKeysOf(FoldDraftsOp op) {
   if (isVector) {
     // Keys times the decays of the tokens after them, from the last one back.
     Stack decays = stackOf(op.getDecays());
-    willRead(decays.memory);
     total = allocate(1, keySize);
     SmallVector<std::pair<Stack, Stack>> scaled;
     for (auto [key, stack] : llvm::zip(op.getKeys(), keys)) {
-      willRead(stack.memory);
       Stack from = stack;
       bool isLast = llvm::none_of(key.getUsers(), [&](Operation *user) {
-        return user != op && op->isBeforeInBlock(user);
+        return user != op && (op->isBeforeInBlock(user) ||
+                              (blockPart == Part::Ahead && isRowOp(user)));
       });
       if (!isLast || llvm::count(op.getKeys(), key) > 1)
         stack.memory = allocate(rowsOf(stack.components), keySize);
       stack.isShort = false;
       scaled.emplace_back(from, stack);
     }
-    syncAll();
+    // Others may still read what keys are written over.
     willWrite(total);
     for (auto &[from, into] : scaled)
       willWrite(into.memory);
-    forThreads(constantIndex(keySize), [&](Value column) {
+    willRead(decays.memory);
+    for (auto &[from, into] : scaled)
+      willRead(from.memory);
+    auto decayColumn = [&](Value column) {
       if (holdsRows)
         return decayKeys(scaled, decays, total, column);
       auto loop =
@@ -148,14 +152,15 @@ GpuChunkKernel::FoldKeys GpuChunkKernel::foldKeysOf(FoldDraftsOp op) {
       }
       memref::StoreOp::create(b, loop.getResult(0), total,
                               ValueRange{constantIndex(0), column});
-    });
+    };
+    // Of those who are ahead, the first warps are at Gram products.
+    forThreads(constantIndex(keySize), decayColumn,
+               blockPart == Part::Ahead ? kDecayWarp : 0);
     for (auto [stack, pair] : llvm::zip(keys, scaled))
       stack = pair.second;
     beginOp();
-    willRead(total);
   } else if (op.getDecays()) {
     after = weightsOf(op.getDecays()).after;
-    willRead(after);
   }
   return result;
 }
@@ -165,6 +170,9 @@ void GpuChunkKernel::emitFold(FoldDraftsOp op) {
   int64_t tokens = rowsFor(tokensAtOnce());
   FoldKeys all = foldKeysOf(op);
   Value after = all.after, total = all.total;
+  for (Value memory : {after, total})
+    if (memory)
+      willRead(memory);
   Product product;
   product.rows = rowsFor(schedule.tileRows);
   product.columns = llvm::alignTo(keySize, kPart);

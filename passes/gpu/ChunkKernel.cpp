@@ -236,9 +236,12 @@ void GpuChunkKernel::chooseLanes() {
   width = 1;
   lanes = 1;
   if (holdsRows && keySize % 32 == 0) {
-    // Sums of vectors are butterflies of few lanes.
+    // Sums of vectors are butterflies of few lanes, if no thread is without.
     lanes = 8;
     width = 4;
+    while (2 * lanes * shape.tokens <= shape.ahead &&
+           keySize % (2 * lanes * width) == 0)
+      lanes *= 2;
   } else if (keySize % 32 == 0) {
     lanes = 32;
     while (width < 4 && keySize % (width * 2 * lanes) == 0)
@@ -260,11 +263,11 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
   schedule.tileRows = shape.rows;
   tiles = valueSize / shape.rows;
   constexpr int64_t fewElements = 2048, manyThreads = 256, fewThreads = 64;
-  int64_t threadsOfRows = shape.rows / 16 * 32;
-  holdsRows = (!schedule.threads || schedule.threads == threadsOfRows) &&
-              mayHoldRows(shape);
+  int64_t ofRows = threadsOfRows(shape.rows) + shape.ahead;
+  holdsRows =
+      (!schedule.threads || schedule.threads == ofRows) && mayHoldRows(shape);
   if (holdsRows)
-    schedule.threads = threadsOfRows;
+    schedule.threads = ofRows;
   else if (!schedule.threads)
     schedule.threads =
         keySize * shape.rows >= fewElements ? manyThreads : fewThreads;
@@ -387,25 +390,61 @@ LogicalResult GpuChunkKernel::emitRow() {
   for (EachDraftOp op : step.getBody().front().getOps<EachDraftOp>())
     makeVersions(op);
   loadCarries();
+  if (shape.ahead) {
+    syncAll();
+    return emitParts();
+  }
   for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
     if (holdsRows)
       loadStateRows(pool);
     else
       beginState(pool);
   syncAll();
+  if (failed(emitRounds([&] { return emitChunk(); })))
+    return failure();
+  b.setLoc(unnamed(step.getLoc()));
+  if (!foldsByChunk)
+    storeStates();
+  storeCarries();
+  clearShared();
+  return success();
+}
 
-  // Parts of a chunk, and then those of what is less than one.
+/// Parts of a chunk, and then those of what is less than one.
+Value GpuChunkKernel::countRounds() {
   int64_t parts = llvm::divideCeil(chunk, tokensAtOnce());
-  bool isEven = chunk % tokensAtOnce() == 0;
-  Value rounds;
-  if (isEven)
-    rounds = over(add(tokenCount, tokensAtOnce() - 1), tokensAtOnce());
-  else
-    rounds = arith::AddIOp::create(
-        b, times(over(tokenCount, chunk), parts),
-        over(add(arith::RemUIOp::create(b, tokenCount, constantIndex(chunk)),
-                 tokensAtOnce() - 1),
-             tokensAtOnce()));
+  if (chunk % tokensAtOnce() == 0)
+    return over(add(tokenCount, tokensAtOnce() - 1), tokensAtOnce());
+  return arith::AddIOp::create(
+      b, times(over(tokenCount, chunk), parts),
+      over(add(arith::RemUIOp::create(b, tokenCount, constantIndex(chunk)),
+               tokensAtOnce() - 1),
+           tokensAtOnce()));
+}
+
+/// Which tokens are those of a round.
+void GpuChunkKernel::beginRound(Value round) {
+  int64_t parts = llvm::divideCeil(chunk, tokensAtOnce());
+  Value most = constantIndex(tokensAtOnce());
+  if (chunk % tokensAtOnce() == 0) {
+    firstInChunk = times(round, tokensAtOnce());
+  } else {
+    Value part = arith::RemUIOp::create(b, round, constantIndex(parts));
+    Value inside = times(part, tokensAtOnce());
+    firstInChunk =
+        arith::AddIOp::create(b, times(over(round, parts), chunk), inside);
+    most = arith::MinSIOp::create(
+        b, most, arith::SubIOp::create(b, constantIndex(chunk), inside));
+  }
+  inChunk = arith::MinSIOp::create(
+      b, most, arith::SubIOp::create(b, tokenCount, firstInChunk));
+  anchors.push_back(startOfChunk = anchor());
+}
+
+/// Goes through the prompt, with the rows of states that warps hold.
+FailureOr<scf::ForOp>
+GpuChunkKernel::emitRounds(function_ref<LogicalResult()> body) {
+  Value rounds = countRounds();
   SmallVector<Value> held;
   for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
     llvm::append_range(held, heldRows[pool.getArgNumber()]);
@@ -423,22 +462,8 @@ LogicalResult GpuChunkKernel::emitRow() {
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
-    Value round = loop.getInductionVar();
-    Value most = constantIndex(tokensAtOnce());
-    if (isEven) {
-      firstInChunk = times(round, tokensAtOnce());
-    } else {
-      Value part = arith::RemUIOp::create(b, round, constantIndex(parts));
-      Value inside = times(part, tokensAtOnce());
-      firstInChunk =
-          arith::AddIOp::create(b, times(over(round, parts), chunk), inside);
-      most = arith::MinSIOp::create(
-          b, most, arith::SubIOp::create(b, constantIndex(chunk), inside));
-    }
-    inChunk = arith::MinSIOp::create(
-        b, most, arith::SubIOp::create(b, tokenCount, firstInChunk));
-    anchors.push_back(startOfChunk = anchor());
-    if (failed(emitChunk()))
+    beginRound(loop.getInductionVar());
+    if (failed(body()))
       return failure();
     if (!held.empty()) {
       held.clear();
@@ -448,13 +473,11 @@ LogicalResult GpuChunkKernel::emitRow() {
     }
   }
   takeRows(loop.getResults());
-  b.setLoc(unnamed(step.getLoc()));
-  if (foldsByChunk) {
-    storeCarries();
-    clearShared();
-    return success();
-  }
-  // What others hold as well is not written.
+  return loop;
+}
+
+/// What others hold as well is not written.
+void GpuChunkKernel::storeStates() {
   Value stores = mayFold;
   if (keepsPrompt)
     stores = arith::XOrIOp::create(
@@ -466,9 +489,6 @@ LogicalResult GpuChunkKernel::emitRow() {
       else
         moveState(pool, /*isLoad=*/false);
   });
-  storeCarries();
-  clearShared();
-  return success();
 }
 
 /// Reads, and Gram products, whose vectors are there.
@@ -485,6 +505,8 @@ void GpuChunkKernel::beginReads() {
         hasStack(gram.getKeys()) && !find(gram.getResult(), false))
       beginGrams(gramsBeside(gram));
   }
+  if (blockPart == Part::Ahead)
+    return;
   for (auto read : step.getBody().front().getOps<ReadOp>())
     if (hasStack(read.getQuery()))
       emitRowRead(read);
@@ -509,8 +531,14 @@ LogicalResult GpuChunkKernel::emitChunk() {
         earlyLoads[next] = anchors.back();
       }
     }
-    if (failed(emitOp(&op)))
+    bool isLater = blockPart == Part::Ahead && isRowOp(&op);
+    if (failed(isLater ? emitAheadOf(&op) : emitOp(&op)))
       return failure();
+    if (auto gram = dyn_cast<PathGramOp>(op);
+        gram && blockPart == Part::Ahead) {
+      beginOp();
+      decayKeysBeside(gram);
+    }
     // What is along dv is on its way while the operation after the reads is.
     if (!rowStores.empty()) {
       beginOp();
@@ -526,6 +554,14 @@ LogicalResult GpuChunkKernel::emitChunk() {
     releaseAfter(&op);
   }
   b.setLoc(unnamed(step.getLoc()));
+  if (blockPart == Part::Ahead) {
+    // Then all meet, for whom nothing is written and nothing read any more.
+    if (!versions.empty())
+      syncAll();
+    keepCarries();
+    meetAll();
+    return success();
+  }
   // The next chunk begins with nothing written and nothing read.
   syncAll();
   keepCarries();

@@ -26,6 +26,7 @@
 #define LADLE_PASSES_GPU_CHUNKKERNEL_H
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "passes/gpu/ChunkForms.h"
 #include "passes/gpu/Kernel.h"
 #include "llvm/ADT/SetVector.h"
@@ -37,9 +38,10 @@ class GpuChunkKernel final : public GpuKernel {
 public:
   /// Tokens whose decays are vectors: each doubling takes another product.
   static constexpr int64_t kMostVectorTokens = 16;
-  /// What a block has of a prompt at a time, and of dv.
+  /// What a block has of a prompt at a time, and of dv; and threads besides
+  /// those with rows, which are a step ahead of them.
   struct Shape {
-    int64_t tokens = 0, rows = 0;
+    int64_t tokens = 0, rows = 0, ahead = 0;
   };
   GpuChunkKernel(StepOp step, const GpuSchedule &schedule,
                  const GpuSlots &slots, const Shape &shape,
@@ -78,7 +80,8 @@ private:
   static llvm::SmallVector<Shape>
   shapesOf(StepOp step, const GpuSchedule &schedule, bool ownsAllRows);
   llvm::SmallVector<Shape> shapesOfRows();
-  bool isIdle() const;
+  bool isIdle(int64_t ofTiles) const;
+  int64_t mostBytes() const;
   int64_t blocksOfShape();
 
   //===--- ChunkKernel.cpp: the step --------------------------------------===//
@@ -94,9 +97,26 @@ private:
   bool startsEarly() override { return false; }
   void emitPaddedRow() override;
   mlir::LogicalResult emitRow() override;
+  mlir::Value countRounds();
+  void beginRound(mlir::Value round);
+  mlir::FailureOr<mlir::scf::ForOp>
+  emitRounds(llvm::function_ref<mlir::LogicalResult()> body);
+  void storeStates();
   mlir::LogicalResult emitChunk();
   mlir::LogicalResult emitOp(mlir::Operation *op);
   void clearShared();
+
+  //===--- ChunkAhead.cpp: what needs no state, a step ahead --------------===//
+  void barrier() override;
+  void meetAll();
+  void enterPart(bool ofAhead);
+  mlir::LogicalResult emitParts();
+  mlir::LogicalResult emitAheadOf(mlir::Operation *op);
+  void decayKeysBeside(PathGramOp op);
+  mlir::LogicalResult emitRowsOfChunk();
+  bool isForRows(mlir::Value stack) const;
+  static int64_t threadsOfRows(int64_t rows) { return rows / 16 * 32; }
+  void takeTurns(mlir::scf::ForOp ahead, mlir::scf::ForOp ofRows);
 
   //===--- ChunkStates.cpp: states and carries in memory ------------------===//
   mlir::Value heldState(unsigned argument);
@@ -278,7 +298,7 @@ private:
   void emitPathDecay(PathDecayOp op);
   //===--- ChunkDoublings.cpp: those of channels, with rows in registers --===//
   void multiplyDoublings(llvm::ArrayRef<PathGramOp> ops);
-  void multiplyPairs(int64_t level,
+  void multiplyPairs(mlir::Value level,
                      std::array<std::pair<mlir::Value, mlir::Value>, 2> lefts,
                      const std::pair<mlir::Value, mlir::Value> &right,
                      llvm::ArrayRef<mlir::Value> grams);
@@ -405,6 +425,13 @@ private:
   llvm::DenseSet<mlir::Value> readByOp, writtenByOp; ///< by the one at hand
   llvm::DenseSet<mlir::Value> decayStacks;
   mlir::Operation *endOfClearing = nullptr;
+
+  // Of threads that are a step ahead of those with rows.
+  enum class Part { All, Ahead, Rows } blockPart = Part::All;
+  mlir::Value blockThread;
+  bool isRefused = false; ///< what it is made of does not come apart
+  llvm::DenseMap<mlir::Operation *, mlir::Value> inverses;
+  llvm::DenseMap<mlir::Operation *, FoldKeys> foldKeys;
 
   // Of rows that stay with warps.
   bool holdsRows = false;

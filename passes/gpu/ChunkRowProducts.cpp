@@ -313,8 +313,11 @@ LogicalResult GpuChunkKernel::emitRowSolve(PathSolveOp op) {
     rowsOfStacks[result] = sums;
     return success();
   }
-  Value inverse = invertBlocks(gram);
+  Value inverse = inverses.lookup(op);
+  if (!inverse)
+    inverse = invertBlocks(gram);
   willRead(inverse);
+  willRead(gram);
   Value zero = arith::ConstantOp::create(
       b, b.getZeroAttr(VectorType::get({4}, b.getF32Type())));
   Components solved(sums.size(), zero);
@@ -334,7 +337,8 @@ LogicalResult GpuChunkKernel::emitRowSolve(PathSolveOp op) {
   }
   rowsOfStacks[result] = solved;
   splitStacks[result] = split;
-  unused[sizes.lookup(inverse)].push_back(inverse);
+  if (blockPart == Part::All)
+    unused[sizes.lookup(inverse)].push_back(inverse);
   return success();
 }
 
@@ -344,7 +348,11 @@ LogicalResult GpuChunkKernel::emitRowSolve(PathSolveOp op) {
 
 LogicalResult GpuChunkKernel::emitRowFold(FoldDraftsOp op) {
   Components &rows = heldRows[poolOf(op.getState())];
-  FoldKeys all = foldKeysOf(op);
+  auto known = foldKeys.find(op);
+  FoldKeys all = known == foldKeys.end() ? foldKeysOf(op) : known->second;
+  for (Value memory : {all.after, all.total})
+    if (memory)
+      willRead(memory);
   // What the state weighs after the chunk.
   Value ofAll;
   if (all.after)

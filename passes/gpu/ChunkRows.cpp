@@ -496,7 +496,7 @@ LogicalResult GpuChunkKernel::emitRowOp(Operation *op) {
 
 /// A region of what depends on reads: nothing but outputs leaves registers.
 LogicalResult GpuChunkKernel::emitRowDrafts(EachDraftOp op) {
-  if (failed(emitEarly(op, {})))
+  if (blockPart == Part::All && failed(emitEarly(op, {})))
     return failure();
   for (auto [result, value] :
        llvm::zip(op.getResults(), op.getYield().getValues())) {

@@ -20,6 +20,9 @@ static constexpr int64_t kFewBlocks = 128;
 static constexpr int64_t kRegisters = 64 << 10, kRegistersOfRows = 168;
 /// Shared memory of a multiprocessor, and what a block takes besides its own.
 static constexpr int64_t kMultiprocessorBytes = 228 << 10, kSystemBytes = 1024;
+/// Threads that are a step ahead of others; with decays of channels, which take
+/// more arithmetic, twice as many.
+static constexpr int64_t kAhead = 128;
 
 SmallVector<GpuChunkKernel::Shape>
 GpuChunkKernel::shapesOf(StepOp step, const GpuSchedule &schedule,
@@ -72,28 +75,44 @@ GpuChunkKernel::shapesOf(StepOp step, const GpuSchedule &schedule,
 }
 
 /// Whether a large GPU has hardly a block for each multiprocessor.
-bool GpuChunkKernel::isIdle() const {
-  return schedule.batch && schedule.batch * heads * tiles <= kFewBlocks;
+bool GpuChunkKernel::isIdle(int64_t ofTiles) const {
+  return schedule.batch && schedule.batch * heads * ofTiles <= kFewBlocks;
 }
 
 /// Shapes in which warps hold rows of the state, the best first.
 SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   int64_t most = cast<DraftsType>(step.getDrafts().getType()).getMost();
+  int64_t ahead = kAhead;
   step.walk([&](FoldDraftsOp fold) {
     if (fold.getDecays() &&
-        cast<RankedTensorType>(fold.getDecays().getType()).getRank() > 2)
+        cast<RankedTensorType>(fold.getDecays().getType()).getRank() > 2) {
       most = std::min(most, kMostVectorTokens);
+      ahead = 2 * kAhead;
+    }
   });
   SmallVector<Shape> shapes;
-  for (int64_t tokens : {32, 16})
-    for (int64_t rows : {64, 32, 16}) {
-      if (schedule.tileRows)
-        rows = schedule.tileRows;
-      Shape shape{tokens, rows};
-      if (tokens <= most && valueSize % rows == 0 && mayHoldRows(shape))
-        shapes.push_back(shape);
-    }
+  // With many prompts, other blocks are at work while one waits.
+  for (bool isAhead : {true, false})
+    for (int64_t tokens : {32, 16})
+      for (int64_t rows : {64, 32, 16}) {
+        if (schedule.tileRows)
+          rows = schedule.tileRows;
+        if (valueSize % rows != 0 || (isAhead && !isIdle(valueSize / rows)))
+          continue;
+        Shape shape{tokens, rows, isAhead ? ahead : 0};
+        if (schedule.threads &&
+            schedule.threads != threadsOfRows(rows) + shape.ahead)
+          continue;
+        if (tokens <= most && mayHoldRows(shape))
+          shapes.push_back(shape);
+      }
   return shapes;
+}
+
+/// Shared memory that a block may have. Others beside it need none where each
+/// has a multiprocessor of its own.
+int64_t GpuChunkKernel::mostBytes() const {
+  return shape.ahead ? mostShared() : kSharedBytes;
 }
 
 FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
@@ -118,9 +137,11 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
     if (failed(built))
       return failure();
     int64_t bytes = kernel.bytesOfShared();
-    if (bytes <= kSharedBytes)
+    if (bytes <= kernel.mostBytes() && !kernel.isRefused)
       return built;
     built->erase();
+    if (kernel.shape.ahead)
+      continue;
     if (!smallest || bytes < fewest) {
       smallest = shape;
       fewest = bytes;
@@ -143,7 +164,7 @@ int64_t GpuChunkKernel::blocksOfShape() {
   if (!holdsRows)
     return bytes <= kSharedBytes ? 2 : 1;
   // Where there are few, one of them may have all registers.
-  if (isIdle())
+  if (isIdle(tiles))
     return 1;
   return std::max<int64_t>(
       1, std::min(kRegisters / (schedule.threads * kRegistersOfRows),

@@ -10,6 +10,7 @@
 #include "passes/build/Components.h"
 #include "passes/gpu/ChunkKernel.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/SaveAndRestore.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -26,8 +27,8 @@ static RankedTensorType typeOf(Value value) {
 /// a product meet 32 banks, along rows and along columns.
 int64_t GpuChunkKernel::pitchOf(int64_t size) {
   constexpr int64_t banks = 32, part = 8;
-  if (size == 1)
-    return 1;
+  if (size == 1 || size == part)
+    return size;
   size = std::max<int64_t>(size, 2 * part);
   return llvm::alignTo(llvm::alignTo(size, part) - part, banks) + part;
 }
@@ -73,9 +74,10 @@ void GpuChunkKernel::releaseAfter(Operation *op) {
   for (Value operand : op->getOperands()) {
     if (!isa<RankedTensorType>(operand.getType()) || !operand.getDefiningOp())
       continue;
-    bool isLast = llvm::none_of(operand.getUsers(), [&](Operation *user) {
-      return op->isBeforeInBlock(user);
-    });
+    bool isLast = !isForRows(operand) &&
+                  llvm::none_of(operand.getUsers(), [&](Operation *user) {
+                    return op->isBeforeInBlock(user);
+                  });
     if (isLast)
       release(operand);
   }
@@ -250,6 +252,10 @@ Value GpuChunkKernel::scaleAt(const Stack &scale, Value token) {
 
 /// From what is multiplied and stored back to the tokens.
 void GpuChunkKernel::findDemands() {
+  // Who is ahead copies what warps take rows of.
+  llvm::SaveAndRestore threads(schedule.threads);
+  if (shape.ahead)
+    schedule.threads = shape.ahead;
   // Those of a state's step stand for all tokens.
   for (Value value : step.getYieldedOutputs())
     if (!holdsRows || !isRowStack(value))

@@ -425,8 +425,8 @@ LogicalResult GpuChunkKernel::emitPass(EachDraftOp op, ArrayRef<Sink> sinks) {
       sinks, [](const Sink &sink) { return typeOf(sink.value).getRank() > 1; });
   // With more vectors along dv as well, registers of rows are for one, unless
   // there are no other blocks.
-  bool isOne =
-      vectors > kFewValues || (holdsRows && rowTokens.size() > 1 && !isIdle());
+  bool isOne = vectors > kFewValues ||
+               (holdsRows && rowTokens.size() > 1 && !isIdle(tiles));
   int64_t each = isOne ? 1 : std::min(rounds, kTokensAtOnce);
   Current outer = current;
   llvm::scope_exit restore([&] { current = outer; });

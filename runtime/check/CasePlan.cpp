@@ -54,6 +54,12 @@ ladle::check::planCross(const std::vector<RouteKind> &routes,
       prompts.seed = seed;
       prompts.sizes = map;
       cases.push_back(prompts);
+      // Where few come, blocks of a GPU are laid out differently.
+      if (!isSmall) {
+        CheckCase few = prompts;
+        few.batch = 1;
+        cases.push_back(few);
+      }
       if (route == RouteKind::Recurrent)
         continue;
       prompts.byChunk = true;

@@ -38,6 +38,7 @@ static std::string keyOf(const CheckCase &config) {
   key.prompts = config.prompts > 0;
   key.chunk = config.chunk;
   key.byChunk = config.byChunk;
+  key.batch = config.batch;
   key.sizes = config.sizes;
   return key.str();
 }
@@ -49,6 +50,7 @@ Result<const Oracles *> Workbench::getOracles(const CheckCase &config) {
   unbuffered.drafts = unbuffered.prompts = 0;
   unbuffered.chunk = CheckCase().chunk;
   unbuffered.byChunk = false;
+  unbuffered.batch = 0;
   unbuffered.layout = StateLayout::DvDk;
   std::string key = keyOf(unbuffered);
   if (auto it = oracles.find(key); it != oracles.end())
@@ -94,7 +96,7 @@ Result<CompileOptions> Workbench::makeOptions(const CheckCase &config) {
   options.numerics = config.byChunk ? "chunk" : "step";
   options.target = request.target;
   options.schedule = request.schedule;
-  options.batch = request.batch;
+  options.batch = config.batch ? config.batch : request.batch;
   Result<const Oracles *> oracles = getOracles(config);
   if (!oracles)
     return oracles.status();

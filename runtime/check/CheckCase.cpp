@@ -38,6 +38,7 @@ void visitKeys(Case &c, Visitor visit) {
   visit("prompts", c.prompts);
   visit("chunk", c.chunk);
   visit("by_chunk", c.byChunk);
+  visit("batch", c.batch);
   visit("rows", c.rows);
   visit("tokens", c.tokens);
   visit("staggered", c.staggered);
@@ -149,6 +150,9 @@ Result<CheckCase> CheckCase::parse(std::string_view text) {
   }
   if (result.rows < 1 || result.tokens < 1 || result.capacity < 1)
     return fail("a case needs at least one row, token and entry");
+  if (result.batch < 0)
+    return fail(
+        fmt::format("batch = {} of a case is not 0 at least", result.batch));
   if (result.drafts < 0 || 2 * result.drafts > result.capacity)
     return fail(
         fmt::format("drafts = {} of a case is not between 0 and half of "

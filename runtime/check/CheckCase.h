@@ -37,6 +37,7 @@ struct CheckCase {
   /// none. chunk: of the program. by_chunk: it folds where chunks end.
   int64_t prompts = 0, chunk = 64;
   bool byChunk = false;
+  int64_t batch = 0;   ///< rows that kernels are laid out for; 0: as asked
   int64_t rows = 2;    ///< rows of a batch
   int64_t tokens = 40; ///< steps
   /// Rows take random slots, so that each slot is at its own fill.

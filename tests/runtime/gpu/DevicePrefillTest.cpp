@@ -69,6 +69,24 @@ TEST_CASE("prompts of states whose rows stay with warps") {
   checkOnGpu(model, text + moving);
 }
 
+// Of one prompt, others of the block are a step ahead of those with rows; of
+// the fourth, carries are theirs.
+TEST_CASE("prompts whose next step is made meanwhile") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"gated_delta_net", "route=inner,size.Hk=1,size.Hv=2,size.Dk=32,"
+                          "size.Dv=64,prompts=150,chunk=64"},
+      {"mamba2", "route=inner,size.H=2,size.G=1,size.N=32,size.P=48,"
+                 "prompts=100,chunk=64,state=bf16,layout=dk_dv"},
+      {"kda", "route=inner,size.H=1,size.Dk=64,size.Dv=32,prompts=60,"
+              "chunk=24"},
+      {"linear_attention", "route=inner,size.H=1,size.Dk=32,size.Dv=32,"
+                           "prompts=80,chunk=40"},
+  }));
+  checkOnGpu(model, text + ",batch=1" + moving);
+}
+
 TEST_CASE("prompts beside drafts, whose slots keep versions of carries") {
   if (!hasGpu())
     return;

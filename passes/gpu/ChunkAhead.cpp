@@ -1,0 +1,221 @@
+//===- ChunkAhead.cpp - what needs no state, a step ahead -----------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// Where warps hold rows of a state, only these warps wait for it. All else, the
+// numbers of tokens, products of their decays, Gram products, inverses and
+// decayed keys, is made by other warps of the block, a step ahead: while some
+// read a state and fold one step into it, the others make the next. What passes
+// from one to the other is in shared memory twice, and steps take turns. All
+// meet once a step.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "passes/gpu/ChunkKernel.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+/// Barriers of the block: those who are ahead alone, and all. block_barrier has
+/// the first.
+static constexpr int64_t kBarrierOfAhead = 1, kBarrierOfAll = 2;
+static constexpr int64_t kTurns = 2;
+
+//===----------------------------------------------------------------------===//
+// Barriers
+//===----------------------------------------------------------------------===//
+
+static void meet(ImplicitLocOpBuilder &b, int64_t which, int64_t threads) {
+  auto integer = [&](int64_t value) -> Value {
+    return arith::ConstantIntOp::create(b, value, /*width=*/32);
+  };
+  NVVM::BarrierOp::create(b, TypeRange(), integer(which), integer(threads),
+                          NVVM::BarrierReductionAttr(), Value());
+}
+
+void GpuChunkKernel::barrier() {
+  assert(blockPart != Part::Rows && "warps with rows wait for nobody");
+  if (blockPart == Part::Ahead)
+    return meet(b, kBarrierOfAhead, schedule.threads);
+  GpuKernel::barrier();
+}
+
+/// The end of a step of those who are ahead, and the beginning of it for those
+/// who take it.
+void GpuChunkKernel::meetAll() {
+  meet(b, kBarrierOfAll, threadsOfRows(schedule.tileRows) + shape.ahead);
+  isRead.clear();
+  isWritten.clear();
+  beginOp();
+}
+
+//===----------------------------------------------------------------------===//
+// Parts of a block
+//===----------------------------------------------------------------------===//
+
+/// The threads of a part count from 0.
+void GpuChunkKernel::enterPart(bool ofAhead) {
+  int64_t ofRows = threadsOfRows(schedule.tileRows);
+  blockPart = ofAhead ? Part::Ahead : Part::Rows;
+  schedule.threads = ofAhead ? shape.ahead : ofRows;
+  thread = blockThread;
+  if (ofAhead)
+    thread = arith::SubIOp::create(b, thread, constantIndex(ofRows));
+  group = team = over(thread, lanes);
+}
+
+LogicalResult GpuChunkKernel::emitParts() {
+  int64_t all = schedule.threads;
+  blockThread = thread;
+  auto branch =
+      scf::IfOp::create(b, isBelow(thread, all - shape.ahead), /*else=*/true);
+  FailureOr<scf::ForOp> ahead = failure(), ofRows = failure();
+  {
+    OpBuilder::InsertionGuard guard(b);
+    // Those who take need to know where all is.
+    b.setInsertionPointToStart(branch.elseBlock());
+    enterPart(/*ofAhead=*/true);
+    ahead = emitRounds([&] { return emitChunk(); });
+    if (failed(ahead))
+      return failure();
+    b.setLoc(unnamed(step.getLoc()));
+    storeCarries();
+
+    b.setInsertionPointToStart(branch.thenBlock());
+    enterPart(/*ofAhead=*/false);
+    for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
+      loadStateRows(pool);
+    ofRows = emitRounds([&] { return emitRowsOfChunk(); });
+    if (failed(ofRows))
+      return failure();
+    b.setLoc(unnamed(step.getLoc()));
+    storeStates();
+  }
+  blockPart = Part::All;
+  schedule.threads = all;
+  thread = blockThread;
+  takeTurns(*ahead, *ofRows);
+  clearShared();
+  return success();
+}
+
+/// What an operation on rows takes that needs no state.
+LogicalResult GpuChunkKernel::emitAheadOf(Operation *op) {
+  return TypeSwitch<Operation *, LogicalResult>(op)
+      .Case([&](EachDraftOp region) { return emitEarly(region, {}); })
+      .Case([&](PathSolveOp solve) {
+        for (auto [gram, column] :
+             llvm::zip(solve.getGrams(), solve.getColumns()))
+          if (column == solve.getRows().front())
+            inverses[op] = invertBlocks(stackOf(gram).memory);
+        return success();
+      })
+      .Case([&](FoldDraftsOp fold) {
+        if (foldKeys.contains(op))
+          return success();
+        FoldKeys keys = foldKeysOf(fold);
+        foldKeys[op] = std::move(keys);
+        return success();
+      })
+      .Default([](Operation *) { return success(); });
+}
+
+/// Keys decay beside Gram products, if nobody takes them as they were any more.
+void GpuChunkKernel::decayKeysBeside(PathGramOp op) {
+  auto isOver = [&](Operation *user) {
+    auto gram = dyn_cast<PathGramOp>(user);
+    return (gram && find(gram.getResult(), false)) || isRowOp(user) ||
+           user->isBeforeInBlock(op);
+  };
+  for (auto fold : op->getBlock()->getOps<FoldDraftsOp>())
+    if (fold.getDecays() && fold.getDecays() == op.getDecays() &&
+        typeOf(fold.getDecays()).getRank() > 2 &&
+        llvm::all_of(fold.getKeys(), [&](Value key) {
+          return hasStack(key) && llvm::all_of(key.getUsers(), isOver);
+        }))
+      (void)emitAheadOf(fold);
+}
+
+LogicalResult GpuChunkKernel::emitRowsOfChunk() {
+  meetAll();
+  for (Operation &op : step.getBody().front().without_terminator()) {
+    b.setLoc(unnamed(op.getLoc()));
+    beginOp();
+    if (isRowOp(&op) && failed(emitRowOp(&op)))
+      return failure();
+  }
+  b.setLoc(unnamed(step.getLoc()));
+  return success();
+}
+
+/// Whether warps with rows may still need a stack when all operations that take
+/// it have been emitted for the others.
+bool GpuChunkKernel::isForRows(Value stack) const {
+  return blockPart != Part::All &&
+         llvm::any_of(stack.getUsers(), [&](Operation *user) {
+           return isRowOp(user) ||
+                  llvm::any_of(user->getResults(), [&](Value result) {
+                    return lazyStacks.contains(result);
+                  });
+         });
+}
+
+//===----------------------------------------------------------------------===//
+// What passes from one part to the other
+//===----------------------------------------------------------------------===//
+
+/// Memory that both have is there twice, and a step has one of them.
+void GpuChunkKernel::takeTurns(scf::ForOp ahead, scf::ForOp ofRows) {
+  OpBuilder::InsertionGuard guard(b);
+  scf::ForOp loops[] = {ahead, ofRows};
+  Value turns[kTurns];
+  for (auto [loop, turn] : llvm::zip(loops, turns)) {
+    b.setInsertionPointToStart(loop.getBody());
+    turn = arith::RemUIOp::create(b, loop.getInductionVar(),
+                                  constantIndex(kTurns));
+  }
+  for (BlockArgument memory : function.getWorkgroupAttributions()) {
+    auto isIn = [&](OpOperand &use, scf::ForOp loop) {
+      return loop->isProperAncestor(use.getOwner());
+    };
+    bool isShared = llvm::all_of(loops, [&](scf::ForOp loop) {
+      return llvm::any_of(memory.getUses(),
+                          [&](OpOperand &use) { return isIn(use, loop); });
+    });
+    if (!isShared)
+      continue;
+    // What passes from step to step as well has one place.
+    isRefused |= llvm::any_of(memory.getUses(), [&](OpOperand &use) {
+      return !isIn(use, ahead) && !isIn(use, ofRows);
+    });
+    auto type = cast<MemRefType>(memory.getType());
+    int64_t rows = type.getDimSize(0);
+    memory.setType(MemRefType::get({kTurns * rows, type.getDimSize(1)},
+                                   type.getElementType(), type.getLayout(),
+                                   type.getMemorySpace()));
+    for (auto [loop, turn] : llvm::zip(loops, turns)) {
+      b.setInsertionPointAfterValue(turn);
+      SmallVector<OpFoldResult> offsets{times(turn, rows), b.getIndexAttr(0)};
+      SmallVector<OpFoldResult> sizes{b.getIndexAttr(rows),
+                                      b.getIndexAttr(type.getDimSize(1))};
+      SmallVector<OpFoldResult> strides(2, b.getIndexAttr(1));
+      Value mine =
+          memref::SubViewOp::create(b, memory, offsets, sizes, strides);
+      memory.replaceUsesWithIf(mine, [&, loop = loop](OpOperand &use) {
+        return isIn(use, loop) && use.getOwner() != mine.getDefiningOp();
+      });
+    }
+  }
+}
