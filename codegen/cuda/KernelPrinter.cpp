@@ -400,6 +400,22 @@ LogicalResult KernelPrinter::printStore(Operation *store, Value value,
   return success();
 }
 
+/// Counters of global memory, which blocks add to as they arrive.
+LogicalResult KernelPrinter::printArrival(memref::AtomicRMWOp arrival) {
+  Value counters = arrival.getMemref();
+  auto type = cast<MemRefType>(counters.getType());
+  if (!texts.contains(counters) ||
+      arrival.getKind() != arith::AtomicRMWKind::addi ||
+      !type.getElementType().isInteger(32) ||
+      gpu::GPUDialect::hasWorkgroupMemoryAddressSpace(type))
+    return unsupported(arrival);
+  return define(arrival.getResult(),
+                formatv("arrive({0} + {1}, {2})", texts[counters],
+                        offset(counters, arrival.getIndices()),
+                        use(arrival.getValue()))
+                    .str());
+}
+
 LogicalResult KernelPrinter::printOperation(Operation *op) {
   auto dimension = [&](const char *variable, gpu::Dimension which) {
     return define(
@@ -455,6 +471,8 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
       .Case<memref::SubViewOp>([&](auto view) { return printRowsFrom(view); })
       .Case<memref::PrefetchOp>(
           [&](auto prefetch) { return printPrefetch(prefetch); })
+      .Case<memref::AtomicRMWOp>(
+          [&](auto arrival) { return printArrival(arrival); })
       .Case<memref::DmaStartOp>([&](auto copy) { return printCopy(copy); })
       .Case<nvgpu::DeviceAsyncCopyOp>(
           [&](auto copy) { return printThreadCopy(copy); })

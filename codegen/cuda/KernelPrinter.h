@@ -54,6 +54,7 @@ private:
   mlir::LogicalResult printThreadCopy(mlir::nvgpu::DeviceAsyncCopyOp copy);
   mlir::LogicalResult printThreadWait(mlir::nvgpu::DeviceAsyncWaitOp wait);
   mlir::LogicalResult printPrefetch(mlir::memref::PrefetchOp prefetch);
+  mlir::LogicalResult printArrival(mlir::memref::AtomicRMWOp arrival);
   mlir::LogicalResult printPartBarrier(mlir::NVVM::BarrierOp meets);
   mlir::LogicalResult printRegisters(mlir::NVVM::SetMaxRegisterOp registers);
   mlir::LogicalResult printRowsFrom(mlir::memref::SubViewOp view);

@@ -25,7 +25,7 @@ static bool isStoredTo(Value memref) {
       return store.getMemref() == memref;
     if (auto store = dyn_cast<vector::StoreOp>(user))
       return store.getBase() == memref;
-    return false;
+    return isa<memref::AtomicRMWOp>(user);
   });
 }
 
