@@ -366,6 +366,14 @@ __tsan_memset(void *to, int value, std::size_t bytes) {
   return __builtin_memset(to, value, bytes);
 }
 
+// Of other functions, those of atomics would be called again.
+extern "C" __attribute__((disable_sanitizer_instrumentation, used)) inline int
+__tsan_atomic32_fetch_add(volatile int *at, int value, int) {
+  auto *s = ladle::emulation::scheduler;
+  s->access(*s, const_cast<int *>(at), sizeof(int), true);
+  return __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);
+}
+
 #endif // thread_sanitizer
 
 #endif // LADLE_EMULATION

@@ -530,14 +530,18 @@ template <class T> LADLE_INLINE T *cluster_memory(T *own, int rank) {
 #endif
 }
 
-/// Adds to a counter of global memory, and returns what it was. Whoever adds
-/// later finds what a block had written before the barrier ahead of this one's
-/// turn, and its block does behind its next barrier.
+/// Adds to a counter of global memory, and returns what it was. Who adds to it
+/// later, and its block behind a barrier, finds what this thread's block wrote
+/// before the barrier ahead of this.
 LADLE_INLINE int arrive(int *counter, int count) {
 #if defined(__CUDA_ARCH__)
-  __threadfence();
-  int before = atomicAdd(counter, count);
-  __threadfence();
+  int before;
+  asm volatile("fence.acq_rel.gpu;\n\t"
+               "atom.relaxed.gpu.global.add.s32 %0, [%1], %2;\n\t"
+               "fence.acq_rel.gpu;"
+               : "=r"(before)
+               : "l"(__cvta_generic_to_global(counter)), "r"(count)
+               : "memory");
   return before;
 #else
   return __atomic_fetch_add(counter, count, __ATOMIC_ACQ_REL);

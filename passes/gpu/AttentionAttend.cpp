@@ -38,43 +38,53 @@ void GpuAttention::buildAttend() {
     startInOrder();
   declareTiles();
   pieces = array("pieces", b.getI32Type(), 4);
-  // Few portions go to as many blocks.
+  // Few portions go to as many blocks, but where these are merged.
   Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value ofWarp = add(mul(warp, blocks), block);
   Value isStarted = arith::ConstantIntOp::create(b, 0, /*width=*/1);
-  Values portion;
+  Values portion, found;
   if (hasFew) {
-    Value few = isFew(),
-          record = arith::ConstantOp::create(
-              b, b.getZeroAttr(VectorType::get({4}, b.getI32Type())));
-    Values before = ifElse(
-        few, [&] { return startFewRows(ofWarp); },
-        [&]() -> Values {
-          Value none = index(0);
-          return {none,      none,      none, none, record,
-                  isStarted, isStarted, none, none, isStarted};
-        });
+    Value few = isFew();
+    ofWarp = select(few, add(mul(block, warps), warp), ofWarp);
+    auto nothing = [&](TypeRange types) {
+      Values all;
+      for (Type type : types)
+        all.push_back(arith::ConstantOp::create(b, b.getZeroAttr(type)));
+      return all;
+    };
+    Values before = ifElse(few, [&] { return startFewRows(ofWarp); }, nothing);
     waitForPrevious();
     // When the attend of the next step starts, what was put into pages before
     // this step is there.
     letNextStart();
     function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
-    portion = ifElse(
+    Values all = ifElse(
         few, [&] { return resumeFewRows(before, ofWarp); },
-        [&]() -> Values {
-          Values all = loadPortion(ofWarp);
-          all.push_back(isStarted);
-          return all;
+        [&](TypeRange types) {
+          Values none = nothing(types), its = loadPortion(ofWarp);
+          llvm::copy(its, none.begin() + 3);
+          return none;
         });
-    isStarted = portion[3];
+    isStarted = all[0];
+    found = ValueRange(all).slice(1, 2);
+    portion = ValueRange(all).drop_front(3);
+    isWhole = portion[6];
   } else {
     portion = loadPortion(ofWarp);
   }
   first = named("first", portion[0]);
   count = named("behind", portion[1]);
   stride = select(isEven(), index(1), scalar("portion_count"));
-  ifThen(less(first, count), [&] { attendPieces(portion[2], isStarted); });
+  if (!hasFew) {
+    ifThen(less(first, count),
+           [&] { (void)attendPieces(portion[2], isStarted); });
+    return;
+  }
+  Values sums = ifElse(
+      less(first, count), [&] { return attendPieces(portion[2], isStarted); },
+      [&](TypeRange) { return emptySums(); });
+  ifThen(isFew(), [&] { answerFewRows(found, portion, sums); });
 }
 
 //===----------------------------------------------------------------------===//
@@ -124,8 +134,9 @@ GpuAttention::Stream GpuAttention::advance(const Stream &stream) {
 // A piece
 //===----------------------------------------------------------------------===//
 
-/// The first tiles may have been started already.
-void GpuAttention::attendPieces(Value record, Value isStarted) {
+/// The first tiles may have been started already. The sums are those of the
+/// last piece.
+GpuAttention::Values GpuAttention::attendPieces(Value record, Value isStarted) {
   Stream stream{first, openPiece(record).keys.begin, record};
   // All are looked up before anything waits for one of them.
   Values isThere, found;
@@ -142,12 +153,17 @@ void GpuAttention::attendPieces(Value record, Value isStarted) {
       startTile(index(tile), both(isThere[tile], negate(isStarted)), isKey);
   Values carried{index(0), isThere.back(), record};
   carried.append({stream.piece, stream.firstKey, stream.record});
-  carried.append(loadAhead(record));
-  loop(first, count, stride, carried,
-       [&](Value piece, ValueRange before) -> Values {
-         named("piece", piece);
-         return attendPiece(piece, before);
-       });
+  Values loaded = loadAhead(record);
+  carried.append(loaded);
+  if (isWhole)
+    carried.append(emptySums());
+  Values all =
+      loop(first, count, stride, carried,
+           [&](Value piece, ValueRange before) -> Values {
+             named("piece", piece);
+             return attendPiece(piece, before.take_front(6 + loaded.size()));
+           });
+  return Values(ArrayRef(all).drop_front(6 + loaded.size()));
 }
 
 /// Of the heads that a piece is for, long before they are needed: where the two
@@ -211,27 +227,39 @@ GpuAttention::Values GpuAttention::attendPiece(Value number,
              return all;
            });
   Values nextLoaded = loadAhead(next);
-  leavePiece(number, ValueRange(carried).drop_front(4));
+  ValueRange sums = ValueRange(carried).drop_front(4);
+  auto leave = [&] { leaveSums(pieceMemory(), number, sums); };
+  // The block merges the only pieces of its warps.
+  if (isWhole)
+    ifThen(negate(isWhole), leave);
+  else
+    leave();
   Values after{add(firstPlace, tiles), carried[3], next};
   after.append(carried.begin(), carried.begin() + 3);
   after.append(nextLoaded);
+  if (isWhole)
+    after.append(sums.begin(), sums.end());
   return after;
 }
 
-/// What a lane has of a head lies side by side, `part` elements of each block.
-void GpuAttention::leavePiece(Value piece, ValueRange sums) {
+GpuAttention::SumsMemory GpuAttention::pieceMemory() {
   Type f32 = b.getF32Type();
+  return {array("piece_values", f32, share * valueSize),
+          array("piece_sums", f32, 2 * share)};
+}
+
+/// What a lane has of a head lies side by side, `part` elements of each block.
+void GpuAttention::leaveSums(const SumsMemory &memory, Value piece,
+                             ValueRange sums) {
   constexpr int64_t width = 4;
   int64_t part = valuePart(), products = part / 2;
-  Value memory = array("piece_values", f32, share * valueSize);
   for (int64_t i = 0; i < 2; ++i) {
     Value column = add(mul(lanePart, 2), i), all = sums[2 + i];
     for (int64_t mask = 4; mask < kWarp; mask *= 2)
       all = sum(all, exchange(all, mask));
     ifThen(less(column, index(share)), [&] {
       ifThen(equal(laneRow, index(0)), [&] {
-        storeVector(fromElements({sums[i], all}),
-                    array("piece_sums", f32, 2 * share),
+        storeVector(fromElements({sums[i], all}), memory.pairs,
                     {piece, mul(column, 2)});
       });
       for (int64_t at = 0; at < valueSize / 8; at += width) {
@@ -240,7 +268,7 @@ void GpuAttention::leavePiece(Value piece, ValueRange sums) {
         for (int64_t j = 0; j < width; ++j)
           elements.push_back(extract(sums[4 + first + j / 2], j % 2 * 2 + i));
         Value into = add(mul(laneRow, part), block * 8 * part + at % part);
-        storeVector(fromElements(elements), memory,
+        storeVector(fromElements(elements), memory.values,
                     {piece, add(mul(column, valueSize), into)});
       }
     });

@@ -194,6 +194,12 @@ Value GpuAttention::exchange(Value value, int64_t mask) {
       shuffle(integer, index(mask), gpu::ShuffleMode::XOR));
 }
 
+Value GpuAttention::ofLane(Value value, Value which) {
+  Value integer = arith::IndexCastOp::create(b, b.getI32Type(), value);
+  return arith::IndexCastOp::create(
+      b, b.getIndexType(), shuffle(integer, which, gpu::ShuffleMode::IDX));
+}
+
 void GpuAttention::meet(int64_t which, int64_t count) {
   auto integer = [&](int64_t value) -> Value {
     return arith::ConstantIntOp::create(b, value, /*width=*/32);
@@ -251,6 +257,12 @@ void GpuAttention::ifThen(Value condition, llvm::function_ref<void()> body) {
 GpuAttention::Values GpuAttention::ifElse(Value condition,
                                           llvm::function_ref<Values()> yes,
                                           llvm::function_ref<Values()> no) {
+  return ifElse(condition, yes, [&](TypeRange) { return no(); });
+}
+
+GpuAttention::Values
+GpuAttention::ifElse(Value condition, llvm::function_ref<Values()> yes,
+                     llvm::function_ref<Values(TypeRange)> no) {
   // The types are known when one side is there.
   auto branch = scf::IfOp::create(b, condition, /*withElseRegion=*/true);
   Values results;
@@ -269,7 +281,7 @@ GpuAttention::Values GpuAttention::ifElse(Value condition,
   b.setInsertionPointToEnd(typed.thenBlock());
   scf::YieldOp::create(b, results);
   b.setInsertionPointToStart(typed.elseBlock());
-  scf::YieldOp::create(b, no());
+  scf::YieldOp::create(b, no(TypeRange(ValueRange(results))));
   return Values(typed.getResults());
 }
 

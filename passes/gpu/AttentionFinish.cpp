@@ -47,31 +47,34 @@ int64_t GpuAttention::piecesAtOnce() const {
 }
 
 /// So many pieces from one on, or up to one, behind what a warp has merged. A
-/// lane weighs one of them, for all.
-GpuAttention::Summary GpuAttention::mergePieces(Value begin, Value last,
-                                                Value local,
-                                                const Summary &before) {
-  int64_t width = valueSize / kWarp, together = piecesAtOnce();
-  Type f32 = b.getF32Type();
-  Value memory = array("piece_values", f32, share * valueSize);
-  Value pairs = array("piece_sums", f32, 2 * share);
+/// lane weighs one of them, for all, and says which that is.
+GpuAttention::Summary
+GpuAttention::mergePieces(Value begin, Value last, Value local,
+                          const Summary &before, int64_t together,
+                          llvm::function_ref<Value(Value)> pieceOf) {
+  int64_t width = valueSize / kWarp;
+  SumsMemory memory = pieceMemory();
   Value element = add(mul(local, valueSize), mul(lane, width));
   // What is not there loads the last one.
   Value final = sub(last, index(1));
-  Value mine = add(begin, lane);
-  Value pair = loadVector(pairs, {minimum(mine, final), mul(local, 2)}, 2);
+  Value mine = add(begin, lane), piece = minimum(mine, final);
+  if (pieceOf)
+    piece = pieceOf(piece);
+  Value pair = loadVector(memory.pairs, {piece, mul(local, 2)}, 2);
   Values loaded;
-  for (int64_t i = 0; i < together; ++i)
-    loaded.push_back(
-        loadVector(memory, {minimum(add(begin, i), final), element}, width));
+  for (int64_t i = 0; i < together; ++i) {
+    Value its =
+        pieceOf ? ofLane(piece, index(i)) : minimum(add(begin, i), final);
+    loaded.push_back(loadVector(memory.values, {its, element}, width));
+  }
   Value isThere = both(less(lane, index(together)), less(mine, last));
-  Value ofLane = select(isThere, extract(pair, 0), number(-INFINITY));
-  Value most = ofLane;
+  Value exponent = select(isThere, extract(pair, 0), number(-INFINITY));
+  Value most = exponent;
   for (int64_t mask = 1; mask < kWarp; mask *= 2)
     most = larger(most, exchange(most, mask));
   most = larger(before.most, most);
   Value least = finite(most);
-  Value weight = exp(arith::SubFOp::create(b, ofLane, least));
+  Value weight = exp(arith::SubFOp::create(b, exponent, least));
   Value kept = exp(arith::SubFOp::create(b, before.most, least));
   Value total = product(extract(pair, 1), weight);
   for (int64_t mask = 1; mask < kWarp; mask *= 2)
@@ -120,8 +123,8 @@ void GpuAttention::gatherPieces(Value local) {
                     later(carried[3 * i + 1], before.sum),
                     later(carried[3 * i + 2], before.values)};
         }
-        Summary merged =
-            mergePieces(add(begin, mul(within, together)), last, local, before);
+        Summary merged = mergePieces(add(begin, mul(within, together)), last,
+                                     local, before, together);
         Value parts[] = {merged.most, merged.sum, merged.values};
         Values after;
         for (int64_t i = 0; i < attends; ++i)
@@ -133,8 +136,6 @@ void GpuAttention::gatherPieces(Value local) {
       });
   for (int64_t i = 0; i < attends; ++i) {
     Summary its{all[3 * i], all[3 * i + 1], all[3 * i + 2]};
-    if (takesFewRows())
-      its = merge(its, summaryOfToken());
     Value place = add(warp, i * kMergeWarps);
     ifThen(equal(lane, index(0)), [&] {
       store(its.most, pieceMosts, place);
@@ -387,11 +388,7 @@ void GpuAttention::buildFinish() {
     openHit(plans, position);
     if (plan.find)
       startInOrder();
-    if (takesFewRows())
-      loadTokenOfFew();
     gatherPieces(rem(head, share));
-    if (takesFewRows())
-      appendFew(position);
     barrier();
     ifThen(equal(warp, index(0)), [&] { completeRow(plans); });
   });

@@ -33,9 +33,9 @@
 //   piece of a warp, and the one behind its last; at 4, what that first one is.
 //   If `even`, it takes all between, else every portion_count-th. ranges
 //   [tasks, attends, 8]: what plan notes for itself, but for the first ones
-// - few_rows: if it is not 0, there is no plan: attend finds what its warps
-//   take, leaves row_plans, pieces and piece_bounds, and does without the token
-//   itself, which finish attends to and puts into its page; slot_count
+// - few_rows: if it is not 0, there is neither plan nor finish: attend finds
+//   what its warps take, and answers; slot_count; arrivals [1 + tasks]: blocks
+//   that know where rows stand, and those that have left pieces of a task
 // - piece_values f32 [pieces, share, dv], piece_sums f32 [pieces, share, 2]
 // - tensors by their names behind "tensor:", with the strides of rows and
 //   heads, in elements

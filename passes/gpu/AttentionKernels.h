@@ -12,7 +12,7 @@
 // - `_plan`, one block: decides about each match, and cuts what all rows and
 //   heads attend to anew into pieces, which become one list; without a match,
 //   for which there is no `_find`, its other blocks put tokens into pages, and
-//   few rows need no plan (AttentionFewRows.cpp);
+//   few rows need no plan, and no `_finish` (AttentionFewRows.cpp);
 // - `_attend`: each warp takes pieces of the list, any number of them, and
 //   leaves a summary of each;
 // - `_finish`, a row and a head: merges the pieces in their order, completes,
@@ -177,24 +177,29 @@ protected:
   struct FewRows {
     mlir::Value slot, position, tiles, behind, filled, all;
   };
-  /// A piece as the list has it, the tile behind it, how many ranges are
-  /// before its own, and whether it is the first or the last of that.
+  /// A piece as the list has it, the tile behind it, how many tasks are before
+  /// its own, and the first tile of that and the one behind it.
   struct FewPiece {
-    mlir::Value record, endTile, rank, isFirst, isLast;
+    mlir::Value record, endTile, rank, firstOfTask, endOfTask;
   };
+  /// Values that a warp plans by.
+  static constexpr int64_t kFewPlanned = 10;
   bool takesFewRows();
   mlir::Value isFew();
   Values loadFewRows();
+  mlir::Value loadIndexAhead(mlir::Value memory, mlir::ValueRange at);
+  mlir::Value loadSlotOfLane();
+  mlir::Value loadPositionOf(mlir::Value slot);
   FewRows addUpRows(mlir::ValueRange ofLane);
   FewPiece pieceAt(const FewRows &rows, mlir::Value tile,
                    mlir::Value endOfPortion);
   Values planFewRows(mlir::ValueRange ofLane, mlir::Value ofWarp);
   Values startFewRows(mlir::Value ofWarp);
+  void waitForCopies();
   Values resumeFewRows(mlir::ValueRange before, mlir::Value ofWarp);
-  void listFewPieces(mlir::ValueRange ofLane, mlir::ValueRange planned,
-                     mlir::Value ofWarp);
-  void appendFew(mlir::Value position);
-  void loadTokenOfFew();
+  FewRows rowsOfPlan(mlir::ValueRange ofLane, mlir::ValueRange planned);
+  mlir::Value tilesBefore(mlir::Value position);
+  void listFewPieces(mlir::ValueRange ofLane, mlir::ValueRange planned);
   mlir::Value sumOfLanes(mlir::Value value);
 
   //===--- AttentionTiles.cpp, AttentionProducts.cpp ----------------------===//
@@ -247,11 +252,17 @@ protected:
   mlir::Value lookUp(const Stream &stream);
   Stream advance(const Stream &stream);
   Values loadPortion(mlir::Value ofWarp);
-  void attendPieces(mlir::Value record, mlir::Value isStarted);
+  Values attendPieces(mlir::Value record, mlir::Value isStarted);
   Values loadAhead(mlir::Value record);
   void takeLoaded(const Piece &piece, mlir::ValueRange loaded);
   Values attendPiece(mlir::Value number, mlir::ValueRange before);
-  void leavePiece(mlir::Value piece, mlir::ValueRange sums);
+  /// Of pieces: values of all heads, and their largest scores and sums.
+  struct SumsMemory {
+    mlir::Value values, pairs;
+  };
+  SumsMemory pieceMemory();
+  void leaveSums(const SumsMemory &memory, mlir::Value piece,
+                 mlir::ValueRange sums);
 
   //===--- AttentionFinish.cpp --------------------------------------------===//
   /// (m, Z, A) of a head: two numbers, and the elements of a lane.
@@ -259,12 +270,13 @@ protected:
     mlir::Value most, sum, values;
   };
   void buildFinish();
-  Summary mergePieces(mlir::Value begin, mlir::Value last, mlir::Value local,
-                      const Summary &before);
+  Summary
+  mergePieces(mlir::Value begin, mlir::Value last, mlir::Value local,
+              const Summary &before, int64_t together,
+              llvm::function_ref<mlir::Value(mlir::Value)> pieceOf = nullptr);
   void gatherPieces(mlir::Value local);
   Summary mergedPieces(int64_t which);
   Summary emptySummary();
-  Summary summaryOfToken();
   Summary merge(const Summary &lhs, const Summary &rhs);
   Summary loadStored(mlir::Value condition, int64_t part);
   Summary reuse(ReuseOp op);
@@ -276,6 +288,34 @@ protected:
   void updateMoment();
   void moveCursor(mlir::Value plans);
   void storeOutput(mlir::Value values);
+
+  //===--- AttentionLastBlocks.cpp ----------------------------------------===//
+  /// The pieces of a task in their order: so many of warps from the first one
+  /// on, of whole blocks, whose first warps are counted, and of warps from the
+  /// rest on; and in how many blocks they are.
+  struct FewPieces {
+    mlir::Value rank, first, leading, firstWhole, whole, rest, count, blocks;
+  };
+  /// Heads of a row whose pieces are merged together; and key and value of the
+  /// token, and queries of the heads of a warp.
+  struct FewTask {
+    mlir::Value row, slot, firstHead;
+    Values loaded;
+  };
+  FewPieces piecesOfTask(const FewPiece &piece, mlir::Value portion,
+                         mlir::Value allTiles);
+  mlir::Value pieceOf(const FewPieces &list, mlir::Value which);
+  void answerFewRows(mlir::ValueRange found, mlir::ValueRange planned,
+                     mlir::ValueRange sums);
+  void mergeBlock(mlir::Value piece, mlir::ValueRange sums);
+  mlir::Value arrivesLast(mlir::Value counter, mlir::Value all);
+  void moveFewCursors(mlir::ValueRange ofLane);
+  void answerTask(const FewTask &task, const FewPieces *list);
+  void answerHead(const FewTask &task, const FewPieces *list, mlir::Value local,
+                  mlir::Value query);
+  void loadTokenOfTask(FewTask &task);
+  void appendToken(const FewTask &task, mlir::Value position);
+  Summary summaryOfToken(mlir::Value key, mlir::Value value, mlir::Value query);
 
   //===--- AttentionBuilder.cpp: small things -----------------------------===//
   mlir::Value index(int64_t value);
@@ -330,6 +370,8 @@ protected:
   mlir::Value shuffle(mlir::Value value, mlir::Value lane,
                       mlir::gpu::ShuffleMode mode);
   mlir::Value exchange(mlir::Value value, int64_t mask);
+  /// What a lane has of an index.
+  mlir::Value ofLane(mlir::Value value, mlir::Value which);
   /// A loop some of whose iterations load together what they need, before
   /// anything is done in those ahead of them.
   struct Ahead {
@@ -365,6 +407,9 @@ protected:
   void ifThen(mlir::Value condition, llvm::function_ref<void()> body);
   Values ifElse(mlir::Value condition, llvm::function_ref<Values()> yes,
                 llvm::function_ref<Values()> no);
+  /// The other side is told of what types the results are.
+  Values ifElse(mlir::Value condition, llvm::function_ref<Values()> yes,
+                llvm::function_ref<Values(mlir::TypeRange)> no);
   Values loop(mlir::Value begin, mlir::Value end, mlir::Value stride,
               mlir::ValueRange inits,
               llvm::function_ref<Values(mlir::Value, mlir::ValueRange)> body,
@@ -396,6 +441,7 @@ protected:
   int64_t scoreSums = 2;   ///< in which products of a tile are added, 1 or 2
   mlir::Value keys, values, places, queries, copies;
   Values queryParts;
+  mlir::Value isWhole; ///< the block's tiles are of one task; may be null
   mlir::Value slot, cacheHead, begin, end, lane, warp, laneRow, lanePart;
   mlir::Value from[2]; ///< of the two heads of a lane; null: with the piece
 
@@ -404,7 +450,7 @@ protected:
   mlir::Value pieces, count, first, stride, headStarts, nearRanges;
 
   // The head that is finished (AttentionFinish.cpp).
-  Values pieceBounds, tokenParts;
+  Values pieceBounds;
   mlir::Value pieceMosts, pieceTotals, pieceValues;
   mlir::Value rowOfHead, token, head, entry, amended, hit, isHit, hitRow, isFar,
       isInside, wideBound, depth, outerEnd, query, stores;

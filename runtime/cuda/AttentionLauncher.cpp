@@ -70,6 +70,8 @@ AttentionWorkspace::create(const AttentionProgramImpl &made, int64_t window,
            {"portions", portions * numbers},
            {"piece_values", pieces * code.share * made.valueSize},
            {"piece_sums", pieces * code.share * 2}};
+  if (code.decode.fewRows)
+    sizes["arrivals"] = 1 + tasks;
   if (made.hasRing) {
     sizes["hits"] = sizes["starts"] = rows * heads;
     sizes["nearest"] = sizes["nearest_entry"] = rows * heads * work.sections;
@@ -275,7 +277,7 @@ Status AttentionLauncher::launch(int64_t rows, void *stream, Start start) {
   std::vector<cuda::Kernel::Extent> all = grids(rows);
   bool isCluster = made.bounded && !form.selects() && !form.scans();
   for (const GpuAttentionKernel *kernel : kernels()) {
-    if (isFew && kernel == &form.plan) {
+    if (isFew && kernel != &form.attend) {
       ++next;
       continue;
     }

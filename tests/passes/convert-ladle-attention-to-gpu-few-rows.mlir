@@ -31,10 +31,27 @@ ladle.attention @exact(token %q: tensor<2x64xbf16>, token %k: tensor<1x64xbf16>,
 // CHECK: nvgpu.device_async_wait {{.*}} {ladle.of_warp, numGroups = 0 : i32}
 // CHECK: nvgpu.mma.sync
 
-// The token itself is attended to here, and put into its page.
-// CHECK-LABEL: gpu.func @exact_decode_finish
-// CHECK: nvvm.griddepcontrol wait
-// CHECK: vector.load %{{.*}} : memref<?x1x64xbf16, {{.*}}>, vector<2xbf16>
-// CHECK: vector.load %{{.*}} : memref<?x4xf32>, vector<2xf32>
-// CHECK: vector.store %{{.*}} : memref<?x64xbf16>, vector<8xbf16>
+// Warps of a block that attend to one task leave one piece. The last block that
+// knows where rows stand moves the cursors.
 // CHECK: gpu.barrier
+// CHECK: vector.store %{{.*}} : memref<4x128xf32, #gpu.address_space<workgroup>>
+// CHECK: gpu.barrier
+// CHECK: vector.store %{{.*}} : memref<?x128xf32>, vector<2xf32>
+// CHECK: gpu.barrier
+// CHECK: memref.atomic_rmw addi %{{.*}}, %{{.*}}[%c0{{.*}}] : (i32, memref<?xi32>) -> i32
+// CHECK: memref.store %{{.*}}, %{{.*}} : memref<?x8xi32>
+
+// The last block to arrive at a task has loaded the token, to which it attends
+// as well.
+// CHECK: vector.load %{{.*}} : memref<?x1x64xbf16, {{.*}}>, vector<2xbf16>
+// CHECK: memref.atomic_rmw addi
+// CHECK: gpu.barrier
+// CHECK: vector.load %{{.*}} : memref<?x4xf32>, vector<2xf32>
+// CHECK: vector.store %{{.*}} : memref<?x2x64xf32, {{.*}}>, vector<2xf32>
+// CHECK: gpu.barrier
+// CHECK: vector.store %{{.*}} : memref<?x64xbf16>, vector<8xbf16>
+
+// Of few rows nothing is left to do.
+// CHECK-LABEL: gpu.func @exact_decode_finish
+// CHECK-NOT: few_rows
+// CHECK: gpu.return

@@ -15,6 +15,18 @@ gpu.module @m {
 // -----
 
 gpu.module @m {
+  gpu.func @f(%a: memref<4xi32>, %o: index, %x: i32) kernel {
+    // expected-error @below {{'memref.atomic_rmw' cannot be printed as CUDA}}
+    // expected-note @below {{its operands are of type 'i32', 'memref<4xi32>', 'index'}}
+    // expected-note @below {{kernels are made of gpu, scf, arith, math, memref and vector operations on scalars and 1-D vectors, and compute numbers in f32}}
+    %0 = memref.atomic_rmw maxs %x, %a[%o] : (i32, memref<4xi32>) -> i32
+    gpu.return
+  }
+}
+
+// -----
+
+gpu.module @m {
   gpu.func @f(%x: bf16) kernel {
     // expected-error @below {{'arith.addf' cannot be printed as CUDA}}
     // expected-note @below {{its operands are of type 'bf16', 'bf16'}}

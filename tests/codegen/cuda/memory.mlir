@@ -34,6 +34,19 @@ gpu.module @m {
     gpu.return
   }
 
+  // Who arrives is told how many have.
+  // CHECK: void arrivals(int *counters, int *last, int i) {
+  gpu.func @arrivals(%counters: memref<?xi32> {ladle.name = "counters"},
+                     %last: memref<?xi32> {ladle.name = "last"},
+                     %i: index {ladle.name = "i"}) kernel {
+    %c1 = arith.constant 1 : i32
+    // CHECK-NEXT: const int before = arrive(counters + i, 1);
+    %before = memref.atomic_rmw addi %c1, %counters[%i]
+        : (i32, memref<?xi32>) -> i32 loc("before")
+    memref.store %before, %last[%i] : memref<?xi32>
+    gpu.return
+  }
+
   // CHECK: void vectors
   gpu.func @vectors(%a: memref<?x128xbf16> {ladle.name = "a"},
                     %b: memref<64xbf16> {ladle.name = "b"},
