@@ -23,6 +23,8 @@ static constexpr int64_t kMultiprocessorBytes = 228 << 10, kSystemBytes = 1024;
 /// Threads that are a step ahead of others; with decays of channels, which take
 /// more arithmetic, twice as many.
 static constexpr int64_t kAhead = 128;
+/// Of a block.
+static constexpr int64_t kMostThreads = 1024;
 
 SmallVector<GpuChunkKernel::Shape>
 GpuChunkKernel::shapesOf(StepOp step, const GpuSchedule &schedule,
@@ -100,8 +102,9 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
         if (valueSize % rows != 0 || (isAhead && !isIdle(valueSize / rows)))
           continue;
         Shape shape{tokens, rows, isAhead ? ahead : 0};
-        if (schedule.threads &&
-            schedule.threads != threadsOfRows(rows) + shape.ahead)
+        int64_t threads = threadsOfRows(rows) + shape.ahead;
+        if (threads > kMostThreads ||
+            (schedule.threads && schedule.threads != threads))
           continue;
         if (tokens <= most && mayHoldRows(shape))
           shapes.push_back(shape);
@@ -112,7 +115,8 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
 /// Shared memory that a block may have. Others beside it need none where each
 /// has a multiprocessor of its own.
 int64_t GpuChunkKernel::mostBytes() const {
-  return shape.ahead ? mostShared() : kSharedBytes;
+  return shape.ahead ? mostShared()
+                     : std::min<int64_t>(kSharedBytes, mostShared());
 }
 
 FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
