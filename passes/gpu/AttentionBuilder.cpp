@@ -10,6 +10,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/AttentionKernels.h"
+#include "passes/gpu/Barriers.h"
 #include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
@@ -201,11 +202,7 @@ Value GpuAttention::ofLane(Value value, Value which) {
 }
 
 void GpuAttention::meet(int64_t which, int64_t count) {
-  auto integer = [&](int64_t value) -> Value {
-    return arith::ConstantIntOp::create(b, value, /*width=*/32);
-  };
-  NVVM::BarrierOp::create(b, TypeRange(), integer(which), integer(count),
-                          NVVM::BarrierReductionAttr(), Value());
+  meetAt(b, which, count);
 }
 
 void GpuAttention::barrier() {

@@ -15,9 +15,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "passes/gpu/Barriers.h"
 #include "passes/gpu/ChunkKernel.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -37,25 +37,17 @@ static constexpr int64_t kTurns = 2;
 // Barriers
 //===----------------------------------------------------------------------===//
 
-static void meet(ImplicitLocOpBuilder &b, int64_t which, int64_t threads) {
-  auto integer = [&](int64_t value) -> Value {
-    return arith::ConstantIntOp::create(b, value, /*width=*/32);
-  };
-  NVVM::BarrierOp::create(b, TypeRange(), integer(which), integer(threads),
-                          NVVM::BarrierReductionAttr(), Value());
-}
-
 void GpuChunkKernel::barrier() {
   assert(blockPart != Part::Rows && "warps with rows wait for nobody");
   if (blockPart == Part::Ahead)
-    return meet(b, kBarrierOfAhead, schedule.threads);
+    return meetAt(b, kBarrierOfAhead, schedule.threads);
   GpuKernel::barrier();
 }
 
 /// The end of a step of those who are ahead, and the beginning of it for those
 /// who take it.
 void GpuChunkKernel::meetAll() {
-  meet(b, kBarrierOfAll, threadsOfRows(schedule.tileRows) + shape.ahead);
+  meetAt(b, kBarrierOfAll, threadsOfRows(schedule.tileRows) + shape.ahead);
   isRead.clear();
   isWritten.clear();
   beginOp();
