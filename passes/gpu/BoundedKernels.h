@@ -127,10 +127,10 @@ private:
   void attendOwnKeys();
 
   //===--- BoundedMerge.cpp: what the blocks found ------------------------===//
-  void mergeBlocks();
+  Values mergeBlocks();
   void takeOwn();
   void mergeEach();
-  void mergeNoting();
+  Values mergeNoting();
   void mergeMemory();
   void mergeRecalled();
   void mergeTaylor();
@@ -157,6 +157,15 @@ private:
   void readMemory(const Ahead &ownRows);
   mlir::Value placeOfRow(mlir::Value at, int64_t which);
   Values nextRows(mlir::Value at, mlir::ValueRange loaded);
+  Values oldRows(mlir::ValueRange loaded);
+  Values rowsWithLeaving(mlir::Value at, mlir::ValueRange rows);
+  void storeRows(mlir::Value at, mlir::ValueRange rows);
+  Values loadSomeRows(mlir::Value at);
+  mlir::Value loadLeavingValue();
+  mlir::Value keepsRows();
+  mlir::Value hasRowsToKeep();
+  Values loadRowsAgain();
+  void keepRows(mlir::ValueRange loaded);
 
   //===--- BoundedFold.cpp: segments that it takes up ---------------------===//
   void foldSegments();
@@ -193,7 +202,14 @@ private:
   mlir::Value rowOfQuery();
   Ahead loadEarlierWeights();
   void addEarlierWeights(const Ahead &weights);
+  mlir::Value weightOf(mlir::Value at);
+  Values noteToken(mlir::Value at);
+  void storeNoted(mlir::Value at, mlir::ValueRange noted);
   void noteWeights();
+  mlir::Value notesOne();
+  Values noteOwn();
+  Values nothingNoted();
+  void keepNoted(mlir::ValueRange noted);
 
   //===--- BoundedEviction.cpp: the order of tokens, and who leaves -------===//
   void declareEviction();
@@ -258,7 +274,7 @@ private:
       victimPlace, evicted, budget, seen, folds, foldCount, nextFolds, span,
       keysOfRank, hasNewKey, kept, leaves, held;
   Values newToken, newKeyParts;
-  mlir::Value blockThread, blockWarp, isBehind, ownsNewKey;
+  mlir::Value startsEarly, blockThread, blockWarp, isBehind, ownsNewKey;
   mlir::LogicalResult isLowered = mlir::success();
 
   // What a block holds, and of the head that is answered.

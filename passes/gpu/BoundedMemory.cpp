@@ -73,30 +73,35 @@ void GpuBounded::prefetchLaterRows() {
 GpuAttention::Ahead GpuBounded::loadRows() {
   // Sizes are multiples of 32, and clusters have 8 blocks at the most.
   static_assert(kWarp / kMostBlocks == kRows);
-  if (evict) {
-    int64_t width = valueSize / kWarp;
-    Value leaving = add(mul(cursorRow, capacity), maximum(victim, index(0)));
-    leavingValue = loadVector(array("value_pages", plan.valueType, valueSize),
-                              {leaving, mul(lane, width)}, width);
-  }
+  if (evict)
+    leavingValue = loadLeavingValue();
   return startLoop(
       mul(warp, kRows), rowsHere, index(warps * kRows),
       /*together=*/fold ? 1 : 2, [this](Value at) {
-        int64_t width = valueSize / kWarp;
-        Value column = mul(lane, width);
-        Value matrix = array("memory", memory.getElementType(), valueSize);
-        Values loaded;
-        for (int64_t j = 0; j < kRows; ++j)
-          loaded.push_back(
-              loadVector(matrix, {placeOfRow(at, j), column}, width));
-        if (fold) {
-          for (int64_t j = 0; j < kRows; ++j)
-            loaded.push_back(loadFloat(array("memory_keys", b.getF32Type()),
-                                       placeOfRow(at, j)));
-          return loaded;
-        }
+        Values loaded = loadSomeRows(at);
+        for (int64_t j = 0; fold && j < kRows; ++j)
+          loaded.push_back(loadFloat(array("memory_keys", b.getF32Type()),
+                                     placeOfRow(at, j)));
         return loaded;
       });
+}
+
+GpuAttention::Values GpuBounded::loadSomeRows(Value at) {
+  int64_t width = valueSize / kWarp;
+  Value matrix = array("memory", memory.getElementType(), valueSize);
+  Values loaded;
+  for (int64_t j = 0; j < kRows; ++j)
+    loaded.push_back(
+        loadVector(matrix, {placeOfRow(at, j), mul(lane, width)}, width));
+  return loaded;
+}
+
+/// A lane's part of it.
+Value GpuBounded::loadLeavingValue() {
+  int64_t width = valueSize / kWarp;
+  Value leaving = add(mul(cursorRow, capacity), maximum(victim, index(0)));
+  return loadVector(array("value_pages", plan.valueType, valueSize),
+                    {leaving, mul(lane, width)}, width);
 }
 
 Value GpuBounded::placeOfRow(Value at, int64_t which) {
@@ -106,34 +111,94 @@ Value GpuBounded::placeOfRow(Value at, int64_t which) {
 
 /// Rows as they are after this step; of a linear memory, their elements of z.
 GpuAttention::Values GpuBounded::nextRows(Value at, ValueRange loaded) {
+  Values rows = oldRows(loaded);
+  if (fold)
+    return rows;
+  return ifElse(
+      leaves,
+      [&]() -> Values {
+        Values sums = rowsWithLeaving(at, rows);
+        ifThen(negate(keepsRows()), [&] { storeRows(at, sums); });
+        return sums;
+      },
+      [&]() -> Values { return rows; });
+}
+
+GpuAttention::Values GpuBounded::oldRows(ValueRange loaded) {
   Values rows(loaded);
   for (int64_t j = 0; j < kRows; ++j)
     rows[j] = widen(rows[j]);
   if (fold)
     return rows;
-  int64_t width = valueSize / kWarp;
-  Value column = mul(lane, width), isOld = less(index(0), evicted);
+  Value isOld = less(index(0), evicted);
   for (Value &row : rows)
-    row = select(isOld, row, splat(number(0), width));
-  return ifElse(
-      leaves,
-      [&]() -> Values {
-        Values sums(rows);
-        // What is read is what is stored.
-        Value matrix = array("memory", memory.getElementType(), valueSize);
-        for (int64_t j = 0; j < kRows; ++j) {
-          Value key = loadFloat(sharedLeaving, add(add(firstRow, at), j));
-          sums[j] = vector::FMAOp::create(b, widen(leavingValue),
-                                          splat(key, width), sums[j]);
-          if (!memory.getElementType().isF32()) {
-            auto type = VectorType::get({width}, memory.getElementType());
-            sums[j] = widen(arith::TruncFOp::create(b, type, sums[j]));
-          }
-          storeVector(sums[j], matrix, {placeOfRow(at, j), column});
-        }
-        return sums;
-      },
-      [&]() -> Values { return rows; });
+    row = select(isOld, row, splat(number(0), valueSize / kWarp));
+  return rows;
+}
+
+/// What is read is what is stored.
+GpuAttention::Values GpuBounded::rowsWithLeaving(Value at, ValueRange rows) {
+  int64_t width = valueSize / kWarp;
+  Values sums(rows);
+  for (int64_t j = 0; j < kRows; ++j) {
+    Value key = loadFloat(sharedLeaving, add(add(firstRow, at), j));
+    sums[j] = vector::FMAOp::create(b, widen(leavingValue), splat(key, width),
+                                    sums[j]);
+    if (!memory.getElementType().isF32()) {
+      auto type = VectorType::get({width}, memory.getElementType());
+      sums[j] = widen(arith::TruncFOp::create(b, type, sums[j]));
+    }
+  }
+  return sums;
+}
+
+void GpuBounded::storeRows(Value at, ValueRange rows) {
+  Value matrix = array("memory", memory.getElementType(), valueSize);
+  for (int64_t j = 0; j < kRows; ++j)
+    storeVector(rows[j], matrix,
+                {placeOfRow(at, j), mul(lane, valueSize / kWarp)});
+}
+
+/// Whether a warp has few enough rows to write them when all else is written: of
+/// several blocks, since sizes are multiples of 32.
+Value GpuBounded::keepsRows() {
+  return notLess(index(warps * kRows), rowsHere);
+}
+
+/// Those that are still to be written, and the value that they get: threads
+/// have no registers for them meanwhile.
+GpuAttention::Values GpuBounded::loadRowsAgain() {
+  if (!evict || !memory)
+    return {};
+  auto load = [&] {
+    Values loaded = loadSomeRows(mul(warp, kRows));
+    loaded.push_back(loadLeavingValue());
+    return loaded;
+  };
+  return ifElse(hasRowsToKeep(), load, [&] {
+    int64_t width = valueSize / kWarp;
+    auto zeros = [&](Type element) -> Value {
+      auto type = VectorType::get({width}, element);
+      return arith::ConstantOp::create(b, b.getZeroAttr(type));
+    };
+    Values none(kRows, zeros(memory.getElementType()));
+    none.push_back(zeros(plan.valueType));
+    return none;
+  });
+}
+
+Value GpuBounded::hasRowsToKeep() {
+  return both(both(leaves, keepsRows()), less(mul(warp, kRows), rowsHere));
+}
+
+void GpuBounded::keepRows(ValueRange loaded) {
+  if (loaded.empty())
+    return;
+  Value at = mul(warp, kRows);
+  leavingValue = loaded.back();
+  ifThen(hasRowsToKeep(), [&] {
+    storeRows(at, rowsWithLeaving(at, oldRows(loaded.drop_back())));
+  });
 }
 
 /// Updates the matrix, and leaves what all heads read of this block's rows in

@@ -49,12 +49,20 @@ Value GpuBounded::sumOverBlocks(Value memory, ValueRange at) {
   return all;
 }
 
-void GpuBounded::mergeBlocks() {
-  if (mostBlocks == 1)
-    return takeOwn();
+/// What is noted of this thread's only token; of others it is stored.
+GpuAttention::Values GpuBounded::mergeBlocks() {
+  if (mostBlocks == 1) {
+    takeOwn();
+    return {};
+  }
   Value isAlone = equal(ranks, index(1));
   ifThen(isAlone, [&] { takeOwn(); });
-  ifThen(negate(isAlone), [&] { note ? mergeNoting() : mergeEach(); });
+  if (note)
+    return ifElse(
+        negate(isAlone), [&] { return mergeNoting(); },
+        [&] { return nothingNoted(); });
+  ifThen(negate(isAlone), [&] { mergeEach(); });
+  return {};
 }
 
 /// Of a block alone.
@@ -106,7 +114,7 @@ void GpuBounded::mergeEach() {
   });
 }
 
-void GpuBounded::mergeNoting() {
+GpuAttention::Values GpuBounded::mergeNoting() {
   int64_t group = plan.group();
   Ahead ownValues =
       startLoop(thread, mul(ownHeads(), valueSize), index(threads),
@@ -144,7 +152,12 @@ void GpuBounded::mergeNoting() {
     store(arith::DivFOp::create(b, number(1), all), inverses, ofHead);
   });
   barrier();
-  noteWeights();
+  Values noted = ifElse(
+      notesOne(), [&] { return noteOwn(); },
+      [&] {
+        noteWeights();
+        return nothingNoted();
+      });
   finishLoop(ownValues, {}, [&](Value at, ValueRange loaded, ValueRange) {
     openOwnHead(div(at, valueSize));
     Value most = loadFloat(sharedMosts, local), all = number(0);
@@ -153,6 +166,7 @@ void GpuBounded::mergeNoting() {
     store(all, sharedValues, {local, rem(at, valueSize)});
     return Values();
   });
+  return noted;
 }
 
 void GpuBounded::mergeMemory() {

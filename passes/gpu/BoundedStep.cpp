@@ -194,19 +194,24 @@ LogicalResult GpuBounded::buildStep() {
   ranks = named("ranks", gpu::GridDimOp::create(b, gpu::Dimension::x));
   blockThread = thread;
   blockWarp = warp;
-  letNextStart();
+  startsEarly = named(
+      "is_early", negate(equal(scalar("starts_early"), index(0))));
+  ifThen(startsEarly, [&] { letNextStart(); });
   Value attends = less(warp, index(attending));
   ifThen(attends, [&] { attendTasks(); });
   ifThen(negate(attends), [&] { answerTasks(); });
   return isLowered;
 }
 
+/// A step in order lets the next one start when what is ahead of both has ended:
+/// the next one may read what that wrote.
 void GpuBounded::waitInOrder() {
-  ifThen(equal(scalar("starts_early"), index(0)), [&] {
+  ifThen(negate(startsEarly), [&] {
     // Of few rows, blocks are there while another kernel still runs.
     if (decodes && part == Answering)
       ifThen(equal(ranks, index(mostBlocks)), [&] { prefetchAhead(); });
     waitForPrevious();
+    letNextStart();
   });
 }
 
@@ -269,28 +274,29 @@ void GpuBounded::answerTasks() {
       Values known = valuesBeforeKeys();
       Ahead ahead = loadBeforeKeys(known);
       meetAll(Found);
-      // Of a cache that evicts, weights are written first, or its memory was.
-      if (evict)
-        waitForPrevious();
-      mergeBlocks();
+      Values noted = mergeBlocks();
       meetAll(Merged);
+      if (note)
+        chooseNext();
+      // Before another block puts the new token in place of what leaves.
+      Values rows = loadRowsAgain();
+      if (evict)
+        meetCluster();
+      // What is written waits for what is ahead, and nothing else does.
       waitForPrevious();
+      keepRows(rows);
+      keepNoted(noted);
       // Nobody reads what leaves any more.
       ifThen(hasNewKey, [&] {
         storeToken(newToken, add(mul(cursorRow, capacity), newEntry));
       });
-      // All have read where the head stood, and nobody chooses.
-      if (fold)
-        moveHeadCursor();
+      // All have read where the head stood, and who leaves next is chosen.
+      moveHeadCursor();
       keep(answer(known, ahead));
       if (!evict)
         return;
       keepOrder();
       keepTaylor();
-      if (note)
-        chooseNext();
-      meetCluster();
-      moveHeadCursor();
       barrier();
     });
     return before;
@@ -337,9 +343,8 @@ void GpuBounded::prepareMemory() {
     features = loadFeatures();
   if (evict)
     sums = loadSums();
-  // Of a Taylor memory, rows are the first thing that is written.
   if (evict)
-    waitForPrevious();
+    ifThen(negate(keepsRows()), [&] { waitForPrevious(); });
   ifThen(less(index(0), held), [&] {
     takeFeatures(features);
     if (evict)

@@ -110,65 +110,98 @@ int64_t GpuBounded::bitsOfQueries() const {
   return llvm::Log2_64_Ceil(static_cast<uint64_t>(queriesKept) + 1);
 }
 
-/// Those of this query, summed over the heads that share keys; 0 for the token
-/// that is not there any more. Then the mean and the variance over the last
-/// queries that a token has seen.
-void GpuBounded::noteWeights() {
-  int64_t group = plan.group();
-  Type f16 = b.getF16Type(), f32 = b.getF32Type();
-  double share = evict.getVariance().convertToDouble();
-  Value keysHere = sub(end, begin);
-  auto weigh = [&](Value at) {
-    Value all = number(0);
-    for (int64_t h = 0; h < group; ++h) {
-      Value most = finite(loadFloat(sharedMosts, index(h)));
-      Value part = exp(arith::SubFOp::create(
-          b, loadFloat(scoresOfBlock, {index(h), at}), most));
-      all = sum(all, product(part, loadFloat(inverses, index(h))));
-    }
-    return all;
-  };
-  if (!queriesKept) {
-    Value sums = array("weight_sums", f32, stride);
-    loop(thread, keysHere, index(threads), [&](Value at) {
-      Value all = sum(loadFloat(salience, {index(0), at}), weigh(at));
-      store(all, salience, {index(0), at});
-      store(all, sums, {cursorRow, add(begin, at)});
-    });
-    return;
+/// The weight that this query gives a token, summed over the heads that share
+/// keys; 0 for the token that is not there any more.
+Value GpuBounded::weightOf(Value at) {
+  Value all = number(0);
+  for (int64_t h = 0; h < plan.group(); ++h) {
+    Value most = finite(loadFloat(sharedMosts, index(h)));
+    Value part = exp(arith::SubFOp::create(
+        b, loadFloat(scoresOfBlock, {index(h), at}), most));
+    all = sum(all, product(part, loadFloat(inverses, index(h))));
   }
-  auto keep = [&](Value value, StringRef name, Value row, Value at) {
+  return all;
+}
+
+/// Leaves the salience of a token, the mean and the variance over the last
+/// queries that it has seen, and returns what is stored of it.
+GpuAttention::Values GpuBounded::noteToken(Value at) {
+  Type f16 = b.getF16Type(), f32 = b.getF32Type();
+  if (!queriesKept) {
+    Value all = sum(loadFloat(salience, {index(0), at}), weightOf(at));
+    store(all, salience, {index(0), at});
+    return {all};
+  }
+  Value stored = arith::TruncFOp::create(b, f16, weightOf(at));
+  auto [units, square] = inUnits(arith::ExtFOp::create(b, f32, stored));
+  Value sums = arith::AddIOp::create(
+      b, memref::LoadOp::create(b, windowSums, ValueRange{index(0), at}),
+      units);
+  Value packed =
+      memref::LoadOp::create(b, windowSquares, ValueRange{index(0), at});
+  Value squares = arith::AddIOp::create(
+      b, arith::ShRUIOp::create(b, packed, integer(bitsOfQueries(), 64)),
+      square);
+  Value mask = integer((int64_t(1) << bitsOfQueries()) - 1, 64);
+  Value queries = arith::TruncIOp::create(
+      b, b.getI32Type(), arith::AndIOp::create(b, packed, mask));
+  Value ofOne = arith::DivFOp::create(
+      b, number(1), arith::SIToFPOp::create(b, f32, queries));
+  auto fromUnits = [&](Value all, int64_t bits) {
+    Value whole = arith::UIToFPOp::create(b, f32, all);
+    return product(product(whole, number(std::ldexp(1.0, -bits))), ofOne);
+  };
+  Value mean = fromUnits(sums, unitBits());
+  Value square2 = fromUnits(squares, 2 * unitBits());
+  Value variance = arith::SubFOp::create(b, square2, product(mean, mean));
+  double share = evict.getVariance().convertToDouble();
+  store(sum(mean, product(number(share), larger(variance, number(0)))),
+        salience, {index(0), at});
+  return {stored, sums, squares};
+}
+
+void GpuBounded::storeNoted(Value at, ValueRange noted) {
+  auto keep = [&](Value value, StringRef name, Value row) {
     memref::StoreOp::create(b, value, array(name, value.getType(), stride),
                             ValueRange{row, add(begin, at)});
   };
-  auto noteOne = [&](Value at) {
-    Value stored = arith::TruncFOp::create(b, f16, weigh(at));
-    keep(stored, "weights", rowOfQuery(), at);
-    auto [units, square] = inUnits(arith::ExtFOp::create(b, f32, stored));
-    Value sums = arith::AddIOp::create(
-        b, memref::LoadOp::create(b, windowSums, ValueRange{index(0), at}),
-        units);
-    Value packed =
-        memref::LoadOp::create(b, windowSquares, ValueRange{index(0), at});
-    Value squares = arith::AddIOp::create(
-        b, arith::ShRUIOp::create(b, packed, integer(bitsOfQueries(), 64)),
-        square);
-    keep(sums, "window_sums", cursorRow, at);
-    keep(squares, "window_squares", cursorRow, at);
-    Value mask = integer((int64_t(1) << bitsOfQueries()) - 1, 64);
-    Value queries = arith::TruncIOp::create(
-        b, b.getI32Type(), arith::AndIOp::create(b, packed, mask));
-    Value ofOne = arith::DivFOp::create(
-        b, number(1), arith::SIToFPOp::create(b, f32, queries));
-    auto fromUnits = [&](Value all, int64_t bits) {
-      Value whole = arith::UIToFPOp::create(b, f32, all);
-      return product(product(whole, number(std::ldexp(1.0, -bits))), ofOne);
-    };
-    Value mean = fromUnits(sums, unitBits());
-    Value square2 = fromUnits(squares, 2 * unitBits());
-    Value variance = arith::SubFOp::create(b, square2, product(mean, mean));
-    store(sum(mean, product(number(share), larger(variance, number(0)))),
-          salience, {index(0), at});
-  };
-  loop(thread, keysHere, index(threads), noteOne, /*unrolls=*/true);
+  if (!queriesKept)
+    return keep(noted[0], "weight_sums", cursorRow);
+  keep(noted[0], "weights", rowOfQuery());
+  keep(noted[1], "window_sums", cursorRow);
+  keep(noted[2], "window_squares", cursorRow);
+}
+
+/// Of all tokens of this block, however many they are.
+void GpuBounded::noteWeights() {
+  waitForPrevious();
+  auto noteOne = [&](Value at) { storeNoted(at, noteToken(at)); };
+  loop(thread, sub(end, begin), index(threads), noteOne,
+       /*unrolls=*/queriesKept > 0);
+}
+
+/// Whether no thread has more than one.
+Value GpuBounded::notesOne() { return notLess(index(threads), keysOfRank); }
+
+GpuAttention::Values GpuBounded::noteOwn() {
+  return ifElse(
+      less(thread, sub(end, begin)), [&] { return noteToken(thread); },
+      [&] { return nothingNoted(); });
+}
+
+GpuAttention::Values GpuBounded::nothingNoted() {
+  if (!queriesKept)
+    return {number(0)};
+  Value none = arith::ConstantOp::create(
+      b, b.getFloatAttr(b.getF16Type(), 0.0));
+  return {none, integer(0, 32), integer(0, 64)};
+}
+
+/// When it may be written.
+void GpuBounded::keepNoted(ValueRange noted) {
+  if (noted.empty())
+    return;
+  Value isOne = both(notesOne(), less(index(1), ranks));
+  ifThen(both(isOne, less(thread, sub(end, begin))),
+         [&] { storeNoted(thread, noted); });
 }
