@@ -75,15 +75,15 @@ GpuAttention::Ahead GpuBounded::loadRows() {
   static_assert(kWarp / kMostBlocks == kRows);
   if (evict)
     leavingValue = loadLeavingValue();
-  return startLoop(
-      mul(warp, kRows), rowsHere, index(warps * kRows),
-      /*together=*/fold ? 1 : 2, [this](Value at) {
-        Values loaded = loadSomeRows(at);
-        for (int64_t j = 0; fold && j < kRows; ++j)
-          loaded.push_back(loadFloat(array("memory_keys", b.getF32Type()),
+  return startLoop(mul(warp, kRows), rowsHere, index(warps * kRows),
+                   /*together=*/fold ? 1 : 2, [this](Value at) {
+                     Values loaded = loadSomeRows(at);
+                     for (int64_t j = 0; fold && j < kRows; ++j)
+                       loaded.push_back(
+                           loadFloat(array("memory_keys", b.getF32Type()),
                                      placeOfRow(at, j)));
-        return loaded;
-      });
+                     return loaded;
+                   });
 }
 
 GpuAttention::Values GpuBounded::loadSomeRows(Value at) {
@@ -159,8 +159,8 @@ void GpuBounded::storeRows(Value at, ValueRange rows) {
                 {placeOfRow(at, j), mul(lane, valueSize / kWarp)});
 }
 
-/// Whether a warp has few enough rows to write them when all else is written: of
-/// several blocks, since sizes are multiples of 32.
+/// Whether a warp has few enough rows to write them when all else is written:
+/// of several blocks, since sizes are multiples of 32.
 Value GpuBounded::keepsRows() {
   return notLess(index(warps * kRows), rowsHere);
 }

@@ -194,8 +194,8 @@ LogicalResult GpuBounded::buildStep() {
   ranks = named("ranks", gpu::GridDimOp::create(b, gpu::Dimension::x));
   blockThread = thread;
   blockWarp = warp;
-  startsEarly = named(
-      "is_early", negate(equal(scalar("starts_early"), index(0))));
+  startsEarly =
+      named("is_early", negate(equal(scalar("starts_early"), index(0))));
   ifThen(startsEarly, [&] { letNextStart(); });
   Value attends = less(warp, index(attending));
   ifThen(attends, [&] { attendTasks(); });
@@ -203,8 +203,8 @@ LogicalResult GpuBounded::buildStep() {
   return isLowered;
 }
 
-/// A step in order lets the next one start when what is ahead of both has ended:
-/// the next one may read what that wrote.
+/// A step in order lets the next one start when what is ahead of both has
+/// ended: the next one may read what that wrote.
 void GpuBounded::waitInOrder() {
   ifThen(negate(startsEarly), [&] {
     // Of few rows, blocks are there while another kernel still runs.

@@ -145,8 +145,8 @@ GpuAttention::Values GpuBounded::noteToken(Value at) {
   Value mask = integer((int64_t(1) << bitsOfQueries()) - 1, 64);
   Value queries = arith::TruncIOp::create(
       b, b.getI32Type(), arith::AndIOp::create(b, packed, mask));
-  Value ofOne = arith::DivFOp::create(
-      b, number(1), arith::SIToFPOp::create(b, f32, queries));
+  Value ofOne = arith::DivFOp::create(b, number(1),
+                                      arith::SIToFPOp::create(b, f32, queries));
   auto fromUnits = [&](Value all, int64_t bits) {
     Value whole = arith::UIToFPOp::create(b, f32, all);
     return product(product(whole, number(std::ldexp(1.0, -bits))), ofOne);
@@ -192,8 +192,8 @@ GpuAttention::Values GpuBounded::noteOwn() {
 GpuAttention::Values GpuBounded::nothingNoted() {
   if (!queriesKept)
     return {number(0)};
-  Value none = arith::ConstantOp::create(
-      b, b.getFloatAttr(b.getF16Type(), 0.0));
+  Value none =
+      arith::ConstantOp::create(b, b.getFloatAttr(b.getF16Type(), 0.0));
   return {none, integer(0, 32), integer(0, 64)};
 }
 

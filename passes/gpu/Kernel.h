@@ -339,6 +339,8 @@ protected:
   mlir::LogicalResult storeTiles(const Target &target);
   bool storesInPlace(StoreStateOp op);
   void copyTileBack(const Target &target);
+  /// Before something is written, where that waited so far.
+  virtual void allowWrites() {}
   mlir::LogicalResult emitTileRows(const Target &target, const Sheet &sheet);
   Components weightedTiles(FoldBufferOp op, const Sheet &sheet,
                            mlir::Value later);

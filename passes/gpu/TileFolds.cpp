@@ -190,6 +190,7 @@ LogicalResult GpuKernel::storeTiles(const Target &target) {
 
 /// A tile goes back as it came.
 void GpuKernel::copyTileBack(const Target &target) {
+  allowWrites();
   unsigned argument = cast<BlockArgument>(target.pool).getArgNumber();
   auto copy = memref::DmaStartOp::create(
       b, target.tile, ValueRange{constantIndex(0), constantIndex(0)},

@@ -389,7 +389,10 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
   return success();
 }
 
+/// Once something may be written.
 void GpuVerifyKernel::storeLateEntries() {
+  if (!mayWrite)
+    return;
   storeKept(lateEntries);
   lateEntries.clear();
 }
@@ -463,6 +466,7 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
     int64_t rounds = llvm::divideCeil(most(), teams());
     LogicalResult result = success();
     if (byAll || rounds > kDraftsAtOnce) {
+      allowWrites();
       Value end = byAll ? draftCount : constantIndex(rounds);
       auto loop =
           scf::ForOp::create(b, constantIndex(0), end, constantIndex(1));
@@ -491,6 +495,7 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
       return failure();
   }
   if (hasRowCarries) {
+    allowWrites();
     sync();
     if (failed(emitRowCarries(op)))
       return failure();

@@ -85,6 +85,22 @@ Value GpuVerifyKernel::emitCursor() {
   return {};
 }
 
+/// Before the first thing that is written: what is ahead has ended. What drafts
+/// leave to memory waits for it, and nothing else of a row does.
+void GpuVerifyKernel::allowWrites() {
+  if (std::exchange(mayWrite, true))
+    return storeLateEntries();
+  waitForPrevious();
+  // Of heads in turn, the first stores what they have in common.
+  guarded(turn ? isBelow(turn, 1) : Value(), [&] {
+    storeWaiting();
+    for (const std::function<void()> &store : waitingNumbers)
+      store();
+    storeKept(commonEntries);
+  });
+  storeLateEntries();
+}
+
 /// What waits in the slot from now on: layers that share a cursor all say the
 /// same.
 void GpuVerifyKernel::storeWaiting() {
@@ -222,9 +238,6 @@ LogicalResult GpuVerifyKernel::emitRow() {
   stageEntries();
   holdValues();
   endOfEntryNumbers = anchor();
-  // Teams store what they compute.
-  waitForPrevious();
-  storeWaiting();
   startOfTokens = anchor();
 
   // What tokens and paths give, for both forms.
@@ -343,6 +356,8 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   auto gramsBefore = grams;
   auto weightsBefore = entryWeights;
   auto writtenBefore = written;
+  auto lateBefore = lateEntries;
+  bool mayWriteBefore = mayWrite;
   states.clear();
   weightedValues.clear();
   wholeValues.clear();
@@ -375,6 +390,15 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
     else if (auto read = dyn_cast<ReadOp>(op))
       result = LogicalResult(rowsOf(read.getResult()));
   }
+  // All that is stored is known before anything is.
+  auto know = [&](Value value) {
+    RankedTensorType type = unstackType(typeOf(value));
+    if (succeeded(result) && naturalSide(type, canonical(value)) == Rows)
+      result = LogicalResult(rowsOf(value));
+  };
+  for (Value value : form.getYieldedOutputs())
+    know(value);
+  allowWrites();
   for (auto [value, output] : llvm::zip(form.getYieldedOutputs(), outputs))
     if (succeeded(result))
       result = storeStack(value, output, /*asEntries=*/false);
@@ -393,6 +417,8 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   grams = std::move(gramsBefore);
   entryWeights = std::move(weightsBefore);
   written = std::move(writtenBefore);
+  lateEntries = std::move(lateBefore);
+  mayWrite = mayWriteBefore;
   isInBranch = false;
   return result;
 }

@@ -128,6 +128,7 @@ private:
   void emitRowStart() override;
   bool findsTokens() override { return true; }
   mlir::Value emitCursor() override;
+  void allowWrites() override;
   void storeWaiting();
   void emitPaddedRow() override;
   bool storesZeros() override { return true; }
@@ -217,9 +218,12 @@ private:
   mlir::LogicalResult
   emitNumbers(EachDraftOp op, llvm::ArrayRef<ThreadNumber> wanted, bool isLate);
   mlir::LogicalResult emitLateNumbers();
-  void keepNumber(const ThreadNumber &of, const Components &number,
-                  mlir::Value guard, mlir::Value at, const EntryPlace &place,
+  void keepNumber(mlir::Value memory, const Components &number,
+                  mlir::Value guard, mlir::Value at,
                   llvm::SmallVectorImpl<Kept> &kept);
+  void appendNumber(const ThreadNumber &of, const Components &number,
+                    mlir::Value guard, const EntryPlace &place,
+                    llvm::SmallVectorImpl<Kept> &kept);
 
   //===--- VerifyGrams.cpp: decays and products along paths ---------------===//
   mlir::Value isAncestor(mlir::Value mask, mlir::Value ancestor);
@@ -387,7 +391,11 @@ private:
   /// take no shared memory; and those, by what is read with them.
   bool holdsValues = false;
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value>> heldValues;
-  llvm::SmallVector<Kept> lateEntries;
+  /// What is stored when something may be written: whether it may be, vectors
+  /// that threads have meanwhile, and numbers that shared memory has.
+  bool mayWrite = false;
+  llvm::SmallVector<Kept> lateEntries, commonEntries;
+  llvm::SmallVector<std::function<void()>> waitingNumbers;
   llvm::DenseSet<mlir::Operation *> emittedDrafts;
   llvm::DenseSet<mlir::Value> ofThreads; ///< numbers that threads compute
   /// Those that come after the sums that teams store, and, by the number,

@@ -217,45 +217,93 @@ LogicalResult GpuVerifyKernel::emitNumbers(EachDraftOp op,
     // Warps without drafts go on.
     int64_t ofWarps =
         llvm::alignTo(std::min(count - from, schedule.threads), kWarp);
-    guarded(ofWarps < schedule.threads ? isBelow(thread, ofWarps) : Value(),
-            [&] {
-              EntryPlace place;
-              if (llvm::any_of(wanted,
-                               [](auto &each) { return !each.fields.empty(); }))
-                place = placeOfDraft(current.draft);
-              SmallVector<Kept> kept;
-              for (const ThreadNumber &each : wanted) {
-                FailureOr<Components> all = get(each.number, Place());
-                if (failed(all)) {
-                  result = failure();
-                  return;
-                }
-                Value guard =
-                    isOfTurn(each.number) ? valid : both(valid, isFirstTurn);
-                keepNumber(each, *all, guard, mine, place, kept);
-              }
-              storeKept(kept);
-            });
+    auto byWarps = [=, this](llvm::function_ref<void()> body) {
+      guarded(ofWarps < schedule.threads ? isBelow(thread, ofWarps) : Value(),
+              body);
+    };
+    // Until something may be written, entries wait in shared memory.
+    bool isAppended =
+        llvm::any_of(wanted, [](auto &each) { return !each.fields.empty(); });
+    bool waits = isAppended && !mayWrite;
+    SmallVector<ThreadNumber> later;
+    SmallVector<Value> memories, guards;
+    byWarps([&] {
+      EntryPlace place;
+      if (isAppended && !waits)
+        place = placeOfDraft(current.draft);
+      SmallVector<Kept> kept;
+      for (const ThreadNumber &each : wanted) {
+        FailureOr<Components> all = get(each.number, Place());
+        if (failed(all)) {
+          result = failure();
+          return;
+        }
+        Value guard = isOfTurn(each.number) ? valid : both(valid, isFirstTurn);
+        Value memory;
+        if (each.stack)
+          memory = teamOf(each.stack).memory;
+        else if (waits && !each.fields.empty())
+          memory = shared({count, 1}, "draft_values");
+        if (memory)
+          keepNumber(memory, *all, guard, mine, kept);
+        if (each.fields.empty())
+          continue;
+        if (!waits) {
+          appendNumber(each, *all, guard, place, kept);
+          continue;
+        }
+        later.push_back(each);
+        memories.push_back(memory);
+      }
+      storeKept(kept);
+    });
+    if (!waits)
+      continue;
+    for (const ThreadNumber &each : later)
+      guards.push_back(isOfTurn(each.number) ? valid
+                                             : both(valid, isFirstTurn));
+    waitingNumbers.push_back([=, this, at = current.draft, of = head] {
+      // As where they were computed.
+      Value headBefore = std::exchange(head, of);
+      Value turnBefore = std::exchange(turn, Value());
+      int64_t scopeBefore = std::exchange(headScope, ++scopes);
+      byWarps([&] {
+        EntryPlace place = placeOfDraft(at);
+        SmallVector<Kept> kept;
+        for (auto [i, each] : llvm::enumerate(later)) {
+          Value number = memref::LoadOp::create(
+              b, memories[i], ValueRange{mine, constantIndex(0)});
+          appendNumber(each, {number}, guards[i], place, kept);
+        }
+        storeKept(kept);
+      });
+      head = headBefore;
+      turn = turnBefore;
+      headScope = scopeBefore;
+    });
   }
   return result;
 }
 
-/// Where a number is stored: in the memory of its stack, and as an entry.
-void GpuVerifyKernel::keepNumber(const ThreadNumber &of,
-                                 const Components &number, Value guard,
-                                 Value at, const EntryPlace &place,
+/// Where a number is stored: in shared memory.
+void GpuVerifyKernel::keepNumber(Value memory, const Components &number,
+                                 Value guard, Value at,
                                  SmallVectorImpl<Kept> &kept) {
-  if (of.stack) {
-    Value memory = teamOf(of.stack).memory;
-    if (current.isLate)
-      lateMemories.insert(memory);
-    kept.push_back({number, Place(), guard, memory,
-                    [=, this](int64_t, Value, Value part) {
-                      memref::StoreOp::create(b, part, memory,
-                                              ValueRange{at, constantIndex(0)});
-                    },
-                    /*ofThread=*/true});
-  }
+  if (current.isLate)
+    lateMemories.insert(memory);
+  kept.push_back({number, Place(), guard, memory,
+                  [=, this](int64_t, Value, Value part) {
+                    memref::StoreOp::create(b, part, memory,
+                                            ValueRange{at, constantIndex(0)});
+                  },
+                  /*ofThread=*/true});
+}
+
+/// And as an entry.
+void GpuVerifyKernel::appendNumber(const ThreadNumber &of,
+                                   const Components &number, Value guard,
+                                   const EntryPlace &place,
+                                   SmallVectorImpl<Kept> &kept) {
   int64_t ofField = typeOf(of.number).getDimSize(0);
   for (const Appended &field : of.fields) {
     Value target = fields[field.argument][field.index];

@@ -34,6 +34,8 @@ LogicalResult GpuVerifyKernel::storeState(StoreStateOp op) {
   if (!std::exchange(waited, true))
     waitForStates();
   Target target = targetOf(op);
+  if (!target.inPlace)
+    allowWrites();
   unsigned argument = cast<BlockArgument>(op.getPool()).getArgNumber();
   bool isRead = llvm::any_of(op.getPool().getUsers(), [&](Operation *user) {
     return isa<LoadStateOp>(user) && op->isBeforeInBlock(user) &&

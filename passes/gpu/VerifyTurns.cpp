@@ -180,6 +180,7 @@ LogicalResult GpuVerifyKernel::emitCommon(ArrayRef<Operation *> ops) {
     }
   }
   storeLateEntries();
+  commonEntries = std::exchange(lateEntries, {});
   waitForEntries();
   if (std::exchange(gathers, false))
     written.clear();

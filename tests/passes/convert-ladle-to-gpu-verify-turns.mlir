@@ -45,6 +45,7 @@ ladle.step @turns_verify of @turns route(inner) form(verify)
 // CHECK-SAME: ladle.grid_blocks = 1 : index
 // The first tile is copied before the row's place is known.
 // CHECK: memref.dma_start
+// CHECK-NOT: nvvm.griddepcontrol
 // CHECK: math.exp
 // What tokens have to do with each other is computed once.
 // CHECK: nvgpu.mma.sync{{.*}} {mmaShape = [16, 8, 16]}
@@ -57,6 +58,10 @@ ladle.step @turns_verify of @turns route(inner) form(verify)
 // CHECK-NEXT: arith.addi
 // CHECK: memref.dma_start
 // CHECK-NOT: mma.sync
+// The first head stores what all have in common, when it may.
+// CHECK: nvvm.griddepcontrol {{ ?}}wait
+// CHECK: scf.if
+// CHECK: memref.store {{.*}} : memref<?xi32>
 // CHECK: ladle.rolled
 
 // TWO: memref<2xi64, #gpu.address_space<workgroup>>
