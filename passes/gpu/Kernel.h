@@ -102,11 +102,11 @@ protected:
   virtual void takeArguments(unsigned &next);
   mlir::Operation *anchor();
   mlir::Value emitTask();
-  /// Whether it may start before the kernels ahead of it have ended: it waits
-  /// for them before it writes.
+  /// Whether it may start before kernels ahead have ended, and writes after it.
   virtual bool startsEarly() { return step.getForm() != Form::Fold; }
   void letNextStart();
   void waitForPrevious();
+  virtual void allowWrites() {} ///< of kernels that put off their wait
   /// What tokens are found by, before any is loaded.
   virtual void emitRowStart() {}
   /// Whether what is loaded first finds tokens: loads of a slot do not wait.
@@ -339,8 +339,6 @@ protected:
   mlir::LogicalResult storeTiles(const Target &target);
   bool storesInPlace(StoreStateOp op);
   void copyTileBack(const Target &target);
-  /// Before something is written, where that waited so far.
-  virtual void allowWrites() {}
   mlir::LogicalResult emitTileRows(const Target &target, const Sheet &sheet);
   Components weightedTiles(FoldBufferOp op, const Sheet &sheet,
                            mlir::Value later);

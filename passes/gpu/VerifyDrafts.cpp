@@ -389,14 +389,6 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
   return success();
 }
 
-/// Once something may be written.
-void GpuVerifyKernel::storeLateEntries() {
-  if (!mayWrite)
-    return;
-  storeKept(lateEntries);
-  lateEntries.clear();
-}
-
 LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
   Block &body = op.getBody().front();
   bool isWanted = false, byAll = false;

@@ -101,6 +101,14 @@ void GpuVerifyKernel::allowWrites() {
   storeLateEntries();
 }
 
+/// Once something may be written.
+void GpuVerifyKernel::storeLateEntries() {
+  if (!mayWrite)
+    return;
+  storeKept(lateEntries);
+  lateEntries.clear();
+}
+
 /// What waits in the slot from now on: layers that share a cursor all say the
 /// same.
 void GpuVerifyKernel::storeWaiting() {
