@@ -37,52 +37,68 @@ void GpuAttention::buildAttend() {
   if (!hasFew)
     startInOrder();
   declareTiles();
+  if (hasFew) {
+    nearPieces =
+        sharedArray("near_pieces", b.getI32Type(), {warps * kNearPieces, 4});
+    if (plan.find)
+      declareFewTasks();
+  }
   pieces = array("pieces", b.getI32Type(), 4);
   // Few portions go to as many blocks, but where these are merged.
   Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value ofWarp = add(mul(warp, blocks), block);
-  Value isStarted = arith::ConstantIntOp::create(b, 0, /*width=*/1);
+  Value started = index(0);
   Values portion, found;
   if (hasFew) {
     Value few = isFew();
-    ofWarp = select(few, add(mul(block, warps), warp), ofWarp);
+    if (!plan.find)
+      ofWarp = select(few, add(mul(block, warps), warp), ofWarp);
     auto nothing = [&](TypeRange types) {
       Values all;
       for (Type type : types)
         all.push_back(arith::ConstantOp::create(b, b.getZeroAttr(type)));
       return all;
     };
-    Values before = ifElse(few, [&] { return startFewRows(ofWarp); }, nothing);
+    Values before;
+    if (plan.find)
+      ifThen(few, [&] { keepFewRows(); });
+    else
+      before = ifElse(few, [&] { return startFewRows(ofWarp); }, nothing);
     waitForPrevious();
     // When the attend of the next step starts, what was put into pages before
     // this step is there.
     letNextStart();
     function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
     Values all = ifElse(
-        few, [&] { return resumeFewRows(before, ofWarp); },
+        few,
+        [&] {
+          return plan.find ? planFewTasks(ofWarp)
+                           : resumeFewRows(before, ofWarp);
+        },
         [&](TypeRange types) {
           Values none = nothing(types), its = loadPortion(ofWarp);
           llvm::copy(its, none.begin() + 3);
           return none;
         });
-    isStarted = all[0];
+    started = all[0];
     found = ValueRange(all).slice(1, 2);
     portion = ValueRange(all).drop_front(3);
-    isWhole = portion[6];
+    if (!plan.find)
+      isWhole = portion[6];
   } else {
     portion = loadPortion(ofWarp);
   }
   first = named("first", portion[0]);
   count = named("behind", portion[1]);
   stride = select(isEven(), index(1), scalar("portion_count"));
-  if (!hasFew) {
+  if (!hasFew || plan.find) {
     ifThen(less(first, count),
-           [&] { (void)attendPieces(portion[2], isStarted); });
+           [&] { (void)attendPieces(portion[2], started); });
     return;
   }
   Values sums = ifElse(
-      less(first, count), [&] { return attendPieces(portion[2], isStarted); },
+      less(first, count), [&] { return attendPieces(portion[2], started); },
       [&](TypeRange) { return emptySums(); });
   ifThen(isFew(), [&] { answerFewRows(found, portion, sums); });
 }
@@ -93,8 +109,22 @@ void GpuAttention::buildAttend() {
 
 /// A piece as the list has it; behind the last one it is that again.
 Value GpuAttention::loadPiece(Value number) {
-  return loadVector(pieces, {minimum(number, sub(count, index(1))), index(0)},
-                    4);
+  Value which = minimum(number, sub(count, index(1)));
+  auto far = [&]() -> Values {
+    return {loadVector(pieces, {which, index(0)}, 4)};
+  };
+  if (!nearPieces)
+    return far().front();
+  // The first ones of a warp that has found its portion by itself.
+  Value ofPortion = sub(which, first);
+  Value place = add(mul(warp, kNearPieces), ofPortion);
+  return ifElse(
+             both(isFew(), less(ofPortion, index(kNearPieces))),
+             [&]() -> Values {
+               return {loadVector(nearPieces, {place, index(0)}, 4)};
+             },
+             far)
+      .front();
 }
 
 GpuAttention::Piece GpuAttention::openPiece(Value record) {
@@ -134,9 +164,9 @@ GpuAttention::Stream GpuAttention::advance(const Stream &stream) {
 // A piece
 //===----------------------------------------------------------------------===//
 
-/// The first tiles may have been started already. The sums are those of the
+/// Some first tiles may have been started already. The sums are those of the
 /// last piece.
-GpuAttention::Values GpuAttention::attendPieces(Value record, Value isStarted) {
+GpuAttention::Values GpuAttention::attendPieces(Value record, Value started) {
   Stream stream{first, openPiece(record).keys.begin, record};
   // All are looked up before anything waits for one of them.
   Values isThere, found;
@@ -150,7 +180,8 @@ GpuAttention::Values GpuAttention::attendPieces(Value record, Value isStarted) {
   warpBarrier();
   for (int64_t tile = 0; tile < stages; ++tile)
     for (bool isKey : {true, false})
-      startTile(index(tile), both(isThere[tile], negate(isStarted)), isKey);
+      startTile(index(tile), both(isThere[tile], notLess(index(tile), started)),
+                isKey);
   Values carried{index(0), isThere.back(), record};
   carried.append({stream.piece, stream.firstKey, stream.record});
   Values loaded = loadAhead(record);
@@ -171,10 +202,23 @@ GpuAttention::Values GpuAttention::attendPieces(Value record, Value isStarted) {
 GpuAttention::Values GpuAttention::loadAhead(Value record) {
   Piece piece = openPiece(record);
   Values loaded;
-  for (int64_t i = 0; plan.find && i < 2; ++i) {
-    Value local = minimum(add(mul(lanePart, 2), i), index(share - 1));
-    loaded.push_back(load(array("starts", b.getI32Type(), heads),
-                          {piece.row, add(piece.firstHead, local)}));
+  if (plan.find) {
+    Value heads[2];
+    for (int64_t i = 0; i < 2; ++i) {
+      Value local = minimum(add(mul(lanePart, 2), i), index(share - 1));
+      heads[i] = add(piece.firstHead, local);
+    }
+    auto ofPlan = [&]() -> Values {
+      Value starts = array("starts", b.getI32Type(), this->heads);
+      return {load(starts, {piece.row, heads[0]}),
+              load(starts, {piece.row, heads[1]})};
+    };
+    auto ofTasks = [&]() -> Values {
+      Value first = mul(piece.row, this->heads);
+      return {load(headStarts, add(first, heads[0])),
+              load(headStarts, add(first, heads[1]))};
+    };
+    loaded = takesFewRows() ? ifElse(isFew(), ofTasks, ofPlan) : ofPlan();
   }
   if (multiplies) {
     loadQueries(piece.row, piece.firstHead);

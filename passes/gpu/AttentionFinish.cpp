@@ -376,10 +376,22 @@ void GpuAttention::buildFinish() {
   auto attends = static_cast<int64_t>(plan.attends.size());
   Value bounds = array("piece_bounds", integer, 2 * attends);
   Value task = add(mul(rowOfHead, tasksOfRow), div(head, share));
-  for (int64_t i = 0; i < 2 * attends; ++i)
-    pieceBounds.push_back(load(bounds, {task, index(i)}));
+  auto loadBounds = [&] {
+    pieceBounds.clear();
+    for (int64_t i = 0; i < 2 * attends; ++i)
+      pieceBounds.push_back(load(bounds, {task, index(i)}));
+  };
+  bool hasFew = plan.find && takesFewRows();
+  if (!hasFew)
+    loadBounds();
+  auto planned = [&]() -> Values {
+    return {load(array("hits", integer, heads), {rowOfHead, head})};
+  };
+  // Without a plan what has been found is what is let through.
+  auto found = [&]() -> Values { return {nearest(rowOfHead, head)[1]}; };
   if (plan.find)
-    hit = named("hit", load(array("hits", integer, heads), {rowOfHead, head}));
+    hit = named("hit", hasFew ? ifElse(isFew(), found, planned).front()
+                              : planned().front());
   slot = named("slot", load(plans, {rowOfHead, index(0)}));
   token = named("token", load(plans, {rowOfHead, index(1)}));
   Value isAnswered = notLess(slot, index(0));
@@ -388,6 +400,8 @@ void GpuAttention::buildFinish() {
     openHit(plans, position);
     if (plan.find)
       startInOrder();
+    if (hasFew)
+      loadBounds();
     gatherPieces(rem(head, share));
     barrier();
     ifThen(equal(warp, index(0)), [&] { completeRow(plans); });

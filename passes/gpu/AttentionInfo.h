@@ -62,6 +62,9 @@ inline constexpr int64_t kAttentionSection = 128;
 inline constexpr int64_t kAttentionSections = 4;
 /// Rows whose portions warps of attend find by themselves, at most: one a lane.
 inline constexpr int64_t kAttentionFewRows = 32;
+/// Heads of those rows at most, where these may have matches: blocks of attend
+/// note something of each.
+inline constexpr int64_t kAttentionFewHeads = 512;
 /// Of those blocks, how many fit into a multiprocessor.
 inline constexpr int64_t kAttentionFindBlocks = 6;
 /// Heads of the query that attend together, of a group that shares keys: a

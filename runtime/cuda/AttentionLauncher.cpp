@@ -277,7 +277,7 @@ Status AttentionLauncher::launch(int64_t rows, void *stream, Start start) {
   std::vector<cuda::Kernel::Extent> all = grids(rows);
   bool isCluster = made.bounded && !form.selects() && !form.scans();
   for (const GpuAttentionKernel *kernel : kernels()) {
-    if (isFew && kernel != &form.attend) {
+    if (isFew && (form.finds ? kernel == &form.plan : kernel != &form.attend)) {
       ++next;
       continue;
     }

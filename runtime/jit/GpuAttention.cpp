@@ -159,7 +159,10 @@ jit::loadGpuAttention(const cuda::Device &device, const std::string &image,
       form.*placeOf(made.suffix) = {std::move(*kernel), made.arguments};
     }
     if (llvm::is_contained(form.attend.arguments, "few_rows"))
-      form.fewRows = kAttentionFewRows;
+      form.fewRows = step.finds
+                         ? std::min(kAttentionFewRows,
+                                    kAttentionFewHeads / made.signature.heads)
+                         : kAttentionFewRows;
     (step.decodes ? code->decode : code->prefill) = std::move(form);
   }
   code->share = attentionShare(made.signature.heads / made.cacheHeads);
