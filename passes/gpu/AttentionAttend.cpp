@@ -31,18 +31,18 @@ GpuAttention::Values GpuAttention::loadPortion(Value ofWarp) {
   return {bound(0), bound(1), record};
 }
 
+/// Without a match, few rows are a part of the same kernel: its first loads are
+/// those of a plan's portion otherwise.
 void GpuAttention::buildAttend() {
   createKernel("_attend", warps * kWarp, /*blocks=*/2);
-  bool hasFew = takesFewRows();
-  if (!hasFew)
+  findsPieces = takesFewRows() && !plan.find;
+  isWhole = nearPieces = Value();
+  if (!findsPieces)
     startInOrder();
   declareTiles();
-  if (hasFew) {
+  if (findsPieces)
     nearPieces =
         sharedArray("near_pieces", b.getI32Type(), {warps * kNearPieces, 4});
-    if (plan.find)
-      declareFewTasks();
-  }
   pieces = array("pieces", b.getI32Type(), 4);
   // Few portions go to as many blocks, but where these are merged.
   Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
@@ -50,32 +50,23 @@ void GpuAttention::buildAttend() {
   Value ofWarp = add(mul(warp, blocks), block);
   Value started = index(0);
   Values portion, found;
-  if (hasFew) {
+  if (findsPieces) {
     Value few = isFew();
-    if (!plan.find)
-      ofWarp = select(few, add(mul(block, warps), warp), ofWarp);
+    ofWarp = select(few, add(mul(block, warps), warp), ofWarp);
     auto nothing = [&](TypeRange types) {
       Values all;
       for (Type type : types)
         all.push_back(arith::ConstantOp::create(b, b.getZeroAttr(type)));
       return all;
     };
-    Values before;
-    if (plan.find)
-      ifThen(few, [&] { keepFewRows(); });
-    else
-      before = ifElse(few, [&] { return startFewRows(ofWarp); }, nothing);
+    Values before = ifElse(few, [&] { return startFewRows(ofWarp); }, nothing);
     waitForPrevious();
     // When the attend of the next step starts, what was put into pages before
     // this step is there.
     letNextStart();
     function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
     Values all = ifElse(
-        few,
-        [&] {
-          return plan.find ? planFewTasks(ofWarp)
-                           : resumeFewRows(before, ofWarp);
-        },
+        few, [&] { return resumeFewRows(before, ofWarp); },
         [&](TypeRange types) {
           Values none = nothing(types), its = loadPortion(ofWarp);
           llvm::copy(its, none.begin() + 3);
@@ -84,15 +75,14 @@ void GpuAttention::buildAttend() {
     started = all[0];
     found = ValueRange(all).slice(1, 2);
     portion = ValueRange(all).drop_front(3);
-    if (!plan.find)
-      isWhole = portion[6];
+    isWhole = portion[6];
   } else {
     portion = loadPortion(ofWarp);
   }
   first = named("first", portion[0]);
   count = named("behind", portion[1]);
   stride = select(isEven(), index(1), scalar("portion_count"));
-  if (!hasFew || plan.find) {
+  if (!findsPieces) {
     ifThen(less(first, count),
            [&] { (void)attendPieces(portion[2], started); });
     return;
@@ -103,6 +93,36 @@ void GpuAttention::buildAttend() {
   ifThen(isFew(), [&] { answerFewRows(found, portion, sums); });
 }
 
+/// With a match, few rows have a kernel in place of this one.
+void GpuAttention::buildFew() {
+  createKernel("_few", warps * kWarp, /*blocks=*/2);
+  function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
+  findsPieces = true;
+  declareTiles();
+  nearPieces =
+      sharedArray("near_pieces", b.getI32Type(), {warps * kNearPieces, 4});
+  declareFewTasks();
+  pieces = array("pieces", b.getI32Type(), 4);
+  keepFewRows();
+  waitForPrevious();
+  letNextStart();
+  Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
+  Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
+  Values portion = planFewTasks(add(mul(warp, blocks), block));
+  first = named("first", portion[0]);
+  count = named("behind", portion[1]);
+  stride = index(1);
+  isWhole = portion[6];
+  Values sums = ifElse(
+      less(first, count), [&] { return attendPieces(portion[2], index(0)); },
+      [&](TypeRange) { return emptySums(); });
+  // Nobody needs tiles any more.
+  ifThen(isWhole, [&] {
+    barrier();
+    mergeBlock(portion[7], sums);
+  });
+}
+
 //===----------------------------------------------------------------------===//
 // Tiles of all pieces
 //===----------------------------------------------------------------------===//
@@ -110,21 +130,26 @@ void GpuAttention::buildAttend() {
 /// A piece as the list has it; behind the last one it is that again.
 Value GpuAttention::loadPiece(Value number) {
   Value which = minimum(number, sub(count, index(1)));
-  auto far = [&]() -> Values {
-    return {loadVector(pieces, {which, index(0)}, 4)};
-  };
   if (!nearPieces)
-    return far().front();
-  // The first ones of a warp that has found its portion by itself.
+    return loadVector(pieces, {which, index(0)}, 4);
+  // The first ones of a warp that has found its portion by itself; others come
+  // when they are needed, and no branch waits for them.
   Value ofPortion = sub(which, first);
-  Value place = add(mul(warp, kNearPieces), ofPortion);
-  return ifElse(
-             both(isFew(), less(ofPortion, index(kNearPieces))),
-             [&]() -> Values {
-               return {loadVector(nearPieces, {place, index(0)}, 4)};
-             },
-             far)
-      .front();
+  Value isNear = less(ofPortion, index(kNearPieces));
+  if (!plan.find)
+    isNear = both(isFew(), isNear);
+  Value place = minimum(ofPortion, index(kNearPieces - 1));
+  place = add(mul(warp, kNearPieces), maximum(place, index(0)));
+  Value near = loadVector(nearPieces, {place, index(0)}, 4);
+  auto type = cast<VectorType>(near.getType());
+  Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(type));
+  Value far =
+      vector::MaskedLoadOp::create(b, type, pieces, ValueRange{which, index(0)},
+                                   splat(negate(isNear), 4), zeros);
+  Values fields;
+  for (int64_t i = 0; i < 4; ++i)
+    fields.push_back(select(isNear, extract(near, i), extract(far, i)));
+  return fromElements(fields);
 }
 
 GpuAttention::Piece GpuAttention::openPiece(Value record) {
@@ -218,7 +243,7 @@ GpuAttention::Values GpuAttention::loadAhead(Value record) {
       return {load(headStarts, add(first, heads[0])),
               load(headStarts, add(first, heads[1]))};
     };
-    loaded = takesFewRows() ? ifElse(isFew(), ofTasks, ofPlan) : ofPlan();
+    loaded = findsPieces ? ofTasks() : ofPlan();
   }
   if (multiplies) {
     loadQueries(piece.row, piece.firstHead);

@@ -120,6 +120,12 @@ GpuAttention::Values GpuAttention::planFewRows(ValueRange ofLane,
   Value all = sub(warpCount, index(1));
   Value portion =
       maximum(div(add(rows.all, all), warpCount), index(kPortionTiles));
+  Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
+  Value ofBlock = mul(block, warps), isWhole;
+  if (plan.find) {
+    isWhole = mergesBlocks(portion);
+    ofWarp = select(isWhole, add(ofBlock, warp), ofWarp);
+  }
   Value first = mul(ofWarp, portion);
   Value last = minimum(add(first, portion), rows.all);
   FewPiece piece = pieceAt(rows, first, last);
@@ -127,14 +133,20 @@ GpuAttention::Values GpuAttention::planFewRows(ValueRange ofLane,
   Value isAny = less(first, rows.all);
   Value number = add(ofWarp, piece.rank);
   Value numberBehind = add(add(ofWarp, behind.rank), index(1));
-  Value isWhole = arith::ConstantIntOp::create(b, 0, /*width=*/1);
-  if (!plan.find) {
-    Value firstOfBlock = mul(sub(ofWarp, warp), portion);
-    Value endOfBlock =
-        minimum(add(firstOfBlock, mul(portion, warps)), rows.all);
-    FewPiece ofBlock = pieceAt(rows, firstOfBlock, endOfBlock);
-    isWhole = both(less(firstOfBlock, rows.all),
-                   notLess(ofBlock.endOfRange, endOfBlock));
+  Value firstTile = mul(ofBlock, portion);
+  Value endTile = minimum(add(firstTile, mul(portion, warps)), rows.all);
+  auto ofOne = [&]() -> Values {
+    FewPiece its = pieceAt(rows, firstTile, endTile);
+    return {both(less(firstTile, rows.all), notLess(its.endOfRange, endTile)),
+            add(ofBlock, its.rank)};
+  };
+  if (plan.find) {
+    Values one =
+        ifElse(isWhole, ofOne, [&]() -> Values { return {isWhole, index(0)}; });
+    isWhole = one[0];
+    rows.behind = one[1];
+  } else {
+    isWhole = ofOne().front();
   }
   return {number,       select(isAny, numberBehind, number),
           piece.record, piece.endTile,

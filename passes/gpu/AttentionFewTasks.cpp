@@ -7,10 +7,11 @@
 
 // Where rows are few, a step with a match has no `_plan`. Blocks of `_find` let
 // what they have found through the gates, and note where rows stand. Each block
-// of `_attend` looks at what has been found of all heads, and adds up what all
-// tasks attend to; its warps find their portions by these sums. That all blocks
-// do the same takes less than a kernel between the two. The first block leaves
-// what `_finish` merges.
+// of `_few`, which attends, looks at what has been found of all heads, and adds
+// up what all tasks attend to; its warps find their portions by these sums.
+// That all blocks do the same takes less than a kernel ahead of it. Where tasks
+// have many pieces, blocks merge those of their warps. The first block leaves
+// where the pieces are for `_finish`.
 
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/AttentionKernels.h"
@@ -178,38 +179,77 @@ GpuAttention::FewPiece GpuAttention::pieceOfTasks(Value tile,
   return piece;
 }
 
-/// The first piece of each range, and the one behind its last, by the first
-/// block.
-void GpuAttention::leaveBounds(Value portion) {
-  auto attends = static_cast<int64_t>(plan.attends.size());
-  Value bounds = array("piece_bounds", b.getI32Type(), 2 * attends);
+/// Whether blocks merge what their warps have of a range: where a task has many
+/// pieces, those of more blocks than one in two ranges.
+Value GpuAttention::mergesBlocks(Value portion) {
+  constexpr int64_t blocksOfTask = 4;
+  Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
+  Value tasks = mul(scalar("rows"), tasksOfRow * blocksOfTask);
+  return both(less(index(kPortionTiles), portion), notLess(blocks, tasks));
+}
+
+/// Where the pieces of each range are, by the first block.
+void GpuAttention::leaveRanges(Value portion, Value allTiles) {
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value tasks = mul(scalar("rows"), tasksOfRow), none = index(0);
   tasks = select(equal(block, none), tasks, none);
-  loop(thread, tasks, index(threads), [&](Value task) {
-    FewMatched its = openTask(task);
-    Value first = its.first, rank = its.rank;
-    for (int64_t i = 0; i < attends; ++i) {
-      Value amount = its.history.amounts[i], end = add(first, amount);
+  Value isMerged = mergesBlocks(portion);
+  loop(thread, tasks, index(threads), [&](Value each) {
+    FewMatched task = openTask(each);
+    FewPiece piece;
+    piece.rank = task.rank;
+    piece.endOfRange = task.first;
+    for (auto [i, amount] : llvm::enumerate(task.history.amounts)) {
       Value isFilled = less(none, amount);
-      Value number = add(div(first, portion), rank);
-      Value behind = add(div(sub(end, index(1)), portion), add(rank, 1));
-      store(number, bounds, {task, index(2 * i)});
-      store(select(isFilled, behind, number), bounds, {task, index(2 * i + 1)});
-      first = end;
-      rank = add(rank, select(isFilled, index(1), none));
+      piece.firstOfRange = piece.endOfRange;
+      piece.endOfRange = add(piece.firstOfRange, amount);
+      Values fields = ifElse(
+          isMerged,
+          [&]() -> Values {
+            FewPieces list = piecesOfTask(piece, portion, allTiles);
+            return {add(list.first, piece.rank), list.count, list.leading,
+                    add(list.firstWhole, piece.rank), list.whole};
+          },
+          [&]() -> Values {
+            Value first = div(piece.firstOfRange, portion);
+            Value last = div(sub(piece.endOfRange, index(1)), portion);
+            Value count = add(sub(last, first), index(1));
+            return {add(first, piece.rank), count, count, none, none};
+          });
+      fields[1] = select(isFilled, fields[1], none);
+      fields.append(kRangeFields - fields.size(), none);
+      for (Value &field : fields)
+        field = arith::IndexCastOp::create(b, b.getI32Type(), field);
+      auto attends = static_cast<int64_t>(plan.attends.size());
+      Value range = add(mul(each, attends), static_cast<int64_t>(i));
+      for (int64_t half = 0; half < kRangeFields; half += 4)
+        storeVector(fromElements(ArrayRef<Value>(fields).slice(half, 4)),
+                    array("ranges", b.getI32Type(), kRangeFields),
+                    {range, index(half)});
+      piece.rank = add(piece.rank, select(isFilled, index(1), none));
     }
   });
 }
 
-/// As `resumeFewRows`, where nothing has been asked for.
+/// As it has been left.
+GpuAttention::Values GpuAttention::loadRange(Value range) {
+  Value ranges = array("ranges", b.getI32Type(), kRangeFields);
+  Value halves[2] = {loadVector(ranges, {range, index(0)}, 4),
+                     loadVector(ranges, {range, index(4)}, 4)};
+  Values fields;
+  for (int64_t i = 0; i < kListFields; ++i)
+    fields.push_back(arith::IndexCastOp::create(b, b.getIndexType(),
+                                                extract(halves[i / 4], i % 4)));
+  return fields;
+}
+
+/// As `planFewRows`, with the pieces listed.
 GpuAttention::Values GpuAttention::planFewTasks(Value ofWarp) {
   matchFewHeads();
   countFewTasks();
   Values none{index(0), index(0)};
   Values all = planFewRows(none, ofWarp);
   listFewPieces(none, all);
-  leaveBounds(all[5]);
-  all.insert(all.begin(), 3, index(0));
+  leaveRanges(all[5], all[9]);
   return all;
 }

@@ -12,7 +12,8 @@
 // - `_plan`, one block: decides about each match, and cuts what all rows and
 //   heads attend to anew into pieces, which become one list; without a match,
 //   for which there is no `_find`, its other blocks put tokens into pages, and
-//   few rows need no plan, and no `_finish` (AttentionFewRows.cpp);
+//   few rows need no plan, and no `_finish` (AttentionFewRows.cpp); with one,
+//   `_few` takes the place of both for few rows (AttentionFewTasks.cpp);
 // - `_attend`: each warp takes pieces of the list, any number of them, and
 //   leaves a summary of each;
 // - `_finish`, a row and a head: merges the pieces in their order, completes,
@@ -63,6 +64,11 @@ protected:
   static constexpr int64_t kPortionTiles = 2;
   /// Numbers of a slot, and of a row's plan.
   static constexpr int64_t kSlotNumbers = 8;
+  /// Numbers of a range.
+  static constexpr int64_t kRangeFields = 8;
+  /// Of a list of pieces as it is left: first, count, leading, firstWhole,
+  /// whole.
+  static constexpr int64_t kListFields = 5;
   /// Warps that merge the pieces of a head.
   static constexpr int64_t kMergeWarps = 8;
   /// Values without a name do not take the step's.
@@ -228,7 +234,9 @@ protected:
   Values planFewTasks(mlir::Value ofWarp);
   void matchFewHeads();
   void countFewTasks();
-  void leaveBounds(mlir::Value portion);
+  void leaveRanges(mlir::Value portion, mlir::Value allTiles);
+  Values loadRange(mlir::Value range);
+  mlir::Value mergesBlocks(mlir::Value portion);
   FewRows addUpTasks();
   FewMatched openTask(mlir::Value task);
   FewPiece pieceOfTasks(mlir::Value tile, mlir::Value endOfPortion);
@@ -279,6 +287,7 @@ protected:
     mlir::Value piece, firstKey, record;
   };
   void buildAttend();
+  void buildFew();
   mlir::Value loadPiece(mlir::Value number);
   Piece openPiece(mlir::Value record);
   mlir::Value lookUp(const Stream &stream);
@@ -306,6 +315,8 @@ protected:
   mergePieces(mlir::Value begin, mlir::Value last, mlir::Value local,
               const Summary &before, int64_t together,
               llvm::function_ref<mlir::Value(mlir::Value)> pieceOf = nullptr);
+  Values loadBounds(mlir::Value task);
+  void openLists(mlir::Value task, mlir::ValueRange planned);
   void gatherPieces(mlir::Value local);
   Summary mergedPieces(int64_t which);
   Summary emptySummary();
@@ -482,10 +493,11 @@ protected:
   mlir::Value pieces, count, first, stride, headStarts, nearRanges;
   // Of few rows with matches (AttentionFewTasks.cpp).
   mlir::Value fewRowsAt, taskSums;
-  mlir::Value nearPieces; ///< of few rows; may be null
+  mlir::Value nearPieces;   ///< of few rows; may be null
+  bool findsPieces = false; ///< the kernel does, of few rows
 
   // The head that is finished (AttentionFinish.cpp).
-  Values pieceBounds;
+  llvm::SmallVector<FewPieces> pieceLists;
   mlir::Value pieceMosts, pieceTotals, pieceValues;
   mlir::Value rowOfHead, token, head, entry, amended, hit, isHit, hitRow, isFar,
       isInside, wideBound, depth, outerEnd, query, stores;
