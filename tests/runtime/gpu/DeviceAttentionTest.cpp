@@ -386,7 +386,9 @@ TEST_CASE("few rows are answered as many are") {
   for (size_t i = 0; i < few.size(); ++i)
     most = std::max(most, std::abs(few[i] - many[i]));
   CHECK(most < 1e-5F);
-  CHECK(most > 0);
+  // The same pieces are merged in the same order, but for the token.
+  if (name == "exact_attention")
+    CHECK(most > 0);
   CHECK(few == answersOfThree(name, 3, tokens));
 }
 
