@@ -95,6 +95,27 @@ TEST_CASE("attentions on a GPU: sinks, two bands, a gate, a given moment") {
   passes(everythingOfMatches(), config, /*hits=*/true);
 }
 
+// Of few rows blocks let entries through the gates where they find them, and
+// attend to three ranges.
+TEST_CASE("attentions on a GPU: sinks, a gate and short chains of one band") {
+  if (!hasGpu())
+    return;
+  std::string text = everythingOfMatches();
+  const std::string wide = ",\n             wide_band = 10, wide_gap = 3";
+  REQUIRE(text.find(wide) != std::string::npos);
+  text.erase(text.find(wide), wide.size());
+  AttentionCase config;
+  config.tokens = 30;
+  config.prompt = 19;
+  config.settings = {.tau = 0.4,
+                     .window = 16,
+                     .band = 4,
+                     .sinks = 2,
+                     .maxChain = GENERATE(0, 3),
+                     .drift = 0.1};
+  passes(text, config, /*hits=*/true);
+}
+
 TEST_CASE("attentions on a GPU: tau = 1 is exact") {
   if (!hasGpu())
     return;
