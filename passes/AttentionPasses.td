@@ -114,6 +114,10 @@ def ConvertLadleAttentionToGPU
     - `<step>_finish`, a row and a head: the pieces merged in their order, then
       what the step does with its summaries.
 
+    Of few rows blocks find their pieces by themselves: without a match
+    `<step>_attend` then needs neither a plan nor a finish, with one `<step>_few`
+    takes the place of the plan and of `<step>_attend`.
+
     A step without a match also answers prompts, by three kernels: `<step>_append`
     puts all tokens into their pages; a block of `<step>_attend` takes a tile of a
     prompt's queries, the heads that share keys among them, and goes through the

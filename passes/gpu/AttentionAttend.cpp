@@ -31,20 +31,26 @@ GpuAttention::Values GpuAttention::loadPortion(Value ofWarp) {
   return {bound(0), bound(1), record};
 }
 
+/// Without a match, few rows are a part of the same kernel: its first loads are
+/// those of a plan's portion otherwise.
 void GpuAttention::buildAttend() {
   createKernel("_attend", warps * kWarp, /*blocks=*/2);
-  bool hasFew = takesFewRows();
-  if (!hasFew)
+  findsPieces = takesFewRows() && !plan.find;
+  isWhole = nearPieces = Value();
+  if (!findsPieces)
     startInOrder();
   declareTiles();
+  if (findsPieces)
+    nearPieces =
+        sharedArray("near_pieces", b.getI32Type(), {warps * kNearPieces, 4});
   pieces = array("pieces", b.getI32Type(), 4);
   // Few portions go to as many blocks, but where these are merged.
   Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value ofWarp = add(mul(warp, blocks), block);
-  Value isStarted = arith::ConstantIntOp::create(b, 0, /*width=*/1);
+  Value started = index(0);
   Values portion, found;
-  if (hasFew) {
+  if (findsPieces) {
     Value few = isFew();
     ofWarp = select(few, add(mul(block, warps), warp), ofWarp);
     auto nothing = [&](TypeRange types) {
@@ -66,7 +72,7 @@ void GpuAttention::buildAttend() {
           llvm::copy(its, none.begin() + 3);
           return none;
         });
-    isStarted = all[0];
+    started = all[0];
     found = ValueRange(all).slice(1, 2);
     portion = ValueRange(all).drop_front(3);
     isWhole = portion[6];
@@ -76,15 +82,45 @@ void GpuAttention::buildAttend() {
   first = named("first", portion[0]);
   count = named("behind", portion[1]);
   stride = select(isEven(), index(1), scalar("portion_count"));
-  if (!hasFew) {
+  if (!findsPieces) {
     ifThen(less(first, count),
-           [&] { (void)attendPieces(portion[2], isStarted); });
+           [&] { (void)attendPieces(portion[2], started); });
     return;
   }
   Values sums = ifElse(
-      less(first, count), [&] { return attendPieces(portion[2], isStarted); },
+      less(first, count), [&] { return attendPieces(portion[2], started); },
       [&](TypeRange) { return emptySums(); });
   ifThen(isFew(), [&] { answerFewRows(found, portion, sums); });
+}
+
+/// With a match, few rows have a kernel in place of this one.
+void GpuAttention::buildFew() {
+  createKernel("_few", warps * kWarp, /*blocks=*/2);
+  function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
+  findsPieces = true;
+  declareTiles();
+  nearPieces =
+      sharedArray("near_pieces", b.getI32Type(), {warps * kNearPieces, 4});
+  declareFewTasks();
+  pieces = array("pieces", b.getI32Type(), 4);
+  keepFewRows();
+  waitForPrevious();
+  letNextStart();
+  Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
+  Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
+  Values portion = planFewTasks(add(mul(warp, blocks), block));
+  first = named("first", portion[0]);
+  count = named("behind", portion[1]);
+  stride = index(1);
+  isWhole = portion[6];
+  Values sums = ifElse(
+      less(first, count), [&] { return attendPieces(portion[2], index(0)); },
+      [&](TypeRange) { return emptySums(); });
+  // Nobody needs tiles any more.
+  ifThen(isWhole, [&] {
+    barrier();
+    mergeBlock(portion[7], sums);
+  });
 }
 
 //===----------------------------------------------------------------------===//
@@ -93,8 +129,27 @@ void GpuAttention::buildAttend() {
 
 /// A piece as the list has it; behind the last one it is that again.
 Value GpuAttention::loadPiece(Value number) {
-  return loadVector(pieces, {minimum(number, sub(count, index(1))), index(0)},
-                    4);
+  Value which = minimum(number, sub(count, index(1)));
+  if (!nearPieces)
+    return loadVector(pieces, {which, index(0)}, 4);
+  // The first ones of a warp that has found its portion by itself; others come
+  // when they are needed, and no branch waits for them.
+  Value ofPortion = sub(which, first);
+  Value isNear = less(ofPortion, index(kNearPieces));
+  if (!plan.find)
+    isNear = both(isFew(), isNear);
+  Value place = minimum(ofPortion, index(kNearPieces - 1));
+  place = add(mul(warp, kNearPieces), maximum(place, index(0)));
+  Value near = loadVector(nearPieces, {place, index(0)}, 4);
+  auto type = cast<VectorType>(near.getType());
+  Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(type));
+  Value far =
+      vector::MaskedLoadOp::create(b, type, pieces, ValueRange{which, index(0)},
+                                   splat(negate(isNear), 4), zeros);
+  Values fields;
+  for (int64_t i = 0; i < 4; ++i)
+    fields.push_back(select(isNear, extract(near, i), extract(far, i)));
+  return fromElements(fields);
 }
 
 GpuAttention::Piece GpuAttention::openPiece(Value record) {
@@ -134,9 +189,9 @@ GpuAttention::Stream GpuAttention::advance(const Stream &stream) {
 // A piece
 //===----------------------------------------------------------------------===//
 
-/// The first tiles may have been started already. The sums are those of the
+/// Some first tiles may have been started already. The sums are those of the
 /// last piece.
-GpuAttention::Values GpuAttention::attendPieces(Value record, Value isStarted) {
+GpuAttention::Values GpuAttention::attendPieces(Value record, Value started) {
   Stream stream{first, openPiece(record).keys.begin, record};
   // All are looked up before anything waits for one of them.
   Values isThere, found;
@@ -150,7 +205,8 @@ GpuAttention::Values GpuAttention::attendPieces(Value record, Value isStarted) {
   warpBarrier();
   for (int64_t tile = 0; tile < stages; ++tile)
     for (bool isKey : {true, false})
-      startTile(index(tile), both(isThere[tile], negate(isStarted)), isKey);
+      startTile(index(tile), both(isThere[tile], notLess(index(tile), started)),
+                isKey);
   Values carried{index(0), isThere.back(), record};
   carried.append({stream.piece, stream.firstKey, stream.record});
   Values loaded = loadAhead(record);
@@ -171,10 +227,23 @@ GpuAttention::Values GpuAttention::attendPieces(Value record, Value isStarted) {
 GpuAttention::Values GpuAttention::loadAhead(Value record) {
   Piece piece = openPiece(record);
   Values loaded;
-  for (int64_t i = 0; plan.find && i < 2; ++i) {
-    Value local = minimum(add(mul(lanePart, 2), i), index(share - 1));
-    loaded.push_back(load(array("starts", b.getI32Type(), heads),
-                          {piece.row, add(piece.firstHead, local)}));
+  if (plan.find) {
+    Value heads[2];
+    for (int64_t i = 0; i < 2; ++i) {
+      Value local = minimum(add(mul(lanePart, 2), i), index(share - 1));
+      heads[i] = add(piece.firstHead, local);
+    }
+    auto ofPlan = [&]() -> Values {
+      Value starts = array("starts", b.getI32Type(), this->heads);
+      return {load(starts, {piece.row, heads[0]}),
+              load(starts, {piece.row, heads[1]})};
+    };
+    auto ofTasks = [&]() -> Values {
+      Value first = mul(piece.row, this->heads);
+      return {load(headStarts, add(first, heads[0])),
+              load(headStarts, add(first, heads[1]))};
+    };
+    loaded = findsPieces ? ofTasks() : ofPlan();
   }
   if (multiplies) {
     loadQueries(piece.row, piece.firstHead);

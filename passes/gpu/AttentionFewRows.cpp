@@ -21,9 +21,13 @@
 using namespace mlir;
 using namespace ladle;
 
-bool GpuAttention::takesFewRows() {
+bool GpuAttention::takesFewRows() const {
   static_assert(kAttentionFewRows <= kWarp);
-  if (plan.find || plan.ring || plan.attends.size() != 1)
+  if (!decodes)
+    return false;
+  if (plan.find)
+    return plan.ring.getParts() == 1 && heads <= kAttentionFewHeads;
+  if (plan.ring || plan.attends.size() != 1)
     return false;
   // A block puts a token into its page at once.
   for (auto [type, size] :
@@ -78,6 +82,8 @@ Value GpuAttention::sumOfLanes(Value value) {
 /// The piece of a portion that begins with a tile, of those of all rows.
 GpuAttention::FewPiece GpuAttention::pieceAt(const FewRows &rows, Value tile,
                                              Value endOfPortion) {
+  if (plan.find)
+    return pieceOfTasks(tile, endOfPortion);
   Value one = index(1), none = index(0);
   Value row = sumOfLanes(select(less(tile, rows.behind), none, one));
   row = minimum(row, index(kWarp - 1));
@@ -98,8 +104,8 @@ GpuAttention::FewPiece GpuAttention::pieceAt(const FewRows &rows, Value tile,
   piece.record = fromElements(fields);
   piece.endTile = add(tile, left);
   piece.rank = add(ofRow(rows.filled), task);
-  piece.firstOfTask = sub(tile, first);
-  piece.endOfTask = add(piece.firstOfTask, tiles);
+  piece.firstOfRange = sub(tile, first);
+  piece.endOfRange = add(piece.firstOfRange, tiles);
   return piece;
 }
 
@@ -114,6 +120,12 @@ GpuAttention::Values GpuAttention::planFewRows(ValueRange ofLane,
   Value all = sub(warpCount, index(1));
   Value portion =
       maximum(div(add(rows.all, all), warpCount), index(kPortionTiles));
+  Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
+  Value ofBlock = mul(block, warps), isWhole;
+  if (plan.find) {
+    isWhole = mergesBlocks(portion);
+    ofWarp = select(isWhole, add(ofBlock, warp), ofWarp);
+  }
   Value first = mul(ofWarp, portion);
   Value last = minimum(add(first, portion), rows.all);
   FewPiece piece = pieceAt(rows, first, last);
@@ -121,11 +133,21 @@ GpuAttention::Values GpuAttention::planFewRows(ValueRange ofLane,
   Value isAny = less(first, rows.all);
   Value number = add(ofWarp, piece.rank);
   Value numberBehind = add(add(ofWarp, behind.rank), index(1));
-  Value firstOfBlock = mul(sub(ofWarp, warp), portion);
-  Value endOfBlock = minimum(add(firstOfBlock, mul(portion, warps)), rows.all);
-  FewPiece ofBlock = pieceAt(rows, firstOfBlock, endOfBlock);
-  Value isWhole = both(less(firstOfBlock, rows.all),
-                       notLess(ofBlock.endOfTask, endOfBlock));
+  Value firstTile = mul(ofBlock, portion);
+  Value endTile = minimum(add(firstTile, mul(portion, warps)), rows.all);
+  auto ofOne = [&]() -> Values {
+    FewPiece its = pieceAt(rows, firstTile, endTile);
+    return {both(less(firstTile, rows.all), notLess(its.endOfRange, endTile)),
+            add(ofBlock, its.rank)};
+  };
+  if (plan.find) {
+    Values one =
+        ifElse(isWhole, ofOne, [&]() -> Values { return {isWhole, index(0)}; });
+    isWhole = one[0];
+    rows.behind = one[1];
+  } else {
+    isWhole = ofOne().front();
+  }
   return {number,       select(isAny, numberBehind, number),
           piece.record, piece.endTile,
           last,         portion,
@@ -147,6 +169,8 @@ Value GpuAttention::tilesBefore(Value position) {
 /// Tiles of lanes up to this one, and of all; and how many tasks of those
 /// before it have any.
 GpuAttention::FewRows GpuAttention::addUpRows(ValueRange ofLane) {
+  if (plan.find)
+    return addUpTasks();
   FewRows rows;
   rows.slot = ofLane[0];
   rows.position = ofLane[1];
@@ -175,32 +199,33 @@ GpuAttention::FewRows GpuAttention::addUpRows(ValueRange ofLane) {
 // Before the kernel ahead has ended
 //===----------------------------------------------------------------------===//
 
-/// Rows as they are found, the portion that follows, and whether its first
-/// tiles are on their way: of one piece that has them and more, all before the
-/// last token, which may be on its way to its page.
+/// Rows as they are found, the portion that follows, and how many of its first
+/// tiles are on their way: of its first piece, all before the last token, which
+/// may be on its way to its page.
 GpuAttention::Values GpuAttention::startFewRows(Value ofWarp) {
   Values all = loadFewRows();
   all.append(planFewRows(all, ofWarp));
   Piece piece = openPiece(all[4]);
   Value isAny = less(all[2], all[3]);
-  Value safe = add(piece.keys.begin, index(kTileKeys * (stages + 1)));
-  Value starts = both(isAny, less(safe, piece.keys.end));
-  ifThen(starts, [&] {
+  Value known = sub(ofLane(all[1], piece.row), index(1));
+  Value safe = sub(minimum(piece.keys.end, known), piece.keys.begin);
+  Value started = minimum(div(safe, kTileKeys), index(stages));
+  started = select(isAny, started, index(0));
+  ifThen(less(index(0), started), [&] {
     for (int64_t tile = 0; tile < stages; ++tile)
       keepPlace(index(tile),
                 lookUp(piece.keys, add(piece.keys.begin, tile * kTileKeys)));
     warpBarrier();
-    Value yes = arith::ConstantIntOp::create(b, 1, /*width=*/1);
     for (int64_t tile = 0; tile < stages; ++tile)
       for (bool isKey : {true, false}) {
-        startTile(index(tile), yes, isKey);
+        startTile(index(tile), less(index(tile), started), isKey);
         // The kernel ahead merges its pieces meanwhile, which would stand
         // behind all that is asked for at once.
         if (tile + 1 < stages || isKey)
           waitForCopies();
       }
   });
-  all.push_back(starts);
+  all.push_back(started);
   return all;
 }
 
@@ -211,7 +236,7 @@ void GpuAttention::waitForCopies() {
   wait->setAttr(kOfWarpAttr, b.getUnitAttr());
 }
 
-/// The portion after the wait, and whether its first tiles are on their way.
+/// The portion after the wait, and how many tiles of it are on their way.
 GpuAttention::Values GpuAttention::resumeFewRows(ValueRange before,
                                                  Value ofWarp) {
   // Of the same slots, positions come along with them.
@@ -226,15 +251,15 @@ GpuAttention::Values GpuAttention::resumeFewRows(ValueRange before,
         found.append(planFewRows(found, ofWarp));
         return found;
       });
-  Value isStarted = before[2 + kFewPlanned], isKept = both(isSame, isStarted);
+  Value started = before[2 + kFewPlanned];
   // What is on its way for nothing comes before what is wanted.
-  ifThen(both(isStarted, negate(isKept)), [&] {
+  ifThen(both(less(index(0), started), negate(isSame)), [&] {
     copies = nvgpu::DeviceAsyncCreateGroupOp::create(
         b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), ValueRange());
     waitForCopies();
   });
   listFewPieces(ValueRange(all).take_front(2), ValueRange(all).drop_front(2));
-  all.insert(all.begin(), isKept);
+  all.insert(all.begin(), select(isSame, started, index(0)));
   return all;
 }
 
@@ -243,7 +268,13 @@ void GpuAttention::listFewPieces(ValueRange ofLane, ValueRange planned) {
   Value isFirstLane = equal(lane, index(0));
   Value number = planned[0], behind = planned[1];
   auto list = [&](Value its, Value record) {
-    ifThen(isFirstLane, [&] { storeVector(record, pieces, {its, index(0)}); });
+    Value ofPortion = sub(its, number);
+    Value isNear = less(ofPortion, index(kNearPieces));
+    Value place = add(mul(warp, kNearPieces), ofPortion);
+    ifThen(both(isFirstLane, isNear),
+           [&] { storeVector(record, nearPieces, {place, index(0)}); });
+    ifThen(both(isFirstLane, negate(isNear)),
+           [&] { storeVector(record, pieces, {its, index(0)}); });
   };
   ifThen(less(number, behind), [&] { list(number, planned[2]); });
   FewRows rows = rowsOfPlan(ofLane, planned);

@@ -107,4 +107,7 @@ void GpuAttention::buildFind() {
   });
   ifThen(both(row.isAnswered, notLess(block, scanners)),
          [&] { append(row, named("cache_head", sub(block, scanners))); });
+  if (takesFewRows())
+    ifThen(both(isFew(), both(equal(block, scanners), equal(thread, index(0)))),
+           [&] { keepRow(number, row); });
 }

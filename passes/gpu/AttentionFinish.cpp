@@ -87,17 +87,56 @@ GpuAttention::mergePieces(Value begin, Value last, Value local,
   return {most, sum(product(before.sum, kept), total), all};
 }
 
+/// The pieces of each attend of a task from one on, as the plan has them.
+GpuAttention::Values GpuAttention::loadBounds(Value task) {
+  auto attends = static_cast<int64_t>(plan.attends.size());
+  Value bounds = array("piece_bounds", b.getI32Type(), 2 * attends);
+  Values all;
+  for (int64_t i = 0; i < attends; ++i) {
+    Value from = load(bounds, {task, index(2 * i)});
+    Value length = sub(load(bounds, {task, index(2 * i + 1)}), from);
+    all.append({from, length, length, index(0), index(0)});
+  }
+  return all;
+}
+
+/// Or, of few rows, as `_attend` has left them.
+void GpuAttention::openLists(Value task, ValueRange planned) {
+  auto attends = static_cast<int64_t>(plan.attends.size());
+  auto found = [&] {
+    Values all;
+    for (int64_t i = 0; i < attends; ++i)
+      all.append(loadRange(add(mul(task, attends), i)));
+    return all;
+  };
+  auto same = [&] { return Values(planned); };
+  Values all =
+      plan.find && takesFewRows() ? ifElse(isFew(), found, same) : same();
+  pieceLists.clear();
+  for (int64_t i = 0; i < attends; ++i) {
+    ArrayRef<Value> its = ArrayRef(all).slice(kListFields * i, kListFields);
+    FewPieces list;
+    list.rank = index(0);
+    list.first = its[0];
+    list.count = its[1];
+    list.leading = its[2];
+    list.firstWhole = its[3];
+    list.whole = its[4];
+    pieceLists.push_back(list);
+  }
+}
+
 /// A warp's part of the pieces of all attends into shared memory. Warps take
 /// chunks of those of one attend and then of the next, so that none waits for
 /// what another attend has left.
 void GpuAttention::gatherPieces(Value local) {
   int64_t width = valueSize / kWarp, together = piecesAtOnce();
+  bool hasFew = plan.find && takesFewRows();
   auto attends = static_cast<int64_t>(plan.attends.size());
   // The chunk behind the last one of each attend.
   Values behind;
   for (int64_t i = 0; i < attends; ++i) {
-    Value count = sub(pieceBounds[2 * i + 1], pieceBounds[2 * i]);
-    Value chunks = div(add(count, together - 1), together);
+    Value chunks = div(add(pieceLists[i].count, together - 1), together);
     behind.push_back(i ? add(behind.back(), chunks) : chunks);
   }
   Values inits;
@@ -107,7 +146,8 @@ void GpuAttention::gatherPieces(Value local) {
   Values all = loop(
       warp, behind.back(), index(kMergeWarps), inits,
       [&](Value chunk, ValueRange carried) -> Values {
-        Value within = chunk, begin = pieceBounds[0], last = pieceBounds[1];
+        Value within = chunk;
+        FewPieces list = pieceLists[0];
         Summary before{carried[0], carried[1], carried[2]};
         Values isOf{less(chunk, behind[0])};
         for (int64_t i = 1; i < attends; ++i) {
@@ -117,14 +157,27 @@ void GpuAttention::gatherPieces(Value local) {
             return select(isLater, its, other);
           };
           within = later(sub(chunk, behind[i - 1]), within);
-          begin = later(pieceBounds[2 * i], begin);
-          last = later(pieceBounds[2 * i + 1], last);
+          const FewPieces &its = pieceLists[i];
+          list.first = later(its.first, list.first);
+          list.count = later(its.count, list.count);
+          if (hasFew) {
+            list.leading = later(its.leading, list.leading);
+            list.firstWhole = later(its.firstWhole, list.firstWhole);
+            list.whole = later(its.whole, list.whole);
+          }
           before = {later(carried[3 * i], before.most),
                     later(carried[3 * i + 1], before.sum),
                     later(carried[3 * i + 2], before.values)};
         }
-        Summary merged = mergePieces(add(begin, mul(within, together)), last,
-                                     local, before, together);
+        Value at = mul(within, together);
+        if (hasFew)
+          list.rest = add(list.firstWhole, mul(list.whole, warps));
+        Summary merged =
+            hasFew
+                ? mergePieces(at, list.count, local, before, together,
+                              [&](Value which) { return pieceOf(list, which); })
+                : mergePieces(add(list.first, at), add(list.first, list.count),
+                              local, before, together);
         Value parts[] = {merged.most, merged.sum, merged.values};
         Values after;
         for (int64_t i = 0; i < attends; ++i)
@@ -373,13 +426,17 @@ void GpuAttention::buildFinish() {
   // Nothing that is asked for here waits for anything else.
   Type integer = b.getI32Type();
   Value plans = array("row_plans", integer, 8);
-  auto attends = static_cast<int64_t>(plan.attends.size());
-  Value bounds = array("piece_bounds", integer, 2 * attends);
   Value task = add(mul(rowOfHead, tasksOfRow), div(head, share));
-  for (int64_t i = 0; i < 2 * attends; ++i)
-    pieceBounds.push_back(load(bounds, {task, index(i)}));
+  bool hasFew = plan.find && takesFewRows();
+  Values bounds = loadBounds(task);
+  auto planned = [&]() -> Values {
+    return {load(array("hits", integer, heads), {rowOfHead, head})};
+  };
+  // Without a plan what has been found is what is let through.
+  auto found = [&]() -> Values { return {nearest(rowOfHead, head)[1]}; };
   if (plan.find)
-    hit = named("hit", load(array("hits", integer, heads), {rowOfHead, head}));
+    hit = named("hit", hasFew ? ifElse(isFew(), found, planned).front()
+                              : planned().front());
   slot = named("slot", load(plans, {rowOfHead, index(0)}));
   token = named("token", load(plans, {rowOfHead, index(1)}));
   Value isAnswered = notLess(slot, index(0));
@@ -388,6 +445,7 @@ void GpuAttention::buildFinish() {
     openHit(plans, position);
     if (plan.find)
       startInOrder();
+    openLists(task, bounds);
     gatherPieces(rem(head, share));
     barrier();
     ifThen(equal(warp, index(0)), [&] { completeRow(plans); });

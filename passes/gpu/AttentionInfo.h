@@ -33,9 +33,12 @@
 //   piece of a warp, and the one behind its last; at 4, what that first one is.
 //   If `even`, it takes all between, else every portion_count-th. ranges
 //   [tasks, attends, 8]: what plan notes for itself, but for the first ones
-// - few_rows: if it is not 0, there is neither plan nor finish: attend finds
-//   what its warps take, and answers; slot_count; arrivals [1 + tasks]: blocks
-//   that know where rows stand, and those that have left pieces of a task
+// - few_rows: if it is not 0, there is no plan. With a match, few takes the
+//   place of attend: it finds what its warps take, and leaves lists of pieces
+//   in ranges; find lets what is nearest through the gates. Without one there
+//   is no finish either: attend finds what its warps take, and answers;
+//   slot_count; arrivals [1 + tasks]: blocks that know where rows stand, and
+//   those that have left pieces of a task
 // - piece_values f32 [pieces, share, dv], piece_sums f32 [pieces, share, 2]
 // - tensors by their names behind "tensor:", with the strides of rows and
 //   heads, in elements
@@ -62,7 +65,10 @@ inline constexpr int64_t kAttentionSection = 128;
 inline constexpr int64_t kAttentionSections = 4;
 /// Rows whose portions warps of attend find by themselves, at most: one a lane.
 inline constexpr int64_t kAttentionFewRows = 32;
-/// Of those blocks, how many fit into a multiprocessor.
+/// Heads of those rows at most, where these may have matches: blocks of attend
+/// note something of each.
+inline constexpr int64_t kAttentionFewHeads = 512;
+/// Of blocks that look at a section, how many fit into a multiprocessor.
 inline constexpr int64_t kAttentionFindBlocks = 6;
 /// Heads of the query that attend together, of a group that shares keys: a
 /// product of tiles has 8 columns, one for each.

@@ -58,6 +58,8 @@ LogicalResult GpuAttention::build() {
     buildFind();
   buildPlan();
   buildAttend();
+  if (plan.find && takesFewRows())
+    buildFew();
   buildFinish();
   return success();
 }

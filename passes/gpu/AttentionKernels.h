@@ -12,7 +12,8 @@
 // - `_plan`, one block: decides about each match, and cuts what all rows and
 //   heads attend to anew into pieces, which become one list; without a match,
 //   for which there is no `_find`, its other blocks put tokens into pages, and
-//   few rows need no plan, and no `_finish` (AttentionFewRows.cpp);
+//   few rows need no plan, and no `_finish` (AttentionFewRows.cpp); with one,
+//   `_few` takes the place of both for few rows (AttentionFewTasks.cpp);
 // - `_attend`: each warp takes pieces of the list, any number of them, and
 //   leaves a summary of each;
 // - `_finish`, a row and a head: merges the pieces in their order, completes,
@@ -63,6 +64,11 @@ protected:
   static constexpr int64_t kPortionTiles = 2;
   /// Numbers of a slot, and of a row's plan.
   static constexpr int64_t kSlotNumbers = 8;
+  /// Numbers of a range.
+  static constexpr int64_t kRangeFields = 8;
+  /// Of a list of pieces as it is left: first, count, leading, firstWhole,
+  /// whole.
+  static constexpr int64_t kListFields = 5;
   /// Warps that merge the pieces of a head.
   static constexpr int64_t kMergeWarps = 8;
   /// Values without a name do not take the step's.
@@ -144,6 +150,9 @@ protected:
   /// The least distance that sections have found, and how many entries before
   /// the newest that was.
   Values nearest(mlir::Value rowNumber, mlir::Value head);
+  static constexpr int64_t kSectionsAtOnce = 2 * kAttentionSections;
+  Values loadFound(mlir::Value ofAll, mlir::Value section);
+  Values nearestOf(mlir::ValueRange before, mlir::ValueRange found);
   mlir::Value distance(mlir::Value value, const Row &row, mlir::Value head,
                        mlir::Value ring, mlir::Value ringAt);
 
@@ -160,6 +169,10 @@ protected:
                    mlir::ValueRange already);
   mlir::Value isEven();
   History openHistory(const Row &row, mlir::Value starts);
+  mlir::Value leastStart(mlir::Value starts, mlir::Value first);
+  std::pair<History, mlir::Value> openRanges(mlir::Value position,
+                                             mlir::Value start);
+  void countAmounts(History &history);
   void keepRanges(mlir::Value task, mlir::Value slot, const History &history,
                   mlir::Value amount, mlir::Value filled);
   void listPieces(mlir::Value range, mlir::Value each, mlir::Value apart,
@@ -177,14 +190,17 @@ protected:
   struct FewRows {
     mlir::Value slot, position, tiles, behind, filled, all;
   };
-  /// A piece as the list has it, the tile behind it, how many tasks are before
-  /// its own, and the first tile of that and the one behind it.
+  /// A piece as the list has it, the tile behind it, how many ranges that are
+  /// not empty are before its own, and the first tile of that and the one
+  /// behind it.
   struct FewPiece {
-    mlir::Value record, endTile, rank, firstOfTask, endOfTask;
+    mlir::Value record, endTile, rank, firstOfRange, endOfRange;
   };
   /// Values that a warp plans by.
   static constexpr int64_t kFewPlanned = 10;
-  bool takesFewRows();
+  /// Pieces of a portion that are listed in shared memory.
+  static constexpr int64_t kNearPieces = 4;
+  bool takesFewRows() const;
   mlir::Value isFew();
   Values loadFewRows();
   mlir::Value loadIndexAhead(mlir::Value memory, mlir::ValueRange at);
@@ -201,6 +217,30 @@ protected:
   mlir::Value tilesBefore(mlir::Value position);
   void listFewPieces(mlir::ValueRange ofLane, mlir::ValueRange planned);
   mlir::Value sumOfLanes(mlir::Value value);
+
+  //===--- AttentionFewTasks.cpp ------------------------------------------===//
+  /// A task of a row that may have matches: where its row stands, what it
+  /// attends to, its first tile and the one behind the last, and how many
+  /// ranges that are not empty are before its own.
+  struct FewMatched {
+    mlir::Value task, row, slot, position;
+    History history;
+    mlir::Value first, behind, rank;
+  };
+  int64_t fewNumbers() const;
+  int64_t fewTasks() const { return kAttentionFewHeads / share; }
+  void declareFewTasks();
+  void keepFewRows();
+  Values planFewTasks(mlir::Value ofWarp);
+  void matchFewHeads();
+  void countFewTasks();
+  void leaveRanges(mlir::Value portion, mlir::Value allTiles);
+  Values loadRange(mlir::Value range);
+  mlir::Value mergesBlocks(mlir::Value portion);
+  FewRows addUpTasks();
+  FewMatched openTask(mlir::Value task);
+  FewPiece pieceOfTasks(mlir::Value tile, mlir::Value endOfPortion);
+  mlir::Value fieldOfRow(mlir::Value row, int64_t which);
 
   //===--- AttentionTiles.cpp, AttentionProducts.cpp ----------------------===//
   /// Keys of a warp, and heads, of a product of tiles.
@@ -247,12 +287,13 @@ protected:
     mlir::Value piece, firstKey, record;
   };
   void buildAttend();
+  void buildFew();
   mlir::Value loadPiece(mlir::Value number);
   Piece openPiece(mlir::Value record);
   mlir::Value lookUp(const Stream &stream);
   Stream advance(const Stream &stream);
   Values loadPortion(mlir::Value ofWarp);
-  Values attendPieces(mlir::Value record, mlir::Value isStarted);
+  Values attendPieces(mlir::Value record, mlir::Value started);
   Values loadAhead(mlir::Value record);
   void takeLoaded(const Piece &piece, mlir::ValueRange loaded);
   Values attendPiece(mlir::Value number, mlir::ValueRange before);
@@ -274,6 +315,8 @@ protected:
   mergePieces(mlir::Value begin, mlir::Value last, mlir::Value local,
               const Summary &before, int64_t together,
               llvm::function_ref<mlir::Value(mlir::Value)> pieceOf = nullptr);
+  Values loadBounds(mlir::Value task);
+  void openLists(mlir::Value task, mlir::ValueRange planned);
   void gatherPieces(mlir::Value local);
   Summary mergedPieces(int64_t which);
   Summary emptySummary();
@@ -448,9 +491,13 @@ protected:
   // The list of pieces, what of it a warp takes (AttentionAttend.cpp), and
   // what it is made of (AttentionPieces.cpp).
   mlir::Value pieces, count, first, stride, headStarts, nearRanges;
+  // Of few rows with matches (AttentionFewTasks.cpp).
+  mlir::Value fewRowsAt, taskSums;
+  mlir::Value nearPieces;   ///< of few rows; may be null
+  bool findsPieces = false; ///< the kernel does, of few rows
 
   // The head that is finished (AttentionFinish.cpp).
-  Values pieceBounds;
+  llvm::SmallVector<FewPieces> pieceLists;
   mlir::Value pieceMosts, pieceTotals, pieceValues;
   mlir::Value rowOfHead, token, head, entry, amended, hit, isHit, hitRow, isFar,
       isInside, wideBound, depth, outerEnd, query, stores;

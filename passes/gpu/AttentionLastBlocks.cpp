@@ -28,7 +28,7 @@ GpuAttention::FewPieces GpuAttention::piecesOfTask(const FewPiece &piece,
                                                    Value portion,
                                                    Value allTiles) {
   Value one = index(1), none = index(0), ofBlock = mul(portion, warps);
-  Value begin = piece.firstOfTask, end = piece.endOfTask;
+  Value begin = piece.firstOfRange, end = piece.endOfRange;
   Value last = sub(end, one);
   FewPieces list;
   list.rank = piece.rank;

@@ -31,39 +31,46 @@ Value GpuAttention::distance(Value value, const Row &row, Value ofHead,
       .front();
 }
 
+/// What some sections of a head have found, from one on. The last ones again
+/// are nearer than themselves in no case.
+GpuAttention::Values GpuAttention::loadFound(Value ofAll, Value section) {
+  Value nearest = array("nearest", b.getF32Type());
+  Value nearestEntry = array("nearest_entry", b.getI32Type());
+  Value sections = scalar("sections"), first = mul(ofAll, sections);
+  Values found;
+  for (int64_t i = 0; i < kSectionsAtOnce; i += kAttentionSections) {
+    Value at = add(first, minimum(add(section, i),
+                                  sub(sections, index(kAttentionSections))));
+    found.push_back(loadVector(nearest, at, kAttentionSections));
+    found.push_back(loadVector(nearestEntry, at, kAttentionSections));
+  }
+  return found;
+}
+
+/// The nearest of what was, and of what has been found.
+GpuAttention::Values GpuAttention::nearestOf(ValueRange before,
+                                             ValueRange found) {
+  Value best = before[0], entry = before[1];
+  for (int64_t i = 0; i < kSectionsAtOnce; ++i) {
+    int64_t which = i / kAttentionSections * 2, at = i % kAttentionSections;
+    Value square = extract(found[which], at);
+    Value its = arith::IndexCastOp::create(b, b.getIndexType(),
+                                           extract(found[which + 1], at));
+    Value isNearer =
+        arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, square, best);
+    best = select(isNearer, square, best);
+    entry = select(isNearer, its, entry);
+  }
+  return {best, entry};
+}
+
 GpuAttention::Values GpuAttention::nearest(Value number, Value ofHead) {
-  Type f32 = b.getF32Type(), integer = b.getI32Type();
-  Value nearest = array("nearest", f32);
-  Value nearestEntry = array("nearest_entry", integer);
-  Value sections = scalar("sections");
-  Value first = mul(add(mul(number, heads), ofHead), sections);
-  constexpr int64_t together = 2 * kAttentionSections;
-  return loop(
-      index(0), sections, index(together), {this->number(INFINITY), index(-1)},
-      [&](Value section, ValueRange carried) -> Values {
-        // The last ones are nearer than themselves in no case.
-        Values squares, entries;
-        for (int64_t i = 0; i < together; i += kAttentionSections) {
-          Value at =
-              add(first, minimum(add(section, i),
-                                 sub(sections, index(kAttentionSections))));
-          Value some = loadVector(nearest, at, kAttentionSections);
-          Value theirs = loadVector(nearestEntry, at, kAttentionSections);
-          for (int64_t j = 0; j < kAttentionSections; ++j) {
-            squares.push_back(extract(some, j));
-            entries.push_back(arith::IndexCastOp::create(b, b.getIndexType(),
-                                                         extract(theirs, j)));
-          }
-        }
-        Value best = carried[0], entry = carried[1];
-        for (int64_t i = 0; i < together; ++i) {
-          Value isNearer = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT,
-                                                 squares[i], best);
-          best = select(isNearer, squares[i], best);
-          entry = select(isNearer, entries[i], entry);
-        }
-        return {best, entry};
-      });
+  Value ofAll = add(mul(number, heads), ofHead);
+  return loop(index(0), scalar("sections"), index(kSectionsAtOnce),
+              {this->number(INFINITY), index(-1)},
+              [&](Value section, ValueRange carried) -> Values {
+                return nearestOf(carried, loadFound(ofAll, section));
+              });
 }
 
 Value GpuAttention::momentOf(Value ofSlot, Value ofHead) {

@@ -77,7 +77,7 @@ Value GpuAttention::boundOf(Bound bound, Value position) {
 /// Of each count.
 SmallVector<std::pair<Value, Value>>
 GpuAttention::sumsBefore(ArrayRef<Value> counts) {
-  constexpr int64_t warpCount = kThreads / kWarp;
+  int64_t warpCount = threads / kWarp;
   Type integer = b.getI32Type();
   auto kinds = static_cast<int64_t>(counts.size());
   Value ofLane = rem(thread, kWarp), ofWarp = div(thread, kWarp);
@@ -120,28 +120,44 @@ GpuAttention::sumsBefore(ArrayRef<Value> counts) {
 
 Value GpuAttention::isEven() { return less(index(0), scalar("even")); }
 
-/// From the least start of a task's heads on.
-GpuAttention::History GpuAttention::openHistory(const Row &row, Value starts) {
+/// From the least start of the heads of a task on, the first of which has one.
+Value GpuAttention::leastStart(Value starts, Value first) {
   Value start = index(0);
   for (int64_t i = 0; plan.find && i < share; ++i) {
-    Value each = load(starts, add(thread, i));
+    Value each = load(starts, add(first, i));
     start = i ? minimum(start, each) : each;
   }
+  return start;
+}
+
+/// The ranges of a task at a position, and their keys.
+std::pair<GpuAttention::History, Value> GpuAttention::openRanges(Value position,
+                                                                 Value start) {
   History history;
   Value all = index(0);
   for (AttendOp attend : plan.attends) {
-    Value from = boundOf(attend.getBegin(), row.position);
-    Value end = boundOf(attend.getEnd(), row.position);
+    Value from = boundOf(attend.getBegin(), position);
+    Value end = boundOf(attend.getEnd(), position);
     if (attend.getAfter())
       from = maximum(from, start);
     end = maximum(from, end);
     all = add(all, sub(end, from));
     history.ranges.append({from, end});
   }
+  return {history, all};
+}
+
+GpuAttention::History GpuAttention::openHistory(const Row &row, Value starts) {
+  auto [history, all] = openRanges(row.position, leastStart(starts, thread));
   int64_t unit = attentionPieces(tasksOfRow) * kTileKeys;
   Value keysOfPiece =
       maximum(mul(div(add(all, unit - 1), unit), kTileKeys), index(kPieceKeys));
   history.unit = select(isEven(), index(kTileKeys), keysOfPiece);
+  countAmounts(history);
+  return history;
+}
+
+void GpuAttention::countAmounts(History &history) {
   history.amount = history.filled = index(0);
   for (size_t i = 0; i < plan.attends.size(); ++i) {
     Value length = sub(history.ranges[2 * i + 1], history.ranges[2 * i]);
@@ -151,7 +167,6 @@ GpuAttention::History GpuAttention::openHistory(const Row &row, Value starts) {
     history.filled =
         add(history.filled, select(less(index(0), amount), index(1), index(0)));
   }
-  return history;
 }
 
 /// The ranges of a task, by one thread.

@@ -54,7 +54,7 @@ public:
   /// matches.
   Values whole();
   Values inHalves();
-  void storeNearest(Values best, Value place);
+  void storeNearest(Values best, Value moment, Value place);
 
 private:
   /// Entries whose loads are on their way together: how many before the newest
@@ -307,8 +307,9 @@ AttentionScan::Values AttentionScan::inHalves() {
       });
 }
 
-/// Of all groups of the block.
-void AttentionScan::storeNearest(Values best, Value place) {
+/// Of all groups of the block. Without a plan the block lets its nearest entry
+/// through the gates, or says that what is nearest is no match.
+void AttentionScan::storeNearest(Values best, Value moment, Value place) {
   for (int64_t mask = lanes; mask < GpuAttention::kWarp; mask *= 2)
     takeNearer(best, k.exchange(best[0], mask), k.exchange(best[1], mask));
   int64_t warpCount = k.threads / GpuAttention::kWarp;
@@ -325,17 +326,29 @@ void AttentionScan::storeNearest(Values best, Value place) {
       takeNearer(best, k.loadFloat(squares, k.index(other)),
                  k.load(offsets, k.index(other)));
     k.store(best[0], k.array("nearest", f32), place);
-    k.store(best[1], k.array("nearest_entry", integer), place);
+    Value found = best[1];
+    if (moment)
+      found = k.ifElse(
+                   k.isFew(),
+                   [&]() -> Values {
+                     return {k.decide(best, row, ofHead, moment).first};
+                   },
+                   [&]() -> Values { return {best[1]}; })
+                  .front();
+    k.store(found, k.array("nearest_entry", integer), place);
   });
 }
 
 void GpuAttention::scan(Value rowNumber, const Row &row, Value ofHead,
                         Value section) {
   AttentionScan scan(*this, row, ofHead, section);
+  // Long before it is needed.
+  Value moment = takesFewRows() ? momentOf(row.slot, ofHead) : Value();
   Value isSmall = less(scalar("rows"), scalar("rows_in_halves"));
   Values best = ifElse(
       isSmall, [&] { return scan.whole(); }, [&] { return scan.inHalves(); });
   scan.storeNearest(
-      best, add(mul(add(mul(rowNumber, heads), ofHead), scalar("sections")),
-                section));
+      best, moment,
+      add(mul(add(mul(rowNumber, heads), ofHead), scalar("sections")),
+          section));
 }

@@ -29,7 +29,8 @@ int64_t GpuAttention::bytesOfTiles() const {
       keySize * bytesOf(plan.keyType) + valueSize * bytesOf(plan.valueType);
   int64_t tile = warps * kTileKeys * (stages * (keyBytes + 4) + 4);
   int64_t queryBytes = multiplies ? 0 : warps * kTileHeads * keySize * 4;
-  return tile + queryBytes;
+  int64_t numbers = takesFewRows() && plan.find ? fewNumbers() : 0;
+  return tile + queryBytes + 4 * numbers;
 }
 
 void GpuAttention::chooseTiles() {

@@ -277,7 +277,10 @@ Status AttentionLauncher::launch(int64_t rows, void *stream, Start start) {
   std::vector<cuda::Kernel::Extent> all = grids(rows);
   bool isCluster = made.bounded && !form.selects() && !form.scans();
   for (const GpuAttentionKernel *kernel : kernels()) {
-    if (isFew && kernel != &form.attend) {
+    bool isOfMany =
+        kernel == &form.plan ||
+        (form.finds ? kernel == &form.attend : kernel == &form.finish);
+    if (isFew ? isOfMany : kernel == &form.few) {
       ++next;
       continue;
     }
@@ -308,6 +311,8 @@ std::vector<const GpuAttentionKernel *> AttentionLauncher::kernels() const {
                                               &form.finish};
   if (form.finds)
     all.insert(all.begin(), &form.first);
+  if (form.hasFew())
+    all.insert(all.end() - 1, &form.few);
   if (watching)
     all.push_back(&watching->kernel());
   return all;
@@ -343,6 +348,8 @@ std::vector<cuda::Kernel::Extent> AttentionLauncher::grids(int64_t rows) const {
   if (form.finds)
     all.insert(all.begin(),
                {heads * narrow(work.sections) + cacheHeads, ofRows, 1});
+  if (form.hasFew())
+    all.insert(all.end() - 1, {narrow(blocks), 1, 1});
   if (watching)
     all.push_back(watching->grid());
   return all;

@@ -25,6 +25,8 @@ struct GpuAttentionKernel {
 /// matches where there are any. Prompts are answered by tiles, without a plan.
 struct GpuAttentionForm {
   GpuAttentionKernel first, plan, attend, finish;
+  /// With matches, of few rows: in place of `plan` and `attend`.
+  GpuAttentionKernel few;
   /// Of prompts of a cache that evicts (passes/gpu/BoundedPrompts.h), which may
   /// have nothing to score or to fold.
   GpuAttentionKernel score, select, fold;
@@ -44,6 +46,7 @@ struct GpuAttentionForm {
   bool answersPrompts() const {
     return plan.arguments.empty() && !first.arguments.empty();
   }
+  bool hasFew() const { return !few.arguments.empty(); }
   bool selects() const { return !select.arguments.empty(); }
   bool scans() const { return !scan.arguments.empty(); }
 };

@@ -44,6 +44,7 @@ static GpuAttentionKernel GpuAttentionForm::*placeOf(StringRef suffix) {
       .Cases({"_find", "_append"}, &Form::first)
       .Case("_plan", &Form::plan)
       .Cases({"_attend", ""}, &Form::attend)
+      .Case("_few", &Form::few)
       .Cases({"_finish", "_keep"}, &Form::finish)
       .Case("_score", &Form::score)
       .Case("_select", &Form::select)
@@ -160,6 +161,9 @@ jit::loadGpuAttention(const cuda::Device &device, const std::string &image,
     }
     if (llvm::is_contained(form.attend.arguments, "few_rows"))
       form.fewRows = kAttentionFewRows;
+    if (form.hasFew())
+      form.fewRows = std::min(kAttentionFewRows,
+                              kAttentionFewHeads / made.signature.heads);
     (step.decodes ? code->decode : code->prefill) = std::move(form);
   }
   code->share = attentionShare(made.signature.heads / made.cacheHeads);

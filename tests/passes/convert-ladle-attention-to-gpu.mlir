@@ -66,6 +66,23 @@ ladle.attention @mac(token %p: tensor<2x64xbf16>, token %q: tensor<2x64xbf16>,
 // CHECK: gpu.barrier {ladle.of_warp}
 // CHECK: nvgpu.device_async_copy
 
+// Blocks of few rows read where these stand before the wait, and behind it what
+// has been found of all heads. They add up what all attend to, and leave where
+// pieces are; those whose warps attend to one range merge what these have.
+// CHECK-LABEL: gpu.func @mac_decode_few
+// CHECK: vector.load {{.*}} {ladle.ahead} : memref<?x8xi32>
+// CHECK: nvvm.griddepcontrol wait
+// CHECK-NEXT: nvvm.griddepcontrol launch_dependents
+// CHECK: vector.load %{{.*}} : memref<?xf32>, vector<4xf32>
+// CHECK: gpu.barrier
+// CHECK: arith.cmpf olt
+// CHECK: gpu.shuffle up
+// CHECK: vector.store %{{.*}} : memref<?x8xi32>, vector<4xi32>
+// CHECK: nvgpu.device_async_copy
+// CHECK: nvgpu.mma.sync
+// CHECK: gpu.barrier
+// CHECK: vector.store %{{.*}} : memref<4x128xf32, #gpu.address_space<workgroup>>
+
 // What the entry held is read before the wait for pieces, of which a lane
 // weighs one each.
 // CHECK-LABEL: gpu.func @mac_decode_finish
