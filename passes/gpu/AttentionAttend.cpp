@@ -59,11 +59,17 @@ void GpuAttention::buildAttend() {
         all.push_back(arith::ConstantOp::create(b, b.getZeroAttr(type)));
       return all;
     };
+    // Nothing ahead writes what an early step reads, and what blocks leave to
+    // one another is of this layer alone: answers wait.
+    Value isEarly = both(few, less(index(0), scalar("starts_early")));
+    ifThen(isEarly, [&] { letNextStart(); });
     Values before = ifElse(few, [&] { return startFewRows(ofWarp); }, nothing);
-    waitForPrevious();
     // When the attend of the next step starts, what was put into pages before
     // this step is there.
-    letNextStart();
+    ifThen(negate(isEarly), [&] {
+      waitForPrevious();
+      letNextStart();
+    });
     function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
     Values all = ifElse(
         few, [&] { return resumeFewRows(before, ofWarp); },

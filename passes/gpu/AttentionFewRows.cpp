@@ -222,7 +222,8 @@ GpuAttention::Values GpuAttention::startFewRows(Value ofWarp) {
         // The kernel ahead merges its pieces meanwhile, which would stand
         // behind all that is asked for at once.
         if (tile + 1 < stages || isKey)
-          waitForCopies();
+          ifThen(equal(scalar("starts_early"), index(0)),
+                 [&] { waitForCopies(); });
       }
   });
   all.push_back(started);

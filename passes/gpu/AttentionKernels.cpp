@@ -95,13 +95,12 @@ void GpuAttention::letNextStart() {
   NVVM::GriddepcontrolOp::create(b, NVVM::GridDepActionKind::launch_dependents);
 }
 
+/// What comes next may read what was written before this step, and starts when
+/// that has ended.
 void GpuAttention::startInOrder() {
   function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
-  if (!plan.find)
-    letNextStart();
   waitForPrevious();
-  if (plan.find)
-    letNextStart();
+  letNextStart();
 }
 
 Value GpuAttention::addArgument(StringRef name, Type type) {

@@ -151,6 +151,7 @@ void GpuAttention::answerFewRows(ValueRange found, ValueRange planned,
   barrier();
   ifThen(isWhole,
          [&] { mergeBlock(add(mul(block, warps), first.rank), sums); });
+  waitForPrevious();
   barrier();
   moveFewCursors(found);
   loop(none, tasks, one, firstTile, [&](Value, ValueRange carried) -> Values {

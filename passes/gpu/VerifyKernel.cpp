@@ -365,6 +365,7 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   auto weightsBefore = entryWeights;
   auto writtenBefore = written;
   auto lateBefore = lateEntries;
+  size_t waitingBefore = waitingNumbers.size();
   bool mayWriteBefore = mayWrite;
   states.clear();
   weightedValues.clear();
@@ -426,6 +427,7 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   entryWeights = std::move(weightsBefore);
   written = std::move(writtenBefore);
   lateEntries = std::move(lateBefore);
+  waitingNumbers.resize(waitingBefore);
   mayWrite = mayWriteBefore;
   isInBranch = false;
   return result;

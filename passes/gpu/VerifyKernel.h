@@ -221,9 +221,9 @@ private:
   void keepNumber(mlir::Value memory, const Components &number,
                   mlir::Value guard, mlir::Value at,
                   llvm::SmallVectorImpl<Kept> &kept);
-  void appendNumber(const ThreadNumber &of, const Components &number,
+  void appendNumber(const ThreadNumber &of, mlir::Value number,
                     mlir::Value guard, const EntryPlace &place,
-                    llvm::SmallVectorImpl<Kept> &kept);
+                    llvm::SmallVectorImpl<Kept> &kept, mlir::Value at = {});
 
   //===--- VerifyGrams.cpp: decays and products along paths ---------------===//
   mlir::Value isAncestor(mlir::Value mask, mlir::Value ancestor);

@@ -249,7 +249,7 @@ LogicalResult GpuVerifyKernel::emitNumbers(EachDraftOp op,
         if (each.fields.empty())
           continue;
         if (!waits) {
-          appendNumber(each, *all, guard, place, kept);
+          appendNumber(each, all->front(), guard, place, kept);
           continue;
         }
         later.push_back(each);
@@ -270,11 +270,8 @@ LogicalResult GpuVerifyKernel::emitNumbers(EachDraftOp op,
       byWarps([&] {
         EntryPlace place = placeOfDraft(at);
         SmallVector<Kept> kept;
-        for (auto [i, each] : llvm::enumerate(later)) {
-          Value number = memref::LoadOp::create(
-              b, memories[i], ValueRange{mine, constantIndex(0)});
-          appendNumber(each, {number}, guards[i], place, kept);
-        }
+        for (auto [i, each] : llvm::enumerate(later))
+          appendNumber(each, memories[i], guards[i], place, kept, mine);
         storeKept(kept);
       });
       head = headBefore;
@@ -299,11 +296,11 @@ void GpuVerifyKernel::keepNumber(Value memory, const Components &number,
                   /*ofThread=*/true});
 }
 
-/// And as an entry.
-void GpuVerifyKernel::appendNumber(const ThreadNumber &of,
-                                   const Components &number, Value guard,
-                                   const EntryPlace &place,
-                                   SmallVectorImpl<Kept> &kept) {
+/// And as an entry: a number, or what shared memory has of a thread, `at` in
+/// it, which only those who store it may look at.
+void GpuVerifyKernel::appendNumber(const ThreadNumber &of, Value number,
+                                   Value guard, const EntryPlace &place,
+                                   SmallVectorImpl<Kept> &kept, Value at) {
   int64_t ofField = typeOf(of.number).getDimSize(0);
   for (const Appended &field : of.fields) {
     Value target = fields[field.argument][field.index];
@@ -312,11 +309,14 @@ void GpuVerifyKernel::appendNumber(const ThreadNumber &of,
     Value far = both(guard, sharesHead(ofField));
     if (tiles > 1)
       far = both(far, isFirstTile);
-    kept.push_back({number,
+    kept.push_back({{number},
                     Place(),
                     far,
                     {},
                     [=, this](int64_t, Value, Value part) {
+                      if (at)
+                        part = memref::LoadOp::create(
+                            b, part, ValueRange{at, constantIndex(0)});
                       memref::StoreOp::create(b, convertTo(part, element),
                                               target, indices);
                     },

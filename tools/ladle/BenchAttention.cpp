@@ -54,7 +54,7 @@ public:
 
   Status prepare(const MatchScenario &scenario);
   /// Seconds of a step.
-  Result<std::vector<double>> time();
+  Result<std::vector<double>> time(Start start);
   /// What a step has to read and to write.
   double bytes() const { return stepBytes; }
   size_t layers() const { return decoders.size(); }
@@ -354,13 +354,18 @@ Status AttentionBench::checkMatches() {
   return Status();
 }
 
-Result<std::vector<double>> AttentionBench::time() {
-  if (!options.skipCheck)
+/// Of steps after one another; or of steps that each start before those of the
+/// layers ahead have ended, back to the first one.
+Result<std::vector<double>> AttentionBench::time(Start start) {
+  if (!options.skipCheck && start == Start::InOrder)
     if (Status status = checkMatches(); !status)
       return status;
   Result<cuda::Graph> graph = cuda::Graph::record(device, [&]() -> Status {
     for (BoundStep &step : steps)
-      if (Status status = step.launch(device.stream()); !status)
+      if (Status status =
+              step.launch(device.stream(),
+                          &step == &steps.front() ? Start::InOrder : start);
+          !status)
         return status;
     return Status();
   });
@@ -430,19 +435,30 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
       AttentionBench bench(options, gpu, *program, batch);
       if (Status status = bench.prepare(scenario); !status)
         return status;
-      Result<std::vector<double>> samples = bench.time();
+      Result<std::vector<double>> samples = bench.time(Start::InOrder);
       if (!samples)
         return samples.status();
-      double step = measure::median(*samples);
+      double step = measure::median(*samples), early = 0;
+      if (options.early) {
+        Result<std::vector<double>> ahead = bench.time(Start::Early);
+        if (!ahead)
+          return ahead.status();
+        early = measure::median(*ahead);
+      }
       double limit = bench.bytes() / ceilings->read().bytesPerSecond();
       Json figure{{"matches", scenario.name}, {"gaps", scenario.gapsName()},
                   {"batch", batch},           {"layers", bench.layers()},
                   {"us", 1e6 * step},         {"bytes", bench.bytes()},
                   {"limit_us", 1e6 * limit}};
+      if (options.early)
+        figure["early_us"] = 1e6 * early;
       document.add(std::move(figure), *samples);
-      fmt::print("{:>9} {:>6} {:>7} {:>11} {:>8.1f} MB {:>11} {:>6.2f}\n",
+      fmt::print("{:>9} {:>6} {:>7} {:>11} {:>8.1f} MB {:>11} {:>6.2f}",
                  scenario.name, batch, bench.layers(), formatTime(step),
                  1e-6 * bench.bytes(), formatTime(limit), step / limit);
+      if (options.early)
+        fmt::print("; early {} {:.2f}", formatTime(early), early / limit);
+      fmt::print("\n");
       std::fflush(stdout);
     }
   return document.write();

@@ -10,6 +10,7 @@
 #include "tests/numerics/Examples.h"
 #include "tests/runtime/gpu/Gpu.h"
 
+#include <array>
 #include <cstdlib>
 #include <random>
 
@@ -283,6 +284,47 @@ TEST_CASE("steps of a layer follow one another in a graph") {
       REQUIRE(got[i] == Approx(wanted[i]).margin(2e-5));
   }
   CHECK(gpuSide.pool->length(2) == 90);
+}
+
+TEST_CASE("attentions of other layers start early") {
+  if (!hasGpu())
+    return;
+  auto name = GENERATE(as<std::string>(), "mac", "exact_attention");
+  CAPTURE(name);
+  Attention first("cuda", {}, name), second("cuda", {}, name),
+      third("cuda", {}, name), host("cpu", {}, name);
+  std::array layers{&first, &second, &third};
+  const std::vector<int32_t> all{0, 2};
+  std::vector<BoundStep> steps;
+  for (Attention *layer : layers) {
+    steps.push_back(need(layer->decoder->bind(layer->arguments)));
+    need(layer->pool->reserve(all, 30));
+  }
+  cuda::Device device = need(cuda::Device::shared());
+  auto graph = need(cuda::Graph::record(device, [&]() -> Status {
+    for (BoundStep &step : steps)
+      if (Status status = step.launch(device.stream(), &step == &steps.front()
+                                                           ? Start::InOrder
+                                                           : Start::Early);
+          !status)
+        return status;
+    return Status();
+  }));
+  for (int64_t position = 0; position < 30; ++position) {
+    CAPTURE(position);
+    for (Attention *layer : layers)
+      layer->fill(position, all);
+    host.fill(position, all);
+    need(synchronize(first.program->device()));
+    need(graph.replay());
+    need(host.decoder->step(host.arguments));
+    std::vector<float> wanted = host.answer();
+    for (Attention *layer : layers) {
+      std::vector<float> got = layer->answer();
+      for (size_t i = 0; i < got.size(); ++i)
+        REQUIRE(got[i] == Approx(wanted[i]).margin(2e-5));
+    }
+  }
 }
 
 /// The greatest difference that a row makes to the answer of another one, over

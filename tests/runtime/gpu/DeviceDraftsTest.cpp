@@ -35,6 +35,17 @@ TEST_CASE("drafts with carries, along dk, along dv, of heads that share") {
   checkOnGpu(model, std::string("route=inner,L=12,m=6,trees=1") + moving);
 }
 
+// Numbers that wait in shared memory, which other threads write next to.
+TEST_CASE(
+    "drafts whose numbers are stored last, beside a state that is stored") {
+  if (!hasGpu())
+    return;
+  auto drafts = GENERATE(as<std::string>(), "2", "4");
+  checkOnGpu("retnet",
+             "route=adjoint,L=16,m=8,page=16,rows=3,drafts=" + drafts);
+  checkOnGpu("retnet", "route=adjoint,L=16,m=8,rows=3,drafts=" + drafts);
+}
+
 TEST_CASE("drafts with decays a channel, two writes a token, two states") {
   if (!hasGpu())
     return;
