@@ -162,6 +162,8 @@ private:
   void storeRows(mlir::Value at, mlir::ValueRange rows);
   Values loadSomeRows(mlir::Value at);
   mlir::Value loadLeavingValue();
+  /// Of heads of 96, ptxas finds no registers for it.
+  bool mayKeepRows() const { return valueSize / kWarp % 3 != 0; }
   mlir::Value keepsRows();
   mlir::Value hasRowsToKeep();
   Values loadRowsAgain();

@@ -162,13 +162,15 @@ void GpuBounded::storeRows(Value at, ValueRange rows) {
 /// Whether a warp has few enough rows to write them when all else is written:
 /// of several blocks, since sizes are multiples of 32.
 Value GpuBounded::keepsRows() {
+  if (!mayKeepRows())
+    return arith::ConstantIntOp::create(b, 0, /*width=*/1);
   return notLess(index(warps * kRows), rowsHere);
 }
 
 /// Those that are still to be written, and the value that they get: threads
 /// have no registers for them meanwhile.
 GpuAttention::Values GpuBounded::loadRowsAgain() {
-  if (!evict || !memory)
+  if (!evict || !memory || !mayKeepRows())
     return {};
   auto load = [&] {
     Values loaded = loadSomeRows(mul(warp, kRows));
