@@ -100,7 +100,7 @@ GpuAttention::Values GpuAttention::loadBounds(Value task) {
   return all;
 }
 
-/// Or, of few rows, as `_attend` has left them.
+/// Or, of few rows, as `_few` has left them.
 void GpuAttention::openLists(Value task, ValueRange planned) {
   auto attends = static_cast<int64_t>(plan.attends.size());
   auto found = [&] {

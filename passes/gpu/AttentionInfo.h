@@ -65,7 +65,7 @@ inline constexpr int64_t kAttentionSection = 128;
 inline constexpr int64_t kAttentionSections = 4;
 /// Rows whose portions warps of attend find by themselves, at most: one a lane.
 inline constexpr int64_t kAttentionFewRows = 32;
-/// Heads of those rows at most, where these may have matches: blocks of attend
+/// Heads of those rows at most, where these may have matches: blocks of `_few`
 /// note something of each.
 inline constexpr int64_t kAttentionFewHeads = 512;
 /// Of blocks that look at a section, how many fit into a multiprocessor.

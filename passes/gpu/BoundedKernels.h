@@ -31,6 +31,9 @@
 // and the order of tokens: they are written behind the barrier before which all
 // of them were read. Without clusters a block is one of its own.
 //
+// What is written waits for the kernel ahead, so that it comes last: where a
+// warp has few rows of a Taylor memory and a thread one token, these as well.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef LADLE_PASSES_GPU_BOUNDEDKERNELS_H

@@ -18,7 +18,8 @@
 // - rows: vectors over dv, in registers: a thread has its row of all drafts, so
 //   that the triangular solve is a substitution in each thread alone.
 //
-// What is computed of tokens and paths comes before anything is waited for.
+// What is computed of tokens and paths comes before anything is waited for, and
+// what is written to memory, which waits for the kernel ahead, behind it all.
 // Then one pass over the rows of the state multiplies all vectors by tensor
 // cores. Of an f32 they take 11 significant bits, so that it is split into two
 // parts; what is left out is below 2^-20 of a product. Vectors that are sums of

@@ -79,9 +79,8 @@ TEST_CASE("attentions on a GPU: more tasks than threads of a plan") {
   passes(readExample("mac"), config, /*hits=*/true);
 }
 
-TEST_CASE("attentions on a GPU: sinks, two bands, a gate, a given moment") {
-  if (!hasGpu())
-    return;
+/// Sinks, a gate and chains of a declaration that has everything.
+static AttentionCase caseOfEverything(int64_t maxChain) {
   AttentionCase config;
   config.tokens = 30;
   config.prompt = 19;
@@ -89,10 +88,17 @@ TEST_CASE("attentions on a GPU: sinks, two bands, a gate, a given moment") {
                      .window = 16,
                      .band = 4,
                      .sinks = 2,
-                     .maxChain = 3,
-                     .drift = 0.1,
-                     .wideBand = 10,
-                     .wideGap = 3};
+                     .maxChain = maxChain,
+                     .drift = 0.1};
+  return config;
+}
+
+TEST_CASE("attentions on a GPU: sinks, two bands, a gate, a given moment") {
+  if (!hasGpu())
+    return;
+  AttentionCase config = caseOfEverything(/*maxChain=*/3);
+  config.settings.wideBand = 10;
+  config.settings.wideGap = 3;
   passes(everythingOfMatches(), config, /*hits=*/true);
 }
 
@@ -105,16 +111,7 @@ TEST_CASE("attentions on a GPU: sinks, a gate and short chains of one band") {
   const std::string wide = ",\n             wide_band = 10, wide_gap = 3";
   REQUIRE(text.find(wide) != std::string::npos);
   text.erase(text.find(wide), wide.size());
-  AttentionCase config;
-  config.tokens = 30;
-  config.prompt = 19;
-  config.settings = {.tau = 0.4,
-                     .window = 16,
-                     .band = 4,
-                     .sinks = 2,
-                     .maxChain = GENERATE(0, 3),
-                     .drift = 0.1};
-  passes(text, config, /*hits=*/true);
+  passes(text, caseOfEverything(GENERATE(0, 3)), /*hits=*/true);
 }
 
 TEST_CASE("attentions on a GPU: tau = 1 is exact") {
