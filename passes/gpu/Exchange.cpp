@@ -80,6 +80,10 @@ GpuKernel::exchange(Value value, const Place &from, const Place &to) {
 // Sums
 //===----------------------------------------------------------------------===//
 
+Value GpuKernel::sumOverGroup(Value value) {
+  return sumOverLanes(value, lanes);
+}
+
 /// The sum over so many neighbours.
 Value GpuKernel::sumOverLanes(Value value, int64_t count) {
   for (int64_t mask = 1; mask < count; mask *= 2)

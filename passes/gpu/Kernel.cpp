@@ -87,7 +87,8 @@ void GpuKernel::createFunction() {
   if (copiesInBulk) {
     copies = shared({schedule.pieces * schedule.stages * turns}, "copies",
                     b.getI64Type());
-    if (!fields.empty())
+    // Entries that can lie anywhere are copied by threads.
+    if (!fields.empty() && drafts == 0)
       entryCopies = shared({1}, "entry_copies", b.getI64Type());
   }
 }
@@ -371,7 +372,10 @@ Value GpuKernel::emitCursor() {
 }
 
 int64_t GpuKernel::knownPlaces() {
-  return llvm::alignTo(capacity() + (page() ? drafts + 1 : 0), 32);
+  if (page())
+    return llvm::alignTo(capacity() + drafts + 1, 32);
+  // Lanes ask for all that there may be, drafts for where they go.
+  return std::max<int64_t>(llvm::alignTo(mostEntries(), 32), capacity());
 }
 
 /// Looks up where the entries of a slot lie that can be anywhere. A barrier

@@ -220,9 +220,7 @@ protected:
   Components assemble(llvm::ArrayRef<mlir::Value> scalars, const Place &place);
   mlir::Value sumOverBlock(mlir::Value value);
   mlir::Value sumOverLanes(mlir::Value value, int64_t count);
-  mlir::Value sumOverGroup(mlir::Value value) {
-    return sumOverLanes(value, lanes);
-  }
+  mlir::Value sumOverGroup(mlir::Value value);
   mlir::Value sumOverRows(llvm::MutableArrayRef<mlir::Value> rows);
 
   //===--- Places.cpp: threads, memory, arithmetic ------------------------===//
@@ -340,6 +338,9 @@ protected:
   bool storesInPlace(StoreStateOp op);
   void copyTileBack(const Target &target);
   mlir::LogicalResult emitTileRows(const Target &target, const Sheet &sheet);
+  /// Lanes have values of entries for rows side by side: one, of two rows.
+  virtual bool holdsRows() const { return false; }
+  virtual mlir::Value heldValue(int64_t, mlir::Value, int64_t) { return {}; }
   Components weightedTiles(FoldBufferOp op, const Sheet &sheet,
                            mlir::Value later);
   Components multiplyFold(FoldBufferOp op, const Sheet &sheet);
@@ -487,7 +488,6 @@ protected:
   };
   Transition loadTransition(mlir::Value buffer, TransitionAttr transition,
                             mlir::Value position);
-
   Components passBack(const Transition &entry, TransitionAttr transition,
                       mlir::Value buffer, mlir::Value position,
                       llvm::ArrayRef<mlir::Value> query,

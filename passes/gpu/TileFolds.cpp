@@ -79,11 +79,16 @@ int64_t GpuKernel::partCount(Type type) const {
 
 GpuKernel::Sheet GpuKernel::tileSheet() {
   Value inTile = arith::DivUIOp::create(b, warpLane, constantIndex(kTileLanes));
-  int64_t rows = rowsPerThread * (32 / lanes) / 8;
+  int64_t rows = rowsPerThread * (32 / lanes) / 8, step = 8;
+  // Of which a lane has the values of entries: they lie side by side.
+  if (holdsRows()) {
+    inTile = arith::MulIOp::create(b, inTile, constantIndex(rows));
+    step = 1;
+  }
   return {{false, keySize, kTileLanes, width, 1},
           arith::AddIOp::create(b, warpRow, inTile),
           {},
-          8,
+          step,
           rows,
           2};
 }
@@ -240,6 +245,13 @@ GpuKernel::weightedTiles(FoldBufferOp op, const Sheet &sheet, Value later) {
                                     {op.getKeyScale(), op.getValueScale()});
   Value memory = entryMemory(buffer, field, 0, constantIndex(0)).first;
   bool isStaged = cast<MemRefType>(memory.getType()).getRank() == 2;
+  auto load = [&](int64_t number, int64_t row, Value entry) -> Value {
+    if (holdsRows())
+      return heldValue(number, sheet.offset, row);
+    Value local = clampedRow(rowOf(sheet, row));
+    return isStaged ? loadElement(memory, {entry, local})
+                    : loadEntryRow(buffer, op.getValue(), 0, entry, local);
+  };
   assert((isStaged || ranks == 1) && "rows of entries are not their positions");
   Value count = arith::MulIOp::create(b, length, constantIndex(ranks));
   Value last = add(arith::MulIOp::create(b, lastEntry(), constantIndex(ranks)),
@@ -267,10 +279,7 @@ GpuKernel::weightedTiles(FoldBufferOp op, const Sheet &sheet, Value later) {
           weight = arith::MulFOp::create(b, weight, later);
       }
       for (int64_t row = 0; row < 2; ++row) {
-        Value local = clampedRow(rowOf(sheet, row));
-        Value value =
-            isStaged ? loadElement(memory, {clamped, local})
-                     : loadEntryRow(buffer, op.getValue(), 0, clamped, local);
+        Value value = load(4 * tile + i, row, clamped);
         if (weight)
           value = arith::MulFOp::create(b, value, weight);
         Value &element = elements[i / 2 * 4 + row * 2 + i % 2];

@@ -72,7 +72,23 @@ Value GpuVerifyKernel::dotsInKeys(ReadBufferOp op, ArrayRef<Stack> stacks) {
         isa<ReadBufferOp, FoldBufferOp, ReplayOp, TransportOp>(other) &&
         llvm::is_contained(other.getOperands(), op.getBuffer()))
       return {};
-  return sharedIn(found->second, {mostEntries(), keySize / 2}, "entry_dots");
+  if (!holdsValues)
+    return sharedIn(found->second, {mostEntries(), keySize / 2}, "entry_dots");
+  // Those of eight entries lie where these did.
+  int64_t floats = mostEntries() * keySize / 2, eights = eightsOfEntries();
+  if ((eights - 1) * pitchOfDots(stacks, /*isInKeys=*/true) +
+          pitchOfDots(stacks, /*isInKeys=*/false) >
+      floats)
+    return {};
+  return sharedIn(found->second, {floats}, "entry_dots");
+}
+
+/// Memory for what is multiplied with entries.
+Value GpuVerifyKernel::placeOfDots(ArrayRef<Stack> stacks, int64_t ranks) {
+  if (holdsValues)
+    return shared({eightsOfEntries() * pitchOfDots(stacks, /*isInKeys=*/false)},
+                  "entry_dots");
+  return shared({mostEntries(), countVectors(stacks) * ranks}, "entry_dots");
 }
 
 /// Products of tokens with the keys of entries, which heads that take turns
@@ -119,11 +135,11 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
   Value scratch = dotsInKeys(op, stacks);
   bool isInKeys = bool(scratch);
   if (!isInKeys)
-    scratch = shared({mostEntries(), count * ranks}, "entry_dots");
+    scratch = placeOfDots(stacks, ranks);
   multiplyEntries(op, stacks, scratch, weightOf, isInKeys);
   barrier();
-  if (auto held = heldValues.find(op); held != heldValues.end()) {
-    keepRead({queries, stacks, sumHeldValues(held->second, scratch, count)});
+  if (holdsValues) {
+    heldDots = {scratch, pitchOfDots(stacks, isInKeys)};
     return success();
   }
   keepRead(
@@ -165,22 +181,27 @@ void GpuVerifyKernel::multiplyEntries(ReadBufferOp op, ArrayRef<Stack> stacks,
     return loadOf(memory, at);
   };
   Type element = decayed ? Type(b.getF32Type()) : field.getElementType();
-  multiply(stacks,
-           {arith::MulIOp::create(b, length, constantIndex(ranks)),
-            mostEntries() * ranks, element, load, isInKeys},
-           [&](Value row, Value column, Value value) {
-             Value entry = entryOf(row);
-             if (weightOf)
-               value = arith::MulFOp::create(
-                   b, value,
-                   memref::LoadOp::create(b, weightOf, ValueRange{entry}));
-             Value at = column;
-             if (ranks > 1)
-               at = arith::AddIOp::create(
-                   b, arith::MulIOp::create(b, column, constantIndex(ranks)),
-                   arith::RemUIOp::create(b, row, constantIndex(ranks)));
-             memref::StoreOp::create(b, value, scratch, ValueRange{entry, at});
-           });
+  multiply(
+      stacks,
+      {arith::MulIOp::create(b, length, constantIndex(ranks)),
+       mostEntries() * ranks, element, load, isInKeys},
+      [&](Value row, Value column, Value value) {
+        Value entry = entryOf(row);
+        if (weightOf)
+          value = arith::MulFOp::create(
+              b, value, memref::LoadOp::create(b, weightOf, ValueRange{entry}));
+        if (holdsValues) {
+          Value at = placeOfDot(entry, column, pitchOfDots(stacks, isInKeys));
+          memref::StoreOp::create(b, value, scratch, ValueRange{at});
+          return;
+        }
+        Value at = column;
+        if (ranks > 1)
+          at = arith::AddIOp::create(
+              b, arith::MulIOp::create(b, column, constantIndex(ranks)),
+              arith::RemUIOp::create(b, row, constantIndex(ranks)));
+        memref::StoreOp::create(b, value, scratch, ValueRange{entry, at});
+      });
 }
 
 //===----------------------------------------------------------------------===//
@@ -267,109 +288,4 @@ LogicalResult GpuVerifyKernel::emitStackTransport(TransportOp op) {
   sync();
   keepRead({queries, stacks, sumWeightedValues(buffer, names, scratch, count)});
   return success();
-}
-
-//===----------------------------------------------------------------------===//
-// Values that threads have
-//===----------------------------------------------------------------------===//
-
-/// Whether a multiprocessor has room for one more block if values of entries
-/// take none. A thread then has its row, of as many entries as there can be.
-bool GpuVerifyKernel::mayHoldValues() {
-  constexpr int64_t memory = 228 << 10, ofBlock = 1 << 10, most = 16;
-  // Of each draft; and where entries are and what they weigh.
-  constexpr int64_t numbers = 10, ofEntries = 304;
-  if (turns > 1 || !entryPlaces || page() || !tokens || mostEntries() > most ||
-      schedule.threads != schedule.tileRows)
-    return false;
-  int64_t bytes = ofEntries + schedule.tileRows * keySize * stateBits / 8 +
-                  tokenCount * tokenPitch * 2 + numbers * this->most() * 4 +
-                  4 * this->most() * llvm::alignTo(this->most(), 4) * 4;
-  int64_t ofValues = 0;
-  for (BlockArgument argument : step.getBody().getArguments()) {
-    auto buffer = dyn_cast<BufferType>(argument.getType());
-    for (FieldAttr field :
-         buffer ? buffer.getFields() : ArrayRef<FieldAttr>()) {
-      if (field.getShape().size() != 2)
-        continue;
-      bool isValue = field.getSide() == Side::Value;
-      (isValue ? ofValues : bytes) +=
-          mostEntries() *
-          (isValue ? schedule.tileRows : field.getShape().back()) *
-          field.getElementType().getIntOrFloatBitWidth() / 8;
-    }
-  }
-  Block &ofStep = step.getBody().front();
-  bool isSimple = !ofStep.getOps<ReadBufferOp>().empty() &&
-                  ofStep.getOps<FoldBufferOp>().empty();
-  for (StepOp form : forms())
-    form.walk([&](Operation *op) {
-      isSimple &= !isa<TransportOp, ReplayOp>(op);
-      if (auto read = dyn_cast<ReadBufferOp>(op))
-        isSimple &= componentCount(read.getBuffer().getType().getField(
-                        read.getValue())) == 1;
-    });
-  return isSimple &&
-         memory / (ofBlock + bytes) > memory / (ofBlock + bytes + ofValues);
-}
-
-/// Loads the values of entries for the rows of threads, all at once.
-void GpuVerifyKernel::holdValues() {
-  if (!holdsValues)
-    return;
-  for (auto read : step.getBody().front().getOps<ReadBufferOp>()) {
-    Value buffer = read.getBuffer();
-    FieldAttr field = read.getBuffer().getType().getField(read.getValue());
-    SmallVector<Value> &held = heldValues[read];
-    // Of fewer entries the last stands for the others: addresses that depend on
-    // a branch would be computed in it, each anew.
-    Value last = arith::MaxSIOp::create(
-        b, arith::SubIOp::create(b, length, constantIndex(1)),
-        constantIndex(0));
-    for (int64_t i = 0; i < mostEntries(); ++i) {
-      Value entry = arith::MinSIOp::create(b, constantIndex(i), last);
-      auto [from, at] = entryMemory(buffer, field, 0, entry);
-      at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
-      held.push_back(memref::LoadOp::create(b, from, at));
-    }
-  }
-}
-
-/// The sums of values that threads have, times `dots` [L, count].
-GpuKernel::Components GpuVerifyKernel::sumHeldValues(ArrayRef<Value> held,
-                                                     Value dots,
-                                                     int64_t count) {
-  Components sums(count, constantFloat(0));
-  SmallVector<Type> types(count, b.getF32Type());
-  // As many at a time as rows are a multiple of.
-  int64_t pitch = cast<MemRefType>(dots.getType()).getDimSize(1), widest = 4;
-  while (pitch % widest != 0)
-    widest /= 2;
-  for (auto [i, each] : llvm::enumerate(held)) {
-    Value entry = constantIndex(static_cast<int64_t>(i));
-    Value isThere =
-        arith::CmpIOp::create(b, arith::CmpIPredicate::slt, entry, length);
-    auto branch = scf::IfOp::create(b, types, isThere, /*withElseRegion=*/true);
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(branch.elseBlock());
-    scf::YieldOp::create(b, sums);
-    b.setInsertionPointToStart(branch.thenBlock());
-    Value value = toF32(each);
-    SmallVector<Value> next;
-    for (int64_t first = 0, wide = 0; first < count; first += wide) {
-      wide = widest;
-      while (first + wide > count)
-        wide /= 2;
-      Value weights =
-          vector::LoadOp::create(b, VectorType::get({wide}, b.getF32Type()),
-                                 dots, ValueRange{entry, constantIndex(first)});
-      for (int64_t j = 0; j < wide; ++j)
-        next.push_back(
-            math::FmaOp::create(b, vector::ExtractOp::create(b, weights, j),
-                                value, sums[first + j]));
-    }
-    scf::YieldOp::create(b, next);
-    sums = Components(branch.getResults());
-  }
-  return sums;
 }

@@ -76,6 +76,18 @@ private:
     Components components;
   };
 
+  /// What tensor cores have of a tile: sums of four.
+  struct TileSums {
+    Components sums;
+    bool areOfTokens = false;
+  };
+  /// What was read of a tile while entries were on their way, if not yet where
+  /// threads find it, and where that is.
+  struct EarlyRead {
+    mlir::Value products;
+    TileSums sums;
+  };
+
   /// A field that a stack of a team is appended to.
   struct Appended {
     FieldAttr field;
@@ -268,7 +280,7 @@ private:
   mlir::LogicalResult emitPathSolve(PathSolveOp op, bool ofRows);
   mlir::LogicalResult emitPathProduct(PathProductOp op, bool ofRows);
 
-  //===--- VerifyProducts.cpp: rows times vectors of drafts ---------------===//
+  //===--- VerifyQueries.cpp: what states and entries are read with -------===//
   llvm::SmallVector<Term, 2> termsOf(mlir::Value vector);
   Query queryOf(mlir::Value query, mlir::Value result);
   static llvm::SmallVector<Stack> stacksOf(llvm::ArrayRef<Query> queries);
@@ -279,6 +291,8 @@ private:
   Components columnsOf(const Read &read, const Stack &wanted) const;
   Components scaleRead(const Read &read, const Query &query);
   std::optional<Components> addPair(const Read &read, const Query &query);
+
+  //===--- VerifyProducts.cpp: rows times vectors of drafts ---------------===//
   /// Rows over dk that vectors are multiplied with.
   struct Matrix {
     mlir::Value rows;
@@ -293,11 +307,17 @@ private:
   };
   using StoreProduct = llvm::function_ref<void(
       mlir::Value row, mlir::Value column, mlir::Value value)>;
+  static bool areTokens(llvm::ArrayRef<Stack> stacks, mlir::Type element);
   void multiply(llvm::ArrayRef<Stack> stacks, const Matrix &matrix,
                 StoreProduct store);
   void multiplyOneByOne(llvm::ArrayRef<Stack> stacks, const Matrix &matrix,
                         StoreProduct store);
   mlir::Value upperBits();
+  Components sumFloats(mlir::Value memory,
+                       llvm::ArrayRef<mlir::Value> vectorRows,
+                       const Matrix &matrix, llvm::ArrayRef<mlir::Value> rows);
+  Components sumTokens(llvm::ArrayRef<mlir::Value> vectorRows,
+                       const Matrix &matrix, llvm::ArrayRef<mlir::Value> rows);
   void multiplyFloats(llvm::ArrayRef<Stack> stacks, const Matrix &matrix,
                       StoreProduct store);
   void multiplyTokens(llvm::ArrayRef<Stack> stacks, const Matrix &matrix,
@@ -312,12 +332,9 @@ private:
   llvm::SmallVector<Query> queriesOfState(ReadOp wanted);
   void multiplyTile(llvm::ArrayRef<Stack> stacks, mlir::Value tile,
                     bool isOverwritten, StoreProduct store);
-  mlir::Value placeOfProduct(mlir::Value row, mlir::Value column);
-  void multiplyInTile(llvm::ArrayRef<Stack> stacks, mlir::Value tile,
-                      mlir::Value products);
-  Components loadProducts(mlir::Value products, int64_t columns);
   void emitEarlyReads();
   mlir::Value placeOfEarlyReads(llvm::ArrayRef<Stack> stacks);
+  void keepSums(ReadOp wanted, Read read, TileSums sums, mlir::Value products);
   mlir::LogicalResult emitStackReads(ReadOp wanted);
   mlir::Value productsInTile(ReadOp wanted, mlir::Value tile, int64_t columns);
   mlir::FailureOr<mlir::Value> tileOf(mlir::Value state);
@@ -333,10 +350,34 @@ private:
                        bool isInKeys);
   void emitEntryDots(ReadBufferOp op);
   mlir::LogicalResult emitStackTransport(TransportOp op);
+  mlir::Value placeOfDots(llvm::ArrayRef<Stack> stacks, int64_t ranks);
+
+  //===--- VerifyHeld.cpp: what a warp adds up for its rows ---------------===//
+  void warpBarrier();
+  bool hasRowsOfThreads() const;
+  std::pair<mlir::Value, mlir::Value> groupOfLane();
+  mlir::Value firstHeldRow();
+  TileSums sumTile(llvm::ArrayRef<Stack> stacks, mlir::Value tile);
+  TileSums sumTileEarly(llvm::ArrayRef<Stack> stacks, mlir::Value tile);
+  llvm::SmallVector<mlir::Value> placeOfProducts(mlir::Value column,
+                                                 mlir::Value inWarp);
+  Components exchangeSums(llvm::ArrayRef<Stack> stacks, const TileSums &of,
+                          mlir::Value products);
+  ReadBufferOp entriesOfState();
+  mlir::Value queryOfEntries(ReadBufferOp op, mlir::Value result);
   bool mayHoldValues();
   void holdValues();
-  Components sumHeldValues(llvm::ArrayRef<mlir::Value> held, mlir::Value dots,
-                           int64_t count);
+  mlir::Value heldValue(int64_t entry, mlir::Value offset,
+                        int64_t row) override;
+  bool holdsRows() const override { return holdsValues; }
+  int64_t eightsOfEntries() { return llvm::divideCeil(mostEntries(), 8); }
+  int64_t pitchOfDots(llvm::ArrayRef<Stack> stacks, bool isInKeys) const;
+  mlir::Value placeOfDot(mlir::Value entry, mlir::Value column, int64_t pitch);
+  Components loadDots(mlir::Value column, int64_t tile);
+  Components addHeldTile(llvm::ArrayRef<Stack> stacks, const TileSums &before,
+                         int64_t tile);
+  TileSums addHeldValues(llvm::ArrayRef<Stack> stacks, const Query &query,
+                         TileSums all);
 
   int64_t most() const { return drafts; }
   int64_t teamLanes() const { return hasWarpValues ? 32 : lanes; }
@@ -388,10 +429,15 @@ private:
   llvm::SmallSetVector<mlir::Value, 8> written; ///< behind no barrier yet
   bool waited = false;
   bool isInBranch = false; ///< what is emitted is of one form alone
-  /// Whether threads have the values of entries for their row of dv, which then
-  /// take no shared memory; and those, by what is read with them.
+  /// Whether threads have the values of entries, which then take no shared
+  /// memory; those, four rows of an entry each; and what they are weighed by,
+  /// where it lies, and the elements of eight entries of it.
   bool holdsValues = false;
-  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value>> heldValues;
+  Components heldValues;
+  struct Dots {
+    mlir::Value memory;
+    int64_t pitch = 0;
+  } heldDots;
   /// What is stored when something may be written: whether it may be, vectors
   /// that threads have meanwhile, and numbers that shared memory has.
   bool mayWrite = false;
@@ -432,8 +478,8 @@ private:
   /// those of entries, by what reads them.
   std::map<std::pair<int64_t, int64_t>, mlir::Value> tokenProducts;
   llvm::DenseMap<mlir::Value, mlir::Value> entryDots;
-  /// Products of the tile that is there, by the state.
-  llvm::DenseMap<mlir::Value, mlir::Value> earlyProducts;
+  /// Of the tile that is there, by the state.
+  llvm::DenseMap<mlir::Value, EarlyRead> earlyReads;
   llvm::SmallVector<mlir::Operation *> pastAnchors;
 };
 

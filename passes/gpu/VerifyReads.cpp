@@ -23,8 +23,6 @@ using namespace ladle;
 static constexpr int64_t kWarp = 32;
 /// Elements between the products of two vectors.
 static constexpr int64_t kPadding = 4;
-/// Of which a row is a multiple where tensor cores multiply.
-static constexpr int64_t kSlab = 16;
 
 //===----------------------------------------------------------------------===//
 // States
@@ -125,39 +123,6 @@ void GpuVerifyKernel::multiplyTile(ArrayRef<Stack> stacks, Value tile,
            store);
 }
 
-/// Where the product of a warp's row and a vector lies.
-Value GpuVerifyKernel::placeOfProduct(Value row, Value column) {
-  Value warp = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
-  Value first = arith::MulIOp::create(b, warp, constantIndex(kWarp));
-  return arith::AddIOp::create(
-      b, arith::MulIOp::create(b, column, constantIndex(kWarp + kPadding)),
-      arith::SubIOp::create(b, row, first));
-}
-
-/// Products of a warp lie where its rows were.
-void GpuVerifyKernel::multiplyInTile(ArrayRef<Stack> stacks, Value tile,
-                                     Value products) {
-  Value warp = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
-  multiplyTile(stacks, tile, /*isOverwritten=*/true,
-               [&](Value row, Value column, Value value) {
-                 memref::StoreOp::create(
-                     b, value, products,
-                     ValueRange{warp, placeOfProduct(row, column)});
-               });
-  gpu::BarrierOp::create(b)->setAttr(kOfWarpAttr, b.getUnitAttr());
-}
-
-GpuKernel::Components GpuVerifyKernel::loadProducts(Value products,
-                                                    int64_t columns) {
-  Value warp = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
-  Components all;
-  for (int64_t i = 0; i < columns; ++i)
-    all.push_back(memref::LoadOp::create(
-        b, products,
-        ValueRange{warp, placeOfProduct(ownRow, constantIndex(i))}));
-  return all;
-}
-
 /// Tokens that neither states nor entries are read with were multiplied before
 /// the first turn, and leave their rows.
 Value GpuVerifyKernel::placeOfEarlyReads(ArrayRef<Stack> stacks) {
@@ -178,7 +143,7 @@ Value GpuVerifyKernel::placeOfEarlyReads(ArrayRef<Stack> stacks) {
 /// another head was computed, first of all: what a turn loads arrives
 /// meanwhile. Rows that fold multiply what they store.
 void GpuVerifyKernel::emitEarlyReads() {
-  earlyProducts.clear();
+  earlyReads.clear();
   auto reads = step.getBody().front().getOps<ReadOp>();
   if (reads.empty())
     return;
@@ -206,15 +171,12 @@ void GpuVerifyKernel::emitEarlyReads() {
     if (!products)
       return;
     sync({tokens});
-    guarded(doesNotFold(), [&] {
-      waitForStates();
-      multiplyInTile(stacks, tile, products);
-    });
-    earlyProducts[first.getState()] = products;
+    earlyReads[first.getState()] = {products, sumTileEarly(stacks, tile)};
     return;
   }
   Value products = placeOfEarlyReads(stacks);
   stateProducts.push_back(products);
+  earlyReads[first.getState()] = {products, {}};
   guarded(doesNotFold(), [&] {
     waitForStates();
     multiplyTile(stacks, tile, /*isOverwritten=*/false,
@@ -224,7 +186,24 @@ void GpuVerifyKernel::emitEarlyReads() {
                  });
     releaseTile(/*isStored=*/false);
   });
-  earlyProducts[first.getState()] = products;
+}
+
+/// What tensor cores have of a tile, and what entries add to it.
+void GpuVerifyKernel::keepSums(ReadOp wanted, Read read, TileSums sums,
+                               Value products) {
+  ReadBufferOp entries;
+  if (holdsValues && wanted->getParentOp() == step)
+    entries = entriesOfState();
+  if (entries)
+    sums = addHeldValues(read.stacks, read.queries.front(), std::move(sums));
+  read.components = exchangeSums(read.stacks, sums, products);
+  if (!entries)
+    return keepRead(read);
+  for (const Query &query : read.queries) {
+    Value pair = pairs.lookup(query.result);
+    rowStacks[canonical(query.result)] =
+        scaleRead(read, queryOf(queryOfEntries(entries, pair), pair));
+  }
 }
 
 /// A read, and all others of the same state.
@@ -232,13 +211,17 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
   SmallVector<Query> queries = queriesOfState(wanted);
   SmallVector<Stack> stacks = stacksOf(queries);
   int64_t columns = countVectors(stacks);
-  if (Value early = earlyProducts.lookup(wanted.getState())) {
+  if (auto early = earlyReads.find(wanted.getState());
+      early != earlyReads.end()) {
+    auto &[products, sums] = early->second;
+    if (!sums.sums.empty()) {
+      keepSums(wanted, {queries, stacks, {}}, sums, products);
+      return success();
+    }
     Components all;
-    if (turns == 1)
-      all = loadProducts(early, columns);
-    for (int64_t i = 0; turns > 1 && i < columns; ++i)
+    for (int64_t i = 0; i < columns; ++i)
       all.push_back(memref::LoadOp::create(
-          b, early, ValueRange{constantIndex(i), ownRow}));
+          b, products, ValueRange{constantIndex(i), ownRow}));
     keepRead({queries, stacks, all});
     return success();
   }
@@ -250,8 +233,7 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
     // Nobody copies from it any more.
     if (llvm::is_contained(llvm::make_second_range(storedTiles), *tile))
       barrier();
-    multiplyInTile(stacks, *tile, products);
-    keepRead({queries, stacks, loadProducts(products, columns)});
+    keepSums(wanted, {queries, stacks, {}}, sumTile(stacks, *tile), products);
     return success();
   }
   Components all;
@@ -288,10 +270,7 @@ Value GpuVerifyKernel::productsInTile(ReadOp wanted, Value tile,
   auto type = cast<MemRefType>(tile.getType());
   int64_t bits = type.getElementTypeBitWidth();
   int64_t ofWarp = kWarp * keySize * bits / 32;
-  bool may = turns == 1 && keySize % kSlab == 0 &&
-             schedule.threads == schedule.tileRows &&
-             schedule.tileRows % kWarp == 0 &&
-             rowsPerThread * (kWarp / lanes) == kWarp &&
+  bool may = turns == 1 && hasRowsOfThreads() &&
              type.getShape() == ArrayRef<int64_t>{schedule.tileRows, keySize} &&
              columns * (kWarp + kPadding) <= ofWarp;
   for (auto read : wanted->getBlock()->getOps<ReadOp>()) {

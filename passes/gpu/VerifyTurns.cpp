@@ -232,7 +232,7 @@ void GpuVerifyKernel::releaseTile(bool isStored) {
 
 void GpuVerifyKernel::endTurn() {
   // Rows that do not fold have released it long ago.
-  if (earlyProducts.empty())
+  if (earlyReads.empty())
     releaseTile(/*isStored=*/folds != nullptr);
   else if (folds)
     guarded(folds, [&] { releaseTile(/*isStored=*/true); });

@@ -48,7 +48,7 @@ GpuKernel::Components GpuKernel::numbersOf(Value buffer, StringRef name) {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPoint(endOfEntryNumbers);
   Value one = constantFloat(1);
-  for (int64_t i = 0; i < capacity(); i += kWarp) {
+  for (int64_t i = 0; i < mostEntries(); i += kWarp) {
     Value position = add(warpLane, i);
     Value number = numberAt(ring, ringSlot(position));
     // Entries that are not there weigh as if nothing had happened.
