@@ -47,6 +47,8 @@ LogicalResult unsupportedType(Location loc, Type type) {
 
 /// Of every array: what the widest access needs.
 static constexpr int64_t kSharedAlignment = 16;
+/// What copies to shared memory and back are made of.
+static constexpr int64_t kSector = 32;
 /// What a kernel may have without being launched with it.
 static constexpr int64_t kStaticSharedBytes = 48 << 10;
 
@@ -64,6 +66,20 @@ static std::optional<int64_t> sharesWith(gpu::GPUFuncOp kernel, size_t number) {
   return other ? std::optional(other.getInt()) : std::nullopt;
 }
 
+/// Memories in the order in which they lie: large ones first, so that those of
+/// whole sectors begin where sectors do, without which copies are slow. Others
+/// that share their bytes come behind them.
+static SmallVector<size_t> orderOfShared(gpu::GPUFuncOp kernel) {
+  SmallVector<std::pair<int64_t, size_t>> order;
+  for (auto [i, memory] : llvm::enumerate(kernel.getWorkgroupAttributions()))
+    order.emplace_back(sharesWith(kernel, i)
+                           ? 0
+                           : -sharedBytes(cast<MemRefType>(memory.getType())),
+                       i);
+  llvm::sort(order);
+  return llvm::map_to_vector(order, [](auto &each) { return each.second; });
+}
+
 LogicalResult KernelPrinter::printShared(gpu::GPUFuncOp kernel) {
   if (kernel.getNumPrivateAttributions())
     return unsupportedType(kernel.getPrivateAttributions()[0].getLoc(),
@@ -78,7 +94,8 @@ LogicalResult KernelPrinter::printShared(gpu::GPUFuncOp kernel) {
     all = names.fresh("shared_memory");
     os << "LADLE_DYNAMIC_SHARED(" << all << ", " << dynamicBytes << ");\n";
   }
-  for (auto [i, memory] : llvm::enumerate(kernel.getWorkgroupAttributions())) {
+  // An error, before sizes are asked for.
+  for (Value memory : kernel.getWorkgroupAttributions()) {
     auto type = cast<MemRefType>(memory.getType());
     SmallVector<int64_t> sizes;
     int64_t offset;
@@ -91,11 +108,15 @@ LogicalResult KernelPrinter::printShared(gpu::GPUFuncOp kernel) {
       diagnostic.attachNote() << "its size is static and its layout plain";
       return diagnostic;
     }
+    strides[memory].resize(sizes.size());
+  }
+  for (size_t i : orderOfShared(kernel)) {
+    Value memory = kernel.getWorkgroupAttributions()[i];
+    auto type = cast<MemRefType>(memory.getType());
     auto named = dyn_cast_or_null<StringAttr>(
         kernel.getWorkgroupAttributionAttr(i, "ladle.name"));
     texts[memory] =
         names.fresh(named ? named.getValue() : nameOf(memory.getLoc()));
-    strides[memory].resize(sizes.size());
     std::string element = typeText(type.getElementType());
     if (auto shares = sharesWith(kernel, i)) {
       Value other = kernel.getWorkgroupAttributions()[*shares];
@@ -108,7 +129,9 @@ LogicalResult KernelPrinter::printShared(gpu::GPUFuncOp kernel) {
                     texts[memory], all, start, type.getNumElements());
     else
       os << formatv("__shared__ __align__({3}) {0} {1}[{2}];\n", element,
-                    texts[memory], type.getNumElements(), kSharedAlignment);
+                    texts[memory], type.getNumElements(),
+                    sharedBytes(type) % kSector == 0 ? kSector
+                                                     : kSharedAlignment);
     start += sharedBytes(type);
   }
   // Copies are counted from zero.

@@ -12,7 +12,8 @@ gpu.module @m {
                  %y: memref<?x16x128xbf16> {ladle.name = "y"})
       workgroup(%s: !shared {ladle.name = "partial"})
       kernel attributes {known_block_size = array<i32: 32, 4, 1>} {
-    // CHECK-NEXT: __shared__ __align__(16) float partial[128];
+    // Whole sectors begin where sectors do.
+    // CHECK-NEXT: __shared__ __align__(32) float partial[128];
     %c0 = arith.constant 0 : index
     %c1 = arith.constant 1 : index
     %c3 = arith.constant 3 : index
@@ -102,7 +103,7 @@ gpu.module @m {
       workgroup(%keys: memref<4x16xbf16, #gpu.address_space<workgroup>> {ladle.name = "keys"},
                 %dots: memref<32xf32, #gpu.address_space<workgroup>> {ladle.name = "dots", ladle.shares = 0 : index})
       kernel {
-    // CHECK-NEXT: __shared__ __align__(16) bf16 keys[64];
+    // CHECK-NEXT: __shared__ __align__(32) bf16 keys[64];
     // CHECK-NEXT: float *const dots = (float *)keys;
     %c3 = arith.constant 3 : index
     %zero = arith.constant 0.0 : f32
