@@ -167,6 +167,7 @@ Result<Json> DraftBench::time(const DraftSpec &spec, const DraftCost &cost) {
   DraftTimer::Options timing;
   timing.modelLayers = options.modelLayers;
   timing.startsEarly = options.early;
+  timing.restSeconds = 0.25;
   timing.leastSeconds = limitOf(at(0));
   timing.rowBytes = cost.bytes(0);
   auto timer = DraftTimer::create(spec, gpu, timing);

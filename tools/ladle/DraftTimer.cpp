@@ -7,8 +7,10 @@
 
 #include "tools/ladle/DraftTimer.h"
 
+#include <chrono>
 #include <cmath>
 #include <numeric>
+#include <thread>
 
 using namespace ladle;
 using namespace ladle::tool;
@@ -92,6 +94,11 @@ Result<std::unique_ptr<DraftTimer>> DraftTimer::create(const DraftSpec &spec,
   std::unique_ptr<DraftTimer> timer(new DraftTimer(spec, gpu));
   if (Status status = timer->prepare(options); !status)
     return status;
+  // States are what tokens have left behind: bits that change take power.
+  if (Status status = timer->recordCycle(/*branches=*/false,
+                                         static_cast<double>(spec.drafts));
+      !status)
+    return status;
   return timer;
 }
 
@@ -125,6 +132,7 @@ Status DraftTimer::prepare(const Options &options) {
   auto count =
       std::max<int64_t>(static_cast<int64_t>(3 * cache / bytes) + 2, 8);
   startsEarly = options.startsEarly;
+  restSeconds = options.restSeconds;
   PoolOptions poolOptions;
   poolOptions.cursors = cursors;
   for (int64_t i = 0; i < count; ++i) {
@@ -222,6 +230,12 @@ Status DraftTimer::setFill(int64_t fill) {
 // Graphs
 //===----------------------------------------------------------------------===//
 
+/// A GPU that has worked for long lowers its clock to keep to its power, so
+/// that what is timed next would depend on what was timed before.
+void DraftTimer::rest() const {
+  std::this_thread::sleep_for(std::chrono::duration<double>(restSeconds));
+}
+
 Result<std::vector<double>> DraftTimer::timeVerify(bool branches, int64_t fill,
                                                    int64_t count) {
   if (Status status = setFill(fill); !status)
@@ -233,6 +247,7 @@ Result<std::vector<double>> DraftTimer::timeVerify(bool branches, int64_t fill,
       gpu.device(), [&] { return verifyAll(*tree, steps); });
   if (!graph)
     return graph.status();
+  rest();
   // The first replay uploads the graph.
   if (Status status = graph->replay(); !status)
     return status;
@@ -275,6 +290,7 @@ Status DraftTimer::recordCycle(bool branches, double accepted) {
   int64_t length = lengthFor(cycleTree->mostAccepted);
   if (accepted != std::floor(accepted))
     length = std::lcm(length, lengthFor(cycleTree->mostAccepted - 1));
+  rest();
   for (int64_t i = 0; i <= length; ++i)
     if (Status status = cycle->replay(); !status)
       return status;

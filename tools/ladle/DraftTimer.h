@@ -64,6 +64,7 @@ public:
     double rowBytes = 0;     ///< that it cannot do without
     /// Steps start before those of the layers ahead of them have ended.
     bool startsEarly = false;
+    double restSeconds = 0; ///< before each that is timed
   };
   static Result<std::unique_ptr<DraftTimer>> create(const DraftSpec &spec,
                                                     const measure::Gpu &gpu,
@@ -95,12 +96,14 @@ private:
   Status verifyAll(const Tree &tree, int64_t steps);
   Status commit(const Tree &tree);
   Status setFill(int64_t fill);
+  void rest() const;
 
   DraftSpec spec;
   const measure::Gpu &gpu;
   int64_t steps = 1; ///< of a layer, in a replay
   int64_t modelLayers = 1;
   bool startsEarly = false;
+  double restSeconds = 0;
   std::optional<Program> program;
   std::optional<Cursors> cursors;
   std::vector<Layer> layers;
