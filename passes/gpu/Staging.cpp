@@ -22,6 +22,8 @@ using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kCopyBytes = 16;
+/// Of all banks.
+static constexpr int64_t kLineBytes = 128;
 
 static int64_t bytesOf(Type element) {
   return element.getIntOrFloatBitWidth() / 8;
@@ -174,8 +176,19 @@ void GpuKernel::stageField(Value buffer, size_t index) {
   int64_t size = field.getShape().back(), ranks = componentCount(field);
   bool isTiled = field.getSide() == Side::Value && tiles > 1;
   int64_t each = isTiled ? schedule.tileRows : size;
+  int64_t bytes = bytesOf(field.getElementType());
+  bool divides = (isTiled ? each : each * ranks) * bytes % kCopyBytes == 0 &&
+                 (!isTiled || size * bytes % kCopyBytes == 0);
+  bool isGathered = copiesInBulk && divides && entryPlaces;
+  // Tensor cores that fold take elements of four entries at a time, which lie
+  // in different banks then. Heads in turn have no room where memory alone
+  // bounds a fold.
+  int64_t pitch = each;
+  if (isGathered && multipliesFolds && (turns == 1 || stateBits == 16) &&
+      each * bytes % kLineBytes == 0)
+    pitch += kCopyBytes / bytes;
   Value to = stagedFields[{argument, field.getName().str()}] =
-      shared({mostEntries() * ranks, each},
+      shared({mostEntries() * ranks, pitch},
              (step.getArgumentName(argument) + "_" + field.getName()).str(),
              field.getElementType());
   Value first = isTiled ? tileStart : constantIndex(0);
@@ -187,10 +200,7 @@ void GpuKernel::stageField(Value buffer, size_t index) {
     at.push_back(element);
     return at;
   };
-  int64_t bytes = bytesOf(field.getElementType());
-  bool divides = (isTiled ? each : each * ranks) * bytes % kCopyBytes == 0 &&
-                 (!isTiled || size * bytes % kCopyBytes == 0);
-  if (copiesInBulk && divides && entryPlaces) {
+  if (isGathered) {
     waitingGathers.push_back({from, to, field, first, each});
     return;
   }

@@ -20,7 +20,7 @@
 using namespace mlir;
 using namespace ladle;
 
-static constexpr int64_t kWarp = 32;
+static constexpr int64_t kWarp = 32, kEight = 8;
 /// Of which a row is a multiple where tensor cores multiply.
 static constexpr int64_t kSlab = 16;
 
@@ -72,22 +72,25 @@ Value GpuVerifyKernel::dotsInKeys(ReadBufferOp op, ArrayRef<Stack> stacks) {
         isa<ReadBufferOp, FoldBufferOp, ReplayOp, TransportOp>(other) &&
         llvm::is_contained(other.getOperands(), op.getBuffer()))
       return {};
+  int64_t ofRow =
+      cast<MemRefType>(found->second.getType()).getShape().back() / 2;
   if (!holdsValues)
-    return sharedIn(found->second, {mostEntries(), keySize / 2}, "entry_dots");
+    return sharedIn(found->second, {mostEntries(), ofRow}, "entry_dots");
   // Those of eight entries lie where these did.
-  int64_t floats = mostEntries() * keySize / 2, eights = eightsOfEntries();
-  if ((eights - 1) * pitchOfDots(stacks, /*isInKeys=*/true) +
-          pitchOfDots(stacks, /*isInKeys=*/false) >
-      floats)
+  int64_t floats = mostEntries() * ofRow, pitch = kEight * ofRow;
+  if ((eightsOfEntries() - 1) * pitch + floatsOfEight(stacks) > floats)
     return {};
-  return sharedIn(found->second, {floats}, "entry_dots");
+  heldDots = {sharedIn(found->second, {floats}, "entry_dots"), pitch};
+  return heldDots.memory;
 }
 
 /// Memory for what is multiplied with entries.
 Value GpuVerifyKernel::placeOfDots(ArrayRef<Stack> stacks, int64_t ranks) {
-  if (holdsValues)
-    return shared({eightsOfEntries() * pitchOfDots(stacks, /*isInKeys=*/false)},
-                  "entry_dots");
+  if (holdsValues) {
+    int64_t pitch = floatsOfEight(stacks);
+    heldDots = {shared({eightsOfEntries() * pitch}, "entry_dots"), pitch};
+    return heldDots.memory;
+  }
   return shared({mostEntries(), countVectors(stacks) * ranks}, "entry_dots");
 }
 
@@ -138,10 +141,8 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
     scratch = placeOfDots(stacks, ranks);
   multiplyEntries(op, stacks, scratch, weightOf, isInKeys);
   barrier();
-  if (holdsValues) {
-    heldDots = {scratch, pitchOfDots(stacks, isInKeys)};
+  if (holdsValues)
     return success();
-  }
   keepRead(
       {queries, stacks,
        sumWeightedValues(buffer, {{op.getValue(), ranks}}, scratch, count)});
@@ -181,27 +182,27 @@ void GpuVerifyKernel::multiplyEntries(ReadBufferOp op, ArrayRef<Stack> stacks,
     return loadOf(memory, at);
   };
   Type element = decayed ? Type(b.getF32Type()) : field.getElementType();
-  multiply(
-      stacks,
-      {arith::MulIOp::create(b, length, constantIndex(ranks)),
-       mostEntries() * ranks, element, load, isInKeys},
-      [&](Value row, Value column, Value value) {
-        Value entry = entryOf(row);
-        if (weightOf)
-          value = arith::MulFOp::create(
-              b, value, memref::LoadOp::create(b, weightOf, ValueRange{entry}));
-        if (holdsValues) {
-          Value at = placeOfDot(entry, column, pitchOfDots(stacks, isInKeys));
-          memref::StoreOp::create(b, value, scratch, ValueRange{at});
-          return;
-        }
-        Value at = column;
-        if (ranks > 1)
-          at = arith::AddIOp::create(
-              b, arith::MulIOp::create(b, column, constantIndex(ranks)),
-              arith::RemUIOp::create(b, row, constantIndex(ranks)));
-        memref::StoreOp::create(b, value, scratch, ValueRange{entry, at});
-      });
+  multiply(stacks,
+           {arith::MulIOp::create(b, length, constantIndex(ranks)),
+            mostEntries() * ranks, element, load, isInKeys},
+           [&](Value row, Value column, Value value) {
+             Value entry = entryOf(row);
+             if (weightOf)
+               value = arith::MulFOp::create(
+                   b, value,
+                   memref::LoadOp::create(b, weightOf, ValueRange{entry}));
+             if (holdsValues) {
+               Value at = placeOfDot(entry, column);
+               memref::StoreOp::create(b, value, scratch, ValueRange{at});
+               return;
+             }
+             Value at = column;
+             if (ranks > 1)
+               at = arith::AddIOp::create(
+                   b, arith::MulIOp::create(b, column, constantIndex(ranks)),
+                   arith::RemUIOp::create(b, row, constantIndex(ranks)));
+             memref::StoreOp::create(b, value, scratch, ValueRange{entry, at});
+           });
 }
 
 //===----------------------------------------------------------------------===//

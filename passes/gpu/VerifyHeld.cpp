@@ -303,18 +303,17 @@ Value GpuVerifyKernel::heldValue(int64_t entry, Value offset, int64_t row) {
   return toF32(arith::SelectOp::create(b, isFirst, at(row), at(row + 2)));
 }
 
-/// Where products of keys and vectors are that weigh held values: of each eight
-/// entries, those of a vector lie side by side. Elements of eight entries.
-int64_t GpuVerifyKernel::pitchOfDots(ArrayRef<Stack> stacks,
-                                     bool isInKeys) const {
-  return isInKeys ? kShort * keySize / 2
-                  : kShort * llvm::alignTo(countVectors(stacks), kShort);
+/// Floats of eight entries, where products with keys are that weigh held
+/// values: those of a vector lie side by side.
+int64_t GpuVerifyKernel::floatsOfEight(ArrayRef<Stack> stacks) const {
+  return kShort *
+         static_cast<int64_t>(llvm::alignTo(countVectors(stacks), kShort));
 }
 
-Value GpuVerifyKernel::placeOfDot(Value entry, Value column, int64_t pitch) {
+Value GpuVerifyKernel::placeOfDot(Value entry, Value column) {
   Value eight = constantIndex(kShort);
   Value of = arith::MulIOp::create(b, arith::DivUIOp::create(b, entry, eight),
-                                   constantIndex(pitch));
+                                   constantIndex(heldDots.pitch));
   Value in = arith::AddIOp::create(b, arith::MulIOp::create(b, column, eight),
                                    arith::RemUIOp::create(b, entry, eight));
   return arith::AddIOp::create(b, of, in);
@@ -337,8 +336,7 @@ GpuKernel::Components GpuVerifyKernel::loadDots(Value column, int64_t tile) {
     auto load = [&](Value memory, Value at) -> Value {
       return vector::LoadOp::create(b, two, memory, ValueRange{at});
     };
-    Value pair =
-        load(heldDots.memory, placeOfDot(entry, column, heldDots.pitch));
+    Value pair = load(heldDots.memory, placeOfDot(entry, column));
     for (int64_t i = 0; i < 2; ++i) {
       Value isThere = arith::CmpIOp::create(b, arith::CmpIPredicate::slt,
                                             add(entry, i), length);

@@ -371,8 +371,8 @@ private:
                         int64_t row) override;
   bool holdsRows() const override { return holdsValues; }
   int64_t eightsOfEntries() { return llvm::divideCeil(mostEntries(), 8); }
-  int64_t pitchOfDots(llvm::ArrayRef<Stack> stacks, bool isInKeys) const;
-  mlir::Value placeOfDot(mlir::Value entry, mlir::Value column, int64_t pitch);
+  int64_t floatsOfEight(llvm::ArrayRef<Stack> stacks) const;
+  mlir::Value placeOfDot(mlir::Value entry, mlir::Value column);
   Components loadDots(mlir::Value column, int64_t tile);
   Components addHeldTile(llvm::ArrayRef<Stack> stacks, const TileSums &before,
                          int64_t tile);
