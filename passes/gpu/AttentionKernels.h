@@ -212,7 +212,9 @@ protected:
   Values planFewRows(mlir::ValueRange ofLane, mlir::Value ofWarp);
   Values startFewRows(mlir::Value ofWarp);
   void waitForCopies();
-  Values resumeFewRows(mlir::ValueRange before, mlir::Value ofWarp);
+  Values resumeFewRows(mlir::ValueRange before, mlir::Value ofWarp,
+                       mlir::Value isEarly);
+  mlir::Value dropUnless(mlir::Value isWanted, mlir::Value started);
   FewRows rowsOfPlan(mlir::ValueRange ofLane, mlir::ValueRange planned);
   mlir::Value tilesBefore(mlir::Value position);
   void listFewPieces(mlir::ValueRange ofLane, mlir::ValueRange planned);
@@ -260,6 +262,8 @@ protected:
                           llvm::ArrayRef<mlir::Value> score) {}
   /// Tiles are counted from a kernel's first one on, and take places in turn.
   void startTile(mlir::Value tile, mlir::Value isThere, bool isKey);
+  void openCopies();
+  void ifThenStart(mlir::Value condition, llvm::function_ref<void()> body);
   void waitForTile();
   mlir::Value lookUp(const Keys &keys, mlir::Value firstKey);
   void keepPlace(mlir::Value tile, mlir::Value place);
@@ -288,6 +292,8 @@ protected:
   };
   void buildAttend();
   void buildFew();
+  mlir::Value startTilesBefore(mlir::Value known, const Piece &piece,
+                               mlir::Value isAny, mlir::Value isPatient);
   mlir::Value loadPiece(mlir::Value number);
   Piece openPiece(mlir::Value record);
   mlir::Value lookUp(const Stream &stream);
