@@ -62,7 +62,7 @@ void GpuAttention::buildAttend() {
     };
     // Nothing ahead writes what an early step reads, and what blocks leave to
     // one another is of this layer alone: answers wait.
-    Value isEarly = both(few, less(index(0), scalar("starts_early")));
+    Value isEarly = both(few, this->isEarly());
     ifThen(isEarly, [&] { letNextStart(); });
     Values before = ifElse(few, [&] { return startFewRows(ofWarp); }, nothing);
     // When the attend of the next step starts, what was put into pages before
@@ -113,17 +113,20 @@ void GpuAttention::buildFew() {
   pieces = array("pieces", b.getI32Type(), 4);
   openCopies();
   keepFewRows();
-  waitForPrevious();
-  letNextStart();
   Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
-  Values portion = planFewTasks(add(mul(warp, blocks), block));
+  Value ofWarp = add(mul(warp, blocks), block);
+  Values before = startFewTasks(ofWarp);
+  waitForPrevious();
+  letNextStart();
+  Values portion = resumeFewTasks(before, ofWarp);
+  Value started = portion.pop_back_val();
   first = named("first", portion[0]);
   count = named("behind", portion[1]);
   stride = index(1);
   isWhole = portion[6];
   Values sums = ifElse(
-      less(first, count), [&] { return attendPieces(portion[2], index(0)); },
+      less(first, count), [&] { return attendPieces(portion[2], started); },
       [&](TypeRange) { return emptySums(); });
   // Nobody needs tiles any more.
   ifThen(isWhole, [&] {

@@ -91,6 +91,8 @@ protected:
   void startInOrder();
   void waitForPrevious();
   void letNextStart();
+  /// The first kernel of a step reads what nobody ahead of an early one writes.
+  mlir::Value isEarly();
   /// An argument, which is made when it is first asked for. Arrays are flat
   /// but for rows of `width`.
   mlir::Value array(llvm::StringRef name, mlir::Type element,
@@ -233,9 +235,13 @@ protected:
   int64_t fewTasks() const { return kAttentionFewHeads / share; }
   void declareFewTasks();
   void keepFewRows();
+  mlir::Value sumOfBlock(mlir::Value value);
   Values planFewTasks(mlir::Value ofWarp);
-  void matchFewHeads();
+  Values startFewTasks(mlir::Value ofWarp);
+  Values resumeFewTasks(mlir::ValueRange before, mlir::Value ofWarp);
+  mlir::Value matchFewHeads();
   void countFewTasks();
+  mlir::Value isLastBlock();
   void leaveRanges(mlir::Value portion, mlir::Value allTiles);
   Values loadRange(mlir::Value range);
   mlir::Value mergesBlocks(mlir::Value portion);
@@ -498,7 +504,7 @@ protected:
   // what it is made of (AttentionPieces.cpp).
   mlir::Value pieces, count, first, stride, headStarts, nearRanges;
   // Of few rows with matches (AttentionFewTasks.cpp).
-  mlir::Value fewRowsAt, taskSums;
+  mlir::Value fewRowsAt, taskSums, warpMatches;
   mlir::Value nearPieces;   ///< of few rows; may be null
   bool findsPieces = false; ///< the kernel does, of few rows
 
