@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "passes/gpu/AttentionKernels.h"
+#include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -90,10 +91,18 @@ void GpuAttention::askForRing() {
   });
 }
 
+/// An early step looks for matches while what is ahead still runs. What a block
+/// leaves is of this layer alone; only tokens wait.
 void GpuAttention::buildFind() {
   createKernel("_find", kThreads, kAttentionFindBlocks);
-  askForRing();
-  startInOrder();
+  function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
+  Value early = isEarly();
+  ifThen(early, [&] { letNextStart(); });
+  ifThen(negate(early), [&] {
+    askForRing();
+    waitForPrevious();
+    letNextStart();
+  });
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value number = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
   Value sections = scalar("sections");
@@ -105,9 +114,13 @@ void GpuAttention::buildFind() {
     Value ofHead = named("head", div(block, sections));
     scan(number, row, ofHead, named("section", rem(block, sections)));
   });
-  ifThen(both(row.isAnswered, notLess(block, scanners)),
-         [&] { append(row, named("cache_head", sub(block, scanners))); });
+  ifThen(both(row.isAnswered, notLess(block, scanners)), [&] {
+    ifThen(early, [&] { waitForPrevious(); });
+    append(row, named("cache_head", sub(block, scanners)));
+  });
   if (takesFewRows())
     ifThen(both(isFew(), both(equal(block, scanners), equal(thread, index(0)))),
            [&] { keepRow(number, row); });
+  // What comes next waits for this kernel, and with it for all ahead of it.
+  ifThen(early, [&] { waitForPrevious(); });
 }

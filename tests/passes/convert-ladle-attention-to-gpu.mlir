@@ -22,8 +22,11 @@ ladle.attention @mac(token %p: tensor<2x64xbf16>, token %q: tensor<2x64xbf16>,
 }
 
 // The ring is asked for before what is ahead has ended, and the next kernel
-// starts when this one has waited.
+// starts when this one has waited; of an early step it starts at once, and
+// tokens wait alone.
 // CHECK-LABEL: gpu.func @mac_decode_find
+// CHECK: scf.if
+// CHECK-NEXT: nvvm.griddepcontrol launch_dependents
 // CHECK: vector.load {{.*}} {ladle.ahead}
 // CHECK: memref.prefetch
 // CHECK: nvvm.griddepcontrol wait
@@ -37,6 +40,11 @@ ladle.attention @mac(token %p: tensor<2x64xbf16>, token %q: tensor<2x64xbf16>,
 // CHECK: arith.subf
 // CHECK: gpu.shuffle xor
 // CHECK: arith.cmpf olt
+// CHECK: scf.if
+// CHECK-NEXT: nvvm.griddepcontrol wait
+// CHECK: vector.store %{{.*}} : memref<?x64xbf16>
+// CHECK: scf.if
+// CHECK-NEXT: nvvm.griddepcontrol wait
 
 // Every match is decided about behind the wait, where rows stand is known
 // before it, and the list of pieces is made of sums over the
@@ -93,6 +101,7 @@ ladle.attention @mac(token %p: tensor<2x64xbf16>, token %q: tensor<2x64xbf16>,
 // What the entry held is read before the wait for pieces, of which a lane
 // weighs one each.
 // CHECK-LABEL: gpu.func @mac_decode_finish
+// CHECK: nvvm.griddepcontrol launch_dependents
 // CHECK: memref.load %{{.*}} : memref<?x2xi32>
 // CHECK: vector.load %{{.*}} : memref<?x64xf32>, vector<2xf32>
 // CHECK: nvvm.griddepcontrol wait
