@@ -126,7 +126,8 @@ protected:
   //===--- AttentionFind.cpp ----------------------------------------------===//
   void buildFind();
   void askForRing();
-  void append(const Row &row, mlir::Value cacheHead);
+  void append(const Row &row, mlir::Value cacheHead,
+              mlir::Value waits = nullptr);
   /// What a thread loads at once of what lies side by side.
   static int64_t elementsOfLoad(mlir::Type element) {
     constexpr int64_t bits = 128;
