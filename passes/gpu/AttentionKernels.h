@@ -87,7 +87,8 @@ protected:
   /// Blocks of the kernel may start before what is ahead has ended, and wait
   /// for it here; those of the next one may start while this one works. Where
   /// there is a match they do when the wait is over: before its own wait, a
-  /// kernel then reads what those ahead of the one ahead have left.
+  /// kernel then reads what those ahead of the one ahead have left. The first
+  /// and the last kernel of an early step let it start at once.
   void startInOrder();
   void waitForPrevious();
   void letNextStart();
