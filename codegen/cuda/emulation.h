@@ -103,6 +103,11 @@ struct Scheduler {
   void (*misaligned)(Scheduler &, const void *address, unsigned alignment);
   /// Told of every access to memory, if the text was compiled so.
   void (*access)(Scheduler &, const void *address, unsigned bytes, bool writes);
+  /// Of this thread: 16 bytes that come when their group is waited for, the end
+  /// of a group, and a wait for all but the last so many; −1 is for everything.
+  void (*copyPart)(Scheduler &, void *to, const void *from);
+  void (*endGroup)(Scheduler &);
+  void (*waitForGroups)(Scheduler &, int pending);
 };
 
 } // namespace ladle::emulation
@@ -173,6 +178,19 @@ inline void check_copy(const void *to, const void *from, std::size_t bytes) {
   if (reinterpret_cast<std::size_t>(to) % 16 ||
       reinterpret_cast<std::size_t>(from) % 16 || bytes % 16)
     __builtin_trap();
+}
+
+/// By one thread; until it is waited for, the memory is all ones.
+__attribute__((no_sanitize("thread"))) inline void
+start_part(void *to, const void *from) {
+  check_copy(to, from, 16);
+  Scheduler &s = *scheduler;
+  if (s.access) {
+    s.access(s, from, 16, false);
+    s.access(s, to, 16, true);
+  }
+  __builtin_memset(to, 0xff, 16);
+  s.copyPart(s, to, from);
 }
 
 /// By all threads; until it is waited for, the memory is all ones.

@@ -774,8 +774,7 @@ inline void copy_rows(T *to, const T *from, int count, int stride, int each) {
 }
 
 template <class T> inline void copy_16_bytes(T *to, const T *from) {
-  ladle::emulation::check_copy(to, from, 16);
-  std::memcpy(to, from, 16);
+  ladle::emulation::start_part(to, from);
 }
 inline void copy_wait(long long *copies, int line = __builtin_LINE()) {
   auto &s = *ladle::emulation::scheduler;
@@ -798,13 +797,24 @@ inline void copy_part_wait(long long *copies, int line = __builtin_LINE()) {
   s.waitedCopies = nullptr;
   s.wait(s, ladle::emulation::Point::Copies, line);
 }
-inline void copy_rows_wait(int line = __builtin_LINE()) { __syncthreads(line); }
-inline void copy_rows_commit() {}
+inline void copy_rows_wait(int line = __builtin_LINE()) {
+  auto &s = *ladle::emulation::scheduler;
+  s.waitForGroups(s, -1);
+  __syncthreads(line);
+}
+inline void copy_rows_commit() {
+  auto &s = *ladle::emulation::scheduler;
+  s.endGroup(s);
+}
 template <int Groups> inline void copy_rows_wait(int line = __builtin_LINE()) {
+  auto &s = *ladle::emulation::scheduler;
+  s.waitForGroups(s, Groups);
   __syncthreads(line);
 }
 template <int Groups>
 inline void copy_rows_wait_in_warp(int line = __builtin_LINE()) {
+  auto &s = *ladle::emulation::scheduler;
+  s.waitForGroups(s, Groups);
   warp_barrier(line);
 }
 

@@ -51,6 +51,7 @@ void GpuAttention::buildAttend() {
   Value started = index(0);
   Values portion, found;
   if (findsPieces) {
+    openCopies();
     Value few = isFew();
     ofWarp = select(few, add(mul(block, warps), warp), ofWarp);
     auto nothing = [&](TypeRange types) {
@@ -61,7 +62,7 @@ void GpuAttention::buildAttend() {
     };
     // Nothing ahead writes what an early step reads, and what blocks leave to
     // one another is of this layer alone: answers wait.
-    Value isEarly = both(few, less(index(0), scalar("starts_early")));
+    Value isEarly = both(few, this->isEarly());
     ifThen(isEarly, [&] { letNextStart(); });
     Values before = ifElse(few, [&] { return startFewRows(ofWarp); }, nothing);
     // When the attend of the next step starts, what was put into pages before
@@ -72,7 +73,7 @@ void GpuAttention::buildAttend() {
     });
     function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
     Values all = ifElse(
-        few, [&] { return resumeFewRows(before, ofWarp); },
+        few, [&] { return resumeFewRows(before, ofWarp, isEarly); },
         [&](TypeRange types) {
           Values none = nothing(types), its = loadPortion(ofWarp);
           llvm::copy(its, none.begin() + 3);
@@ -89,6 +90,7 @@ void GpuAttention::buildAttend() {
   count = named("behind", portion[1]);
   stride = select(isEven(), index(1), scalar("portion_count"));
   if (!findsPieces) {
+    openCopies();
     ifThen(less(first, count),
            [&] { (void)attendPieces(portion[2], started); });
     return;
@@ -109,18 +111,22 @@ void GpuAttention::buildFew() {
       sharedArray("near_pieces", b.getI32Type(), {warps * kNearPieces, 4});
   declareFewTasks();
   pieces = array("pieces", b.getI32Type(), 4);
+  openCopies();
   keepFewRows();
-  waitForPrevious();
-  letNextStart();
   Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
-  Values portion = planFewTasks(add(mul(warp, blocks), block));
+  Value ofWarp = add(mul(warp, blocks), block);
+  Values before = startFewTasks(ofWarp);
+  waitForPrevious();
+  letNextStart();
+  Values portion = resumeFewTasks(before, ofWarp);
+  Value started = portion.pop_back_val();
   first = named("first", portion[0]);
   count = named("behind", portion[1]);
   stride = index(1);
   isWhole = portion[6];
   Values sums = ifElse(
-      less(first, count), [&] { return attendPieces(portion[2], index(0)); },
+      less(first, count), [&] { return attendPieces(portion[2], started); },
       [&](TypeRange) { return emptySums(); });
   // Nobody needs tiles any more.
   ifThen(isWhole, [&] {
@@ -195,8 +201,8 @@ GpuAttention::Stream GpuAttention::advance(const Stream &stream) {
 // A piece
 //===----------------------------------------------------------------------===//
 
-/// Some first tiles may have been started already. The sums are those of the
-/// last piece.
+/// Some first tiles may have been started already, as many for all lanes. The
+/// sums are those of the last piece.
 GpuAttention::Values GpuAttention::attendPieces(Value record, Value started) {
   Stream stream{first, openPiece(record).keys.begin, record};
   // All are looked up before anything waits for one of them.
@@ -209,10 +215,13 @@ GpuAttention::Values GpuAttention::attendPieces(Value record, Value started) {
   for (auto [tile, place] : llvm::enumerate(found))
     keepPlace(index(static_cast<int64_t>(tile)), place);
   warpBarrier();
+  // Waits count groups of copies: what has been started has its own, so that a
+  // first wait is for one tile and not for all of them.
   for (int64_t tile = 0; tile < stages; ++tile)
-    for (bool isKey : {true, false})
-      startTile(index(tile), both(isThere[tile], notLess(index(tile), started)),
-                isKey);
+    ifThenStart(notLess(index(tile), started), [&] {
+      for (bool isKey : {true, false})
+        startTile(index(tile), isThere[tile], isKey);
+    });
   Values carried{index(0), isThere.back(), record};
   carried.append({stream.piece, stream.firstKey, stream.record});
   Values loaded = loadAhead(record);

@@ -206,28 +206,38 @@ GpuAttention::Values GpuAttention::startFewRows(Value ofWarp) {
   Values all = loadFewRows();
   all.append(planFewRows(all, ofWarp));
   Piece piece = openPiece(all[4]);
-  Value isAny = less(all[2], all[3]);
   Value known = sub(ofLane(all[1], piece.row), index(1));
+  all.push_back(
+      startTilesBefore(known, piece, less(all[2], all[3]),
+                       /*isPatient=*/equal(scalar("starts_early"), index(0))));
+  return all;
+}
+
+/// How many first tiles of a piece are on their way: those whose tokens all
+/// stand before one, if there are any. Who is patient asks for half a tile at a
+/// time: what the kernel ahead reads meanwhile would stand behind all that is
+/// asked for at once.
+Value GpuAttention::startTilesBefore(Value known, const Piece &piece,
+                                     Value isAny, Value isPatient) {
   Value safe = sub(minimum(piece.keys.end, known), piece.keys.begin);
   Value started = minimum(div(safe, kTileKeys), index(stages));
-  started = select(isAny, started, index(0));
-  ifThen(less(index(0), started), [&] {
+  started = select(both(isAny, less(index(0), safe)), started, index(0));
+  ifThenStart(less(index(0), started), [&] {
     for (int64_t tile = 0; tile < stages; ++tile)
       keepPlace(index(tile),
                 lookUp(piece.keys, add(piece.keys.begin, tile * kTileKeys)));
     warpBarrier();
+    Value yes = arith::ConstantIntOp::create(b, 1, /*width=*/1);
     for (int64_t tile = 0; tile < stages; ++tile)
-      for (bool isKey : {true, false}) {
-        startTile(index(tile), less(index(tile), started), isKey);
-        // The kernel ahead merges its pieces meanwhile, which would stand
-        // behind all that is asked for at once.
-        if (tile + 1 < stages || isKey)
-          ifThen(equal(scalar("starts_early"), index(0)),
-                 [&] { waitForCopies(); });
-      }
+      ifThenStart(less(index(tile), started), [&] {
+        for (bool isKey : {true, false}) {
+          startTile(index(tile), yes, isKey);
+          if (tile + 1 < stages || isKey)
+            ifThen(isPatient, [&] { waitForCopies(); });
+        }
+      });
   });
-  all.push_back(started);
-  return all;
+  return started;
 }
 
 /// For all that the warp has asked for.
@@ -237,14 +247,22 @@ void GpuAttention::waitForCopies() {
   wait->setAttr(kOfWarpAttr, b.getUnitAttr());
 }
 
-/// The portion after the wait, and how many tiles of it are on their way.
+/// The portion after the wait, and how many tiles of it are on their way. An
+/// early step's rows stand where they stood.
 GpuAttention::Values GpuAttention::resumeFewRows(ValueRange before,
-                                                 Value ofWarp) {
-  // Of the same slots, positions come along with them.
-  Value its = loadSlotOfLane(), position = loadPositionOf(before[0]);
-  Value same = both(equal(its, before[0]), equal(position, before[1]));
-  Value others = sumOfLanes(select(same, index(0), index(1)));
-  Value isSame = equal(others, index(0));
+                                                 Value ofWarp, Value isEarly) {
+  Value isSame =
+      ifElse(
+          isEarly, [&]() -> Values { return {isEarly}; },
+          [&]() -> Values {
+            // Of the same slots, positions come along with them.
+            Value its = loadSlotOfLane(), position = loadPositionOf(before[0]);
+            Value same =
+                both(equal(its, before[0]), equal(position, before[1]));
+            Value others = sumOfLanes(select(same, index(0), index(1)));
+            return {equal(others, index(0))};
+          })
+          .front();
   Values all = ifElse(
       isSame, [&] { return Values(before.take_front(2 + kFewPlanned)); },
       [&] {
@@ -252,16 +270,18 @@ GpuAttention::Values GpuAttention::resumeFewRows(ValueRange before,
         found.append(planFewRows(found, ofWarp));
         return found;
       });
-  Value started = before[2 + kFewPlanned];
-  // What is on its way for nothing comes before what is wanted.
-  ifThen(both(less(index(0), started), negate(isSame)), [&] {
-    copies = nvgpu::DeviceAsyncCreateGroupOp::create(
-        b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), ValueRange());
-    waitForCopies();
-  });
+  Value started = dropUnless(isSame, before[2 + kFewPlanned]);
   listFewPieces(ValueRange(all).take_front(2), ValueRange(all).drop_front(2));
-  all.insert(all.begin(), select(isSame, started, index(0)));
+  all.insert(all.begin(), started);
   return all;
+}
+
+/// Of the tiles on their way, how many are wanted: all or none. What comes for
+/// nothing comes before what is wanted.
+Value GpuAttention::dropUnless(Value isWanted, Value started) {
+  ifThen(both(less(index(0), started), negate(isWanted)),
+         [&] { waitForCopies(); });
+  return select(isWanted, started, index(0));
 }
 
 /// The pieces of the portion.

@@ -10,8 +10,13 @@
 // of `_few`, which attends, looks at what has been found of all heads, and adds
 // up what all tasks attend to; its warps find their portions by these sums.
 // That all blocks do the same takes less than a kernel ahead of it. Where tasks
-// have many pieces, blocks merge those of their warps. The first block leaves
-// where the pieces are for `_finish`.
+// have many pieces, blocks merge those of their warps. The last block, which
+// has the least to attend to, leaves where the pieces are for `_finish`.
+//
+// All of that waits for `_find`. Where no head had a match in the step before,
+// though, none is expected now: warps find their portions as if there were
+// none, and copy their first tiles, before `_find` has ended. If there is a
+// match after all, they begin anew.
 
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/AttentionKernels.h"
@@ -22,11 +27,12 @@ using namespace ladle;
 /// Of a row: slot or −1, and position.
 static constexpr int64_t kRowFields = 2;
 /// Heads whose sections a thread asks for together.
-static constexpr int64_t kHeadsAtOnce = 4;
+static constexpr int64_t kHeadsAtOnce = 2;
 
 /// What a block notes, in numbers of 32 bits.
 int64_t GpuAttention::fewNumbers() const {
-  return kRowFields * kAttentionFewRows + kAttentionFewHeads + 2 * fewTasks();
+  return kRowFields * kAttentionFewRows + kAttentionFewHeads + 2 * fewTasks() +
+         warps;
 }
 
 void GpuAttention::declareFewTasks() {
@@ -35,6 +41,7 @@ void GpuAttention::declareFewTasks() {
       sharedArray("few_rows_at", integer, {kAttentionFewRows, kRowFields});
   headStarts = sharedArray("head_starts", integer, {kAttentionFewHeads});
   taskSums = sharedArray("task_sums", integer, {fewTasks(), 2});
+  warpMatches = sharedArray("warp_matches", integer, {warps});
 }
 
 Value GpuAttention::fieldOfRow(Value row, int64_t which) {
@@ -56,34 +63,55 @@ void GpuAttention::keepFewRows() {
   });
 }
 
-/// The match of each head, and from where it attends anew; the first block
-/// leaves what callers ask for.
-void GpuAttention::matchFewHeads() {
+/// Who has the rest of all tiles, or none.
+Value GpuAttention::isLastBlock() {
+  Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
+  Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
+  return equal(block, sub(blocks, index(1)));
+}
+
+/// Of what threads have, behind what they have stored.
+Value GpuAttention::sumOfBlock(Value value) {
+  Value ofWarp = sumOfLanes(value);
+  ifThen(equal(lane, index(0)), [&] { store(ofWarp, warpMatches, warp); });
+  barrier();
+  Value all = load(warpMatches, index(0));
+  for (int64_t each = 1; each < warps; ++each)
+    all = add(all, load(warpMatches, index(each)));
+  return all;
+}
+
+/// The match of each head, and from where it attends anew; the last block
+/// leaves what callers ask for. How many there are.
+Value GpuAttention::matchFewHeads() {
   Value all = mul(scalar("rows"), heads);
   Ahead ahead = startLoop(thread, all, index(threads), kHeadsAtOnce,
                           [&](Value at) { return loadFound(at, index(0)); });
   // Rows are there.
   barrier();
   Type integer = b.getI32Type();
-  Value isFirst = equal(gpu::BlockIdOp::create(b, gpu::Dimension::x), index(0));
-  finishLoop(ahead, {}, [&](Value at, ValueRange loaded, ValueRange) -> Values {
+  Value isLeaver = isLastBlock();
+  auto match = [&](Value at, ValueRange loaded, ValueRange before) -> Values {
     Values found = nearestOf({number(INFINITY), index(-1)}, loaded);
     found =
         loop(index(kSectionsAtOnce), scalar("sections"), index(kSectionsAtOnce),
              found, [&](Value section, ValueRange carried) -> Values {
                return nearestOf(carried, loadFound(at, section));
              });
-    Value hit = found[1], row = div(at, heads);
+    // Padding has left nothing.
+    Value row = div(at, heads);
+    Value isPadding = less(fieldOfRow(row, 0), index(0));
+    Value hit = select(isPadding, index(-1), found[1]);
     Value start = sub(sub(fieldOfRow(row, 1), hit), scalar("band"));
     start =
         select(less(hit, index(0)), index(0), maximum(start, scalar("sinks")));
     store(start, headStarts, at);
-    ifThen(isFirst, [&] {
+    ifThen(isLeaver, [&] {
       store(hit, array("hits", integer, heads), {row, rem(at, heads)});
     });
-    return {};
-  });
-  barrier();
+    return {add(before[0], select(less(hit, index(0)), index(0), index(1)))};
+  };
+  return sumOfBlock(finishLoop(ahead, index(0), match).front());
 }
 
 /// What a task attends to, in tiles.
@@ -188,11 +216,10 @@ Value GpuAttention::mergesBlocks(Value portion) {
   return both(less(index(kPortionTiles), portion), notLess(blocks, tasks));
 }
 
-/// Where the pieces of each range are, by the first block.
+/// Where the pieces of each range are, by the last block.
 void GpuAttention::leaveRanges(Value portion, Value allTiles) {
-  Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value tasks = mul(scalar("rows"), tasksOfRow), none = index(0);
-  tasks = select(equal(block, none), tasks, none);
+  tasks = select(isLastBlock(), tasks, none);
   Value isMerged = mergesBlocks(portion);
   loop(thread, tasks, index(threads), [&](Value each) {
     FewMatched task = openTask(each);
@@ -245,11 +272,62 @@ GpuAttention::Values GpuAttention::loadRange(Value range) {
 
 /// As `planFewRows`, with the pieces listed.
 GpuAttention::Values GpuAttention::planFewTasks(Value ofWarp) {
-  matchFewHeads();
   countFewTasks();
   Values none{index(0), index(0)};
   Values all = planFewRows(none, ofWarp);
   listFewPieces(none, all);
+  return all;
+}
+
+/// Before it is known what has been found: whether no head is expected to have
+/// a match, how many first tiles are on their way then, and the portion. Rows
+/// stand where they stand, and all tokens but that of the step are in pages.
+GpuAttention::Values GpuAttention::startFewTasks(Value ofWarp) {
+  Type integer = b.getI32Type();
+  Value all = mul(scalar("rows"), heads), none = index(0);
+  Value matches = loop(thread, all, index(threads), none,
+                       [&](Value at, ValueRange carried) -> Values {
+                         Value hit =
+                             loadIndexAhead(array("hits", integer, heads),
+                                            {div(at, heads), rem(at, heads)});
+                         store(none, headStarts, at);
+                         Value more = select(less(hit, none), none, index(1));
+                         return {add(carried[0], more)};
+                       })
+                      .front();
+  // Rows are there as well.
+  Value isExpected = equal(sumOfBlock(matches), none);
+  Values planned = ifElse(
+      isExpected,
+      [&]() -> Values {
+        Values its = planFewTasks(ofWarp);
+        Piece piece = openPiece(its[2]);
+        // Entries have been asked for by now. Ahead of an early step, the one
+        // before may be merging its pieces.
+        its.push_back(startTilesBefore(fieldOfRow(piece.row, 1), piece,
+                                       less(its[0], its[1]), isEarly()));
+        return its;
+      },
+      [&](TypeRange types) -> Values {
+        Values nothing;
+        for (Type type : types)
+          nothing.push_back(arith::ConstantOp::create(b, b.getZeroAttr(type)));
+        return nothing;
+      });
+  planned.push_back(isExpected);
+  return planned;
+}
+
+/// The portion by what has been found, and how many tiles are on their way.
+GpuAttention::Values GpuAttention::resumeFewTasks(ValueRange before,
+                                                  Value ofWarp) {
+  Value matches = matchFewHeads();
+  Value isSame = both(before[kFewPlanned + 1], equal(matches, index(0)));
+  Value started = dropUnless(isSame, before[kFewPlanned]);
+  Values all = ifElse(
+      isSame, [&] { return Values(before.take_front(kFewPlanned)); },
+      [&] { return planFewTasks(ofWarp); });
   leaveRanges(all[5], all[9]);
+  all.push_back(started);
   return all;
 }

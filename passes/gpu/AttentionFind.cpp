@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "passes/gpu/AttentionKernels.h"
+#include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -41,13 +42,17 @@ void GpuAttention::storeToken(const Values &parts, Value place) {
   copy(parts[1], "value_pages", plan.valueType, valueSize);
 }
 
-void GpuAttention::append(const Row &row, Value kvHead) {
+/// What has not been waited for yet is waited for before anything is written.
+void GpuAttention::append(const Row &row, Value kvHead, Value waits) {
   AppendOp op;
   step.walk([&](AppendOp each) { op = each; });
   if (!op)
     return;
   Value place = named("place", rowOfKey(row.slot, row.position, kvHead));
-  storeToken(loadToken(op, row.token, kvHead), place);
+  Values parts = loadToken(op, row.token, kvHead);
+  if (waits)
+    ifThen(waits, [&] { waitForPrevious(); });
+  storeToken(parts, place);
   Value spare = mul(scalar("spare_page"), cacheHeads * plan.pageSize);
   Value isLost = both(equal(thread, index(0)), notLess(place, spare));
   Value fault = array("fault", b.getI32Type());
@@ -90,10 +95,18 @@ void GpuAttention::askForRing() {
   });
 }
 
+/// An early step looks for matches while what is ahead still runs. What a block
+/// leaves is of this layer alone; only tokens wait.
 void GpuAttention::buildFind() {
   createKernel("_find", kThreads, kAttentionFindBlocks);
-  askForRing();
-  startInOrder();
+  function->setAttr(kStartsEarlyAttr, b.getUnitAttr());
+  Value early = isEarly();
+  ifThen(early, [&] { letNextStart(); });
+  ifThen(negate(early), [&] {
+    askForRing();
+    waitForPrevious();
+    letNextStart();
+  });
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value number = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
   Value sections = scalar("sections");
@@ -105,9 +118,14 @@ void GpuAttention::buildFind() {
     Value ofHead = named("head", div(block, sections));
     scan(number, row, ofHead, named("section", rem(block, sections)));
   });
-  ifThen(both(row.isAnswered, notLess(block, scanners)),
-         [&] { append(row, named("cache_head", sub(block, scanners))); });
+  Value appends = notLess(block, scanners);
+  ifThen(both(row.isAnswered, appends), [&] {
+    append(row, named("cache_head", sub(block, scanners)), early);
+  });
   if (takesFewRows())
     ifThen(both(isFew(), both(equal(block, scanners), equal(thread, index(0)))),
            [&] { keepRow(number, row); });
+  // What comes next waits for this kernel, and with it for all ahead of it: so
+  // do these blocks, whatever they append. Others make room.
+  ifThen(both(early, appends), [&] { waitForPrevious(); });
 }

@@ -423,6 +423,9 @@ void GpuAttention::buildFinish() {
   // nothing but pieces waits for the kernel ahead.
   if (!plan.find)
     startInOrder();
+  // What comes next may look for its matches while this one waits for pieces.
+  if (plan.find)
+    ifThen(isEarly(), [&] { letNextStart(); });
   // Nothing that is asked for here waits for anything else.
   Type integer = b.getI32Type();
   Value plans = array("row_plans", integer, 8);

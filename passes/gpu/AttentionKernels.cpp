@@ -103,6 +103,8 @@ void GpuAttention::startInOrder() {
   letNextStart();
 }
 
+Value GpuAttention::isEarly() { return less(index(0), scalar("starts_early")); }
+
 Value GpuAttention::addArgument(StringRef name, Type type) {
   Value &known = arguments[name];
   if (known)

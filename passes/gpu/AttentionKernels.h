@@ -87,10 +87,13 @@ protected:
   /// Blocks of the kernel may start before what is ahead has ended, and wait
   /// for it here; those of the next one may start while this one works. Where
   /// there is a match they do when the wait is over: before its own wait, a
-  /// kernel then reads what those ahead of the one ahead have left.
+  /// kernel then reads what those ahead of the one ahead have left. The first
+  /// and the last kernel of an early step let it start at once.
   void startInOrder();
   void waitForPrevious();
   void letNextStart();
+  /// The first kernel of a step reads what nobody ahead of an early one writes.
+  mlir::Value isEarly();
   /// An argument, which is made when it is first asked for. Arrays are flat
   /// but for rows of `width`.
   mlir::Value array(llvm::StringRef name, mlir::Type element,
@@ -124,7 +127,8 @@ protected:
   //===--- AttentionFind.cpp ----------------------------------------------===//
   void buildFind();
   void askForRing();
-  void append(const Row &row, mlir::Value cacheHead);
+  void append(const Row &row, mlir::Value cacheHead,
+              mlir::Value waits = nullptr);
   /// What a thread loads at once of what lies side by side.
   static int64_t elementsOfLoad(mlir::Type element) {
     constexpr int64_t bits = 128;
@@ -212,7 +216,9 @@ protected:
   Values planFewRows(mlir::ValueRange ofLane, mlir::Value ofWarp);
   Values startFewRows(mlir::Value ofWarp);
   void waitForCopies();
-  Values resumeFewRows(mlir::ValueRange before, mlir::Value ofWarp);
+  Values resumeFewRows(mlir::ValueRange before, mlir::Value ofWarp,
+                       mlir::Value isEarly);
+  mlir::Value dropUnless(mlir::Value isWanted, mlir::Value started);
   FewRows rowsOfPlan(mlir::ValueRange ofLane, mlir::ValueRange planned);
   mlir::Value tilesBefore(mlir::Value position);
   void listFewPieces(mlir::ValueRange ofLane, mlir::ValueRange planned);
@@ -231,9 +237,13 @@ protected:
   int64_t fewTasks() const { return kAttentionFewHeads / share; }
   void declareFewTasks();
   void keepFewRows();
+  mlir::Value sumOfBlock(mlir::Value value);
   Values planFewTasks(mlir::Value ofWarp);
-  void matchFewHeads();
+  Values startFewTasks(mlir::Value ofWarp);
+  Values resumeFewTasks(mlir::ValueRange before, mlir::Value ofWarp);
+  mlir::Value matchFewHeads();
   void countFewTasks();
+  mlir::Value isLastBlock();
   void leaveRanges(mlir::Value portion, mlir::Value allTiles);
   Values loadRange(mlir::Value range);
   mlir::Value mergesBlocks(mlir::Value portion);
@@ -260,6 +270,8 @@ protected:
                           llvm::ArrayRef<mlir::Value> score) {}
   /// Tiles are counted from a kernel's first one on, and take places in turn.
   void startTile(mlir::Value tile, mlir::Value isThere, bool isKey);
+  void openCopies();
+  void ifThenStart(mlir::Value condition, llvm::function_ref<void()> body);
   void waitForTile();
   mlir::Value lookUp(const Keys &keys, mlir::Value firstKey);
   void keepPlace(mlir::Value tile, mlir::Value place);
@@ -288,6 +300,8 @@ protected:
   };
   void buildAttend();
   void buildFew();
+  mlir::Value startTilesBefore(mlir::Value known, const Piece &piece,
+                               mlir::Value isAny, mlir::Value isPatient);
   mlir::Value loadPiece(mlir::Value number);
   Piece openPiece(mlir::Value record);
   mlir::Value lookUp(const Stream &stream);
@@ -492,7 +506,7 @@ protected:
   // what it is made of (AttentionPieces.cpp).
   mlir::Value pieces, count, first, stride, headStarts, nearRanges;
   // Of few rows with matches (AttentionFewTasks.cpp).
-  mlir::Value fewRowsAt, taskSums;
+  mlir::Value fewRowsAt, taskSums, warpMatches;
   mlir::Value nearPieces;   ///< of few rows; may be null
   bool findsPieces = false; ///< the kernel does, of few rows
 

@@ -91,6 +91,20 @@ Value GpuAttention::swizzled(Value chunk, Value row, bool isKey) {
   return arith::XOrIOp::create(b, chunk, mask);
 }
 
+/// Waits name a group of copies, whatever group: one that is there for all.
+void GpuAttention::openCopies() {
+  copies = nvgpu::DeviceAsyncCreateGroupOp::create(
+      b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), ValueRange());
+}
+
+/// What is started in a branch is a group where the branch is taken alone.
+void GpuAttention::ifThenStart(Value condition,
+                               llvm::function_ref<void()> body) {
+  Value before = copies;
+  ifThen(condition, body);
+  copies = before;
+}
+
 /// The keys of a tile, or its values: they are asked for again as soon as they
 /// have been multiplied.
 void GpuAttention::startTile(Value tile, Value isThere, bool isKey) {
@@ -121,9 +135,8 @@ void GpuAttention::startTile(Value tile, Value isThere, bool isKey) {
         },
         /*unrolls=*/true);
   });
-  // What is waited for is counted in halves of tiles, started or not.
-  copies = nvgpu::DeviceAsyncCreateGroupOp::create(
-      b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), ValueRange());
+  // What is waited for is counted in halves of tiles, there or not.
+  openCopies();
 }
 
 /// For the oldest half of a tile that nobody has waited for.

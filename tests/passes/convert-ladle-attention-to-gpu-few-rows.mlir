@@ -17,18 +17,25 @@ ladle.attention @exact(token %q: tensor<2x64xbf16>, token %k: tensor<1x64xbf16>,
 }
 
 // A warp finds its portion from where the rows stand, and copies its first
-// tiles before what is ahead has ended. Behind the wait it looks again, and
-// waits for what it has copied for nothing.
+// tiles before what is ahead has ended, each a group of its own. Behind the
+// wait it looks again, and waits for what it has copied for nothing; those that
+// it has copied are not counted again.
 // CHECK-LABEL: gpu.func @exact_decode_attend
 // CHECK-SAME: ladle.argument = "few_rows"
 // CHECK: vector.load {{.*}} {ladle.ahead} : memref<?xi32>
 // CHECK: vector.load {{.*}} {ladle.ahead} : memref<?x8xi32>
 // CHECK: gpu.shuffle up
+// CHECK: scf.if
 // CHECK: nvgpu.device_async_copy
+// CHECK: nvgpu.device_async_create_group
 // CHECK: nvvm.griddepcontrol wait
 // CHECK-NEXT: nvvm.griddepcontrol launch_dependents
 // CHECK: vector.load {{.*}} {ladle.ahead} : memref<?xi32>
 // CHECK: nvgpu.device_async_wait {{.*}} {ladle.of_warp, numGroups = 0 : i32}
+// CHECK: scf.if
+// CHECK: nvgpu.device_async_copy
+// CHECK: nvgpu.device_async_create_group
+// CHECK: nvgpu.device_async_wait {{.*}} {ladle.of_warp, numGroups = 5 : i32}
 // CHECK: nvgpu.mma.sync
 
 // Warps of a block that attend to one task leave one piece. The last block that

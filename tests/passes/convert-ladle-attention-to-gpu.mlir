@@ -22,8 +22,11 @@ ladle.attention @mac(token %p: tensor<2x64xbf16>, token %q: tensor<2x64xbf16>,
 }
 
 // The ring is asked for before what is ahead has ended, and the next kernel
-// starts when this one has waited.
+// starts when this one has waited; of an early step it starts at once, and
+// tokens wait alone.
 // CHECK-LABEL: gpu.func @mac_decode_find
+// CHECK: scf.if
+// CHECK-NEXT: nvvm.griddepcontrol launch_dependents
 // CHECK: vector.load {{.*}} {ladle.ahead}
 // CHECK: memref.prefetch
 // CHECK: nvvm.griddepcontrol wait
@@ -37,6 +40,12 @@ ladle.attention @mac(token %p: tensor<2x64xbf16>, token %q: tensor<2x64xbf16>,
 // CHECK: arith.subf
 // CHECK: gpu.shuffle xor
 // CHECK: arith.cmpf olt
+// CHECK: vector.load %{{.*}} : memref<?x1x64xbf16, {{.*}}>, vector<8xbf16>
+// CHECK: vector.load %{{.*}} : memref<?x1x64xbf16, {{.*}}>, vector<8xbf16>
+// CHECK-NEXT: scf.if
+// CHECK-NEXT: nvvm.griddepcontrol wait
+// CHECK: vector.store %{{.*}} : memref<?x64xbf16>
+// CHECK: nvvm.griddepcontrol wait
 
 // Every match is decided about behind the wait, where rows stand is known
 // before it, and the list of pieces is made of sums over the
@@ -66,16 +75,23 @@ ladle.attention @mac(token %p: tensor<2x64xbf16>, token %q: tensor<2x64xbf16>,
 // CHECK: gpu.barrier {ladle.of_warp}
 // CHECK: nvgpu.device_async_copy
 
-// Blocks of few rows read where these stand before the wait, and behind it what
-// has been found of all heads. They add up what all attend to, and leave where
+// Blocks of few rows read where these stand before the wait, and the matches of
+// the step before: without any, they find their portions, and copy the first
+// tiles of these. Behind the wait they read what has been found of all heads,
+// and drop what they have copied for nothing. They add up what all attend to, and leave where
 // pieces are; those whose warps attend to one range merge what these have.
 // CHECK-LABEL: gpu.func @mac_decode_few
 // CHECK: vector.load {{.*}} {ladle.ahead} : memref<?x8xi32>
+// CHECK: vector.load {{.*}} {ladle.ahead} : memref<?x2xi32>
+// CHECK: gpu.barrier
+// CHECK: nvgpu.device_async_copy
 // CHECK: nvvm.griddepcontrol wait
 // CHECK-NEXT: nvvm.griddepcontrol launch_dependents
 // CHECK: vector.load %{{.*}} : memref<?xf32>, vector<4xf32>
 // CHECK: gpu.barrier
 // CHECK: arith.cmpf olt
+// CHECK: gpu.barrier
+// CHECK: nvgpu.device_async_wait {{.*}} {ladle.of_warp, numGroups = 0 : i32}
 // CHECK: gpu.shuffle up
 // CHECK: vector.store %{{.*}} : memref<?x8xi32>, vector<4xi32>
 // CHECK: nvgpu.device_async_copy
@@ -86,6 +102,7 @@ ladle.attention @mac(token %p: tensor<2x64xbf16>, token %q: tensor<2x64xbf16>,
 // What the entry held is read before the wait for pieces, of which a lane
 // weighs one each.
 // CHECK-LABEL: gpu.func @mac_decode_finish
+// CHECK: nvvm.griddepcontrol launch_dependents
 // CHECK: memref.load %{{.*}} : memref<?x2xi32>
 // CHECK: vector.load %{{.*}} : memref<?x64xf32>, vector<2xf32>
 // CHECK: nvvm.griddepcontrol wait

@@ -77,6 +77,22 @@ BlockRunner::BlockRunner(const Launch &launch, Memory shared, Cluster &cluster,
               bool writes) {
     static_cast<BlockRunner &>(scheduler).noteAccess(address, bytes, writes);
   };
+  copyPart = [](Scheduler &scheduler, void *to, const void *from) {
+    Thread &mine = static_cast<BlockRunner &>(scheduler).running();
+    mine.parts.push_back({to, from, mine.group});
+  };
+  endGroup = [](Scheduler &scheduler) {
+    ++static_cast<BlockRunner &>(scheduler).running().group;
+  };
+  waitForGroups = [](Scheduler &scheduler, int pending) {
+    Thread &mine = static_cast<BlockRunner &>(scheduler).running();
+    std::erase_if(mine.parts, [&](const Thread::Part &part) {
+      bool isDone = pending < 0 || part.group < mine.group - pending;
+      if (isDone)
+        std::memcpy(part.to, part.from, 16);
+      return isDone;
+    });
+  };
 }
 
 //===----------------------------------------------------------------------===//

@@ -53,8 +53,17 @@ private:
     int line = 0;
     int part = 0, partThreads = 0;
     unsigned shuffles = 0;
+    /// Copies of 16 bytes that nobody has waited for, and their groups.
+    struct Part {
+      void *to;
+      const void *from;
+      int group;
+    };
+    std::vector<Part> parts;
+    int group = 0;
   };
 
+  Thread &running() { return threads[current]; }
   static void runThread(void *runner);
   void waitHere(emulation::Point point, int line);
   void noteAccess(const void *address, size_t bytes, bool writes);

@@ -354,6 +354,29 @@ TEST_CASE("a bulk copy is there when it was waited for, and orders no more") {
              Catch::Contains("race in shared memory"));
 }
 
+TEST_CASE("what a thread copies is there when its group was waited for") {
+  const std::string copied = R"(extern "C" __global__ void f(float *x) {
+  __shared__ __align__(16) float s[64 * 8];
+  float *mine = s + 8 * threadIdx.x;
+  x[threadIdx.x] = threadIdx.x;
+  block_barrier();
+  copy_16_bytes(mine, x);
+  copy_rows_commit();
+  copy_16_bytes(mine + 4, x + 4);
+  copy_rows_commit();
+)";
+  const std::string first = "if (mine[1] != 1) x[64] = 0; }",
+                    second = "if (mine[5] != 5) x[64] = 0; }";
+  CHECK(messageOf(copied + "copy_rows_wait_in_warp<1>();" + first) == "");
+  CHECK(messageOf(copied + "copy_rows_wait_in_warp<0>();" + second) == "");
+  CHECK(messageOf(copied + "copy_rows_wait();" + second) == "");
+  for (const std::string wait : {"", "copy_rows_wait_in_warp<1>();"})
+    CHECK_THAT(messageOf(copied + wait + second),
+               Catch::Contains("out of bounds"));
+  CHECK_THAT(messageOf(copied + "copy_rows_wait_in_warp<2>();" + first),
+             Catch::Contains("out of bounds"));
+}
+
 TEST_CASE("memory that was not given is not touched") {
   CHECK(messageOf(R"(extern "C" __global__ void f(float *x) {
   float local[4] = {};
