@@ -128,7 +128,7 @@ def prompts_text(documents):
             for name in names:
                 run = runs.get((name, tokens))
                 cells += ["", ""] if run is None else [
-                    f"{run['seconds']:.2f} s", f"{run['peak_bytes'] / 1e6:.0f} MB"]
+                    f"{run['busy_seconds']:.2f} s", f"{run['peak_bytes'] / 1e6:.0f} MB"]
             lines.append(row(tokens, *cells))
         parts.append("\n".join(lines))
     return "\n\n".join(parts) or "No prompt was timed yet."
