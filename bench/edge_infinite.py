@@ -99,6 +99,41 @@ def differences_text(documents):
     return "\n".join(lines) or "There is nothing to compare yet."
 
 
+def kernels_text(documents):
+    lines = []
+    for document in documents.values():
+        for run in document["runs"]:
+            lines = lines or [
+                f"context {document['context']}, {document['model']}, "
+                f"{document['date']}\n",
+                head("", "bits per byte", "largest difference of a logit",
+                     "mean")]
+            lines.append(row(
+                run["name"], f"{run['bits']:.5f}",
+                f"{run['largest_difference']:.1e}" if "change" in run else "",
+                f"{run['mean_difference']:.1e}" if "change" in run else ""))
+    return "\n".join(lines) or "No kernel was compared yet."
+
+
+def prompts_text(documents):
+    parts = []
+    for document in documents.values():
+        runs = {(r["name"], r["tokens"]): r for r in document["runs"]}
+        names = list(dict.fromkeys(n for n, _ in runs))
+        lines = [f"{document['machine']}, {document['date']}\n",
+                 head("tokens", *(f"{name}, {what}" for name in names
+                                  for what in ("to the first token", "peak")))]
+        for tokens in sorted({t for _, t in runs}):
+            cells = []
+            for name in names:
+                run = runs.get((name, tokens))
+                cells += ["", ""] if run is None else [
+                    f"{run['busy_seconds']:.2f} s", f"{run['peak_bytes'] / 1e6:.0f} MB"]
+            lines.append(row(tokens, *cells))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) or "No prompt was timed yet."
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
@@ -113,6 +148,10 @@ def main():
                                  "ladle-edge-infinite-gates-1")),
         "bits": bits_text(bits),
         "differences": differences_text(bits),
+        "kernels": kernels_text(read(arguments.results,
+                                     "ladle-edge-infinite-kernels-1")),
+        "prompts": prompts_text(read(arguments.results,
+                                     "ladle-edge-infinite-prompts-1")),
     })
     if not arguments.check:
         arguments.document.write_text(after, encoding="utf-8")

@@ -96,9 +96,10 @@ def times_text(documents):
                 head("length", "", "caches", "peak", "prompt", "a step")]
             name = "full attention" if scheme == FULL else \
                 f"{NAMES[scheme]}, {budget}"
+            prompt = figures.get("prompt_busy_seconds",
+                                 figures["prompt_seconds"])
             lines.append(row(
                 context, name, f"{figures['cache_bytes'] / 1e6:.1f} MB",
-                f"{figures['peak_bytes'] / 1e6:.0f} MB",
-                f"{figures['prompt_seconds']:.2f} s",
+                f"{figures['peak_bytes'] / 1e6:.0f} MB", f"{prompt:.2f} s",
                 f"{figures['step_seconds'] * 1e3:.2f} ms"))
     return "\n".join(lines) or "Nothing was timed yet."

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tables of docs/slake.md, from what slake_lm, bench/slake_reference.py and
-bench/slake_traces.py have left.
+"""Tables of docs/slake.md, from what slake_lm, bench/slake_reference.py,
+bench/slake_traces.py and bench/slake_evicted.py have left.
 
 bench/slake_quality.py          writes the document's parts between its markers
 bench/slake_quality.py --check  fails if they are not what the results say
@@ -10,6 +10,8 @@ bench/slake_quality.py --check  fails if they are not what the results say
 
 import argparse
 import pathlib
+import re
+import statistics
 import sys
 
 import slake_lm
@@ -18,6 +20,7 @@ from mac import head, read, row, title
 from plot import ROOT, fill
 
 NAME = "docs/slake.md"
+OF_MODEL = re.compile(r"stream(\d+)-layer(\d+)")
 
 
 def tables(documents):
@@ -90,33 +93,138 @@ def needles_text(documents):
     return "\n\n".join(parts) or "No needle was looked for yet."
 
 
-def errors_text(documents):
-    parts = []
+def of_files(documents):
+    """Traces that are files; others are of the layers of a model."""
     for document in documents.values():
         for each in document["traces"]:
-            runs = {(r["name"], r["budget"]): r for r in each["runs"]}
-            budgets = sorted({b for _, b in runs})
-            lines = [f"**{title(each['trace'])}**, {each['context']} tokens, "
-                     f"of which {each['prompt']} are the prompt\n",
-                     head("", *budgets)]
-            for name in dict.fromkeys(n for n, _ in runs):
-                lines.append(row(name, *(f"{runs[name, b]['mean']:.4f}"
-                                         for b in budgets)))
-            parts.append("\n".join(lines))
+            if not OF_MODEL.fullmatch(each["trace"]):
+                yield each
+
+
+def errors_text(documents):
+    parts = []
+    for each in of_files(documents):
+        runs = {(r["name"], r["budget"]): r for r in each["runs"]}
+        budgets = sorted({b for _, b in runs})
+        lines = [f"**{title(each['trace'])}**, {each['context']} tokens, "
+                 f"of which {each['prompt']} are the prompt\n",
+                 head("", *budgets)]
+        for name in dict.fromkeys(n for n, _ in runs):
+            lines.append(row(name, *(f"{runs[name, b]['mean']:.4f}"
+                                     for b in budgets)))
+        parts.append("\n".join(lines))
     return "\n\n".join(parts) or "No trace was decoded yet."
+
+
+def layer_errors_text(documents):
+    """Of all layers of a model, means over streams."""
+    found = {}
+    for document in documents.values():
+        for each in document["traces"]:
+            match = OF_MODEL.fullmatch(each["trace"])
+            for run in each["runs"] if match else ():
+                found.setdefault(
+                    (each["context"], int(match[2]), run["name"], run["budget"]),
+                    []).append(run["mean"])
+    parts = []
+    for context in sorted({c for c, *_ in found}):
+        here = {k[1:]: v for k, v in found.items() if k[0] == context}
+        budgets = sorted({b for *_, b in here})
+        names = list(dict.fromkeys(n for _, n, _ in here))
+        layers = sorted({layer for layer, *_ in here})
+        streams = len(next(iter(here.values())))
+        lines = [f"**context {context}**, "
+                 f"{streams} stream{'s' if streams > 1 else ''}\n",
+                 head("layer", "", *budgets)]
+        for layer in layers + ["all"]:
+            for name in names:
+                cells = []
+                for budget in budgets:
+                    cells.append(statistics.mean(
+                        x for (at, n, b), values in here.items()
+                        if (n, b) == (name, budget) and layer in (at, "all")
+                        for x in values))
+                lines.append(row(layer, name, *(f"{x:.4f}" for x in cells)))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) or "No model was decoded yet."
+
+
+def evicted_text(documents):
+    """What summaries of the evicted give, in bits per byte less evict-only."""
+    parts = []
+    for document in documents.values():
+        budgets = sorted(document["budgets"], key=lambda b: b["budget"])
+        runs = {(r["name"], b["budget"]): r for b in budgets for r in b["runs"]}
+        sizes = [b["budget"] for b in budgets]
+        change = lambda r: f"{r['change']:+.4f} ± {r['change_error']:.4f}"
+        lines = [f"**context {document['context']}**, {document['streams']} "
+                 f"streams, {document['model']}; full attention "
+                 f"{document['full']:.4f}\n", head("less evict-only", *sizes)]
+        for name in dict.fromkeys(n for n, _ in runs):
+            if name != "evict-only":
+                lines.append(row(name, *(change(runs[name, b]) for b in sizes)))
+        lines.append(row("all of it, exact: full attention", *(
+            f"{-runs['evict-only', b]['excess']:+.4f} ± "
+            f"{runs['evict-only', b]['error']:.4f}" for b in sizes)))
+        for at, each in enumerate(document["layers"]):
+            if at == 0:
+                lines.append("\n" + head("exact in one layer alone", *(
+                    r["name"].removeprefix("exact in ")
+                    for r in each["runs"][1:])))
+            lines.append(row(f"budget {each['budget']}",
+                             *(change(r) for r in each["runs"][1:])))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) or "Nothing was decoded yet."
+
+
+def evicted_layers_text(documents):
+    """Why: errors of answers of each layer, and what was evicted."""
+    lines = []
+    for document in documents.values():
+        for each in sorted(document["budgets"], key=lambda b: b["budget"]):
+            lines = lines or [head(
+                "budget", "layer", "evicted weight", "of it, 8 tokens",
+                "deviation of scores", "n e^μ is too little by", "evict-only",
+                "+ PTAA", "first order, exact weight")]
+            for layer, figures in enumerate(each["layers"]):
+                mean = lambda name, f=figures: f[name]["mean"]
+                share = lambda name, f=figures: f[name]["by_share"]
+                lines.append(row(
+                    each["budget"], layer,
+                    f"{mean('share of the evicted'):.3f}",
+                    f"{share('largest 8'):.2f}",
+                    f"{share('deviation of scores'):.1f}",
+                    f"e^{share('weight left out'):.1f}",
+                    *(f"{mean('error, ' + n):.3f}" for n in (
+                        "evict-only", "+ PTAA", "first order, exact weight"))))
+    return "\n".join(lines) or "Nothing was decoded yet."
+
+
+def worst_text(documents):
+    """How few bytes the excess is of."""
+    lines = []
+    for document in documents.values():
+        for each in sorted(document["budgets"], key=lambda b: b["budget"]):
+            for run in each["runs"][:2]:
+                parts = run["excess_of_worst"]
+                lines = lines or [head("budget", "", *(
+                    "all bytes" if p == "1" else f"the worst {100 * float(p):g} %"
+                    for p in parts))]
+                lines.append(row(each["budget"], run["name"],
+                                 *(f"{x:.3f}" for x in parts.values())))
+    return "\n".join(lines) or "Nothing was decoded yet."
 
 
 def reach_text(documents):
     lines = []
-    for document in documents.values():
-        for each in document["traces"]:
-            for run in each["runs"]:
-                if "reach" in run:
-                    lines = lines or [head("trace", "tokens", "budget", *(
-                        f"{100 * float(p):g} %" for p in run["reach"]))]
-                    lines.append(row(
-                        title(each["trace"]), each["context"], run["budget"],
-                        *(f"{x:.1f}" for x in run["reach"].values())))
+    for each in of_files(documents):
+        for run in each["runs"]:
+            if "reach" in run:
+                lines = lines or [head("trace", "tokens", "budget", *(
+                    f"{100 * float(p):g} %" for p in run["reach"]))]
+                lines.append(row(
+                    title(each["trace"]), each["context"], run["budget"],
+                    *(f"{x:.1f}" for x in run["reach"].values())))
     return "\n".join(lines) or "No trace was decoded yet."
 
 
@@ -130,6 +238,7 @@ def main():
     found = read(arguments.results, "ladle-slake-reference-1")
     traces = read(arguments.results, "ladle-slake-traces-1")
     kernels = read(arguments.results, "ladle-slake-1")
+    evicted = read(arguments.results, "ladle-slake-evicted-1")
     before = arguments.document.read_text(encoding="utf-8")
     after = fill(before, {
         "kernel bits": slake_lm.bits_text(kernels),
@@ -140,7 +249,11 @@ def main():
         "reference budgets": layers_text(found),
         "reference needles": needles_text(found),
         "reference errors": errors_text(traces),
+        "reference layer errors": layer_errors_text(traces),
         "reference reach": reach_text(traces),
+        "evicted bits": evicted_text(evicted),
+        "evicted layers": evicted_layers_text(evicted),
+        "evicted worst": worst_text(evicted),
     })
     if not arguments.check:
         arguments.document.write_text(after, encoding="utf-8")

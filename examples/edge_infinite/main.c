@@ -4,6 +4,7 @@
  *   cc -O2 -Ibuild main.c build/edge_infinite.o -lm -o decode
  *   ./decode 1000          decodes so many tokens, and says what that took
  *   ./decode --check 200   compares every answer with Algorithm 1 in float64
+ *   ./decode --prompt 4096 answers a prompt, in pieces of 512 tokens
  *
  * Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
  * SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -14,6 +15,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 
 enum {
@@ -108,15 +110,63 @@ static void reference(const edge_infinite_arguments *given, int head,
   free(hidden);
 }
 
+static double seconds(clockid_t clock) {
+  struct timespec now;
+  clock_gettime(clock, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* A prompt of any length takes the memory of one piece of it. */
+static int answer_prompt(edge_infinite *sequence,
+                         edge_infinite_arguments *given, long tokens) {
+  enum { PIECE = 512 };
+  uint16_t *q = take((size_t)PIECE * Q * D * 2);
+  uint16_t *k = take((size_t)PIECE * KV * D * 2);
+  uint16_t *v = take((size_t)PIECE * KV * D * 2);
+  given->q = q;
+  given->k = k;
+  given->v = v;
+  given->o = take((size_t)PIECE * Q * D * 2);
+  double passed = 0, busy = 0;
+  for (long t = 0; t < tokens; t += PIECE) {
+    long count = tokens - t < PIECE ? tokens - t : PIECE;
+    draw_token(q, (size_t)count * Q * D);
+    draw_token(k, (size_t)count * KV * D);
+    draw_token(v, (size_t)count * KV * D);
+    double begin = seconds(CLOCK_MONOTONIC);
+    double busy_before = seconds(CLOCK_PROCESS_CPUTIME_ID);
+    edge_infinite_prefill(sequence, given, count);
+    passed += seconds(CLOCK_MONOTONIC) - begin;
+    busy += seconds(CLOCK_PROCESS_CPUTIME_ID) - busy_before;
+  }
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  printf("%ld tokens, %ld segments folded, %ld bytes of memory\n", tokens,
+         (long)sequence->segments, (long)EDGE_INFINITE_BYTES);
+  printf("%.3f seconds to the last answer, %.3f of a processor, %ld kB "
+         "resident at the peak\n",
+         passed, busy, (long)usage.ru_maxrss);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   int checks = argc > 1 && strcmp(argv[1], "--check") == 0;
-  long tokens = argc > 1 + checks ? atol(argv[1 + checks]) : 1000;
+  int prompts = argc > 1 && strcmp(argv[1], "--prompt") == 0;
+  int flags = checks || prompts;
+  long tokens = argc > 1 + flags ? atol(argv[1 + flags]) : 1000;
   if (tokens < 2) {
-    fprintf(stderr, "usage: %s [--check] tokens, 2 at least\n", argv[0]);
+    fprintf(stderr, "usage: %s [--check | --prompt] tokens, 2 at least\n",
+            argv[0]);
     return 2;
   }
   edge_infinite sequence;
   edge_infinite_init(&sequence, take(EDGE_INFINITE_BYTES));
+  edge_infinite_arguments given = {
+      .w1 = draw_weights((size_t)R * D, 0.2f), .b1 = draw_weights(R, 0.2f),
+      .w2 = draw_weights((size_t)D * R, 0.2f), .b2 = draw_weights(D, 0.2f),
+      .g = draw_weights(D, 2)};
+  if (prompts)
+    return answer_prompt(&sequence, &given, tokens);
   uint16_t *q = take((size_t)tokens * Q * D * 2);
   uint16_t *k = take((size_t)tokens * KV * D * 2);
   uint16_t *v = take((size_t)tokens * KV * D * 2);
@@ -124,17 +174,16 @@ int main(int argc, char **argv) {
   draw_token(q, (size_t)tokens * Q * D);
   draw_token(k, (size_t)tokens * KV * D);
   draw_token(v, (size_t)tokens * KV * D);
-  edge_infinite_arguments given = {
-      .w1 = draw_weights((size_t)R * D, 0.2f), .b1 = draw_weights(R, 0.2f),
-      .w2 = draw_weights((size_t)D * R, 0.2f), .b2 = draw_weights(D, 0.2f),
-      .g = draw_weights(D, 2), .q = q, .k = k, .v = v, .o = o};
+  given.q = q;
+  given.k = k;
+  given.v = v;
+  given.o = o;
 
   /* The first half is a prompt, the rest comes token by token. */
   long prompt = tokens / 2;
   double worst = 0, *answer = take(D * sizeof *answer);
-  struct timespec begin, end;
   edge_infinite_prefill(&sequence, &given, prompt);
-  clock_gettime(CLOCK_MONOTONIC, &begin);
+  double begin = seconds(CLOCK_MONOTONIC);
   for (long t = prompt; t < tokens; ++t) {
     given.q = q + t * Q * D;
     given.k = k + t * KV * D;
@@ -151,7 +200,7 @@ int main(int argc, char **argv) {
       worst = fmax(worst, sqrt(error / norm));
     }
   }
-  clock_gettime(CLOCK_MONOTONIC, &end);
+  double passed = seconds(CLOCK_MONOTONIC) - begin;
   printf("%ld tokens, %ld segments folded, %ld bytes of memory\n", tokens,
          (long)sequence.segments, (long)EDGE_INFINITE_BYTES);
   if (checks) {
@@ -159,9 +208,7 @@ int main(int argc, char **argv) {
     printf("largest relative error: %.1e\n", worst);
     return !(worst < 4e-3);
   }
-  double seconds = (double)(end.tv_sec - begin.tv_sec) +
-                   1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
   printf("%.1f microseconds a token\n",
-         1e6 * seconds / (double)(tokens - prompt));
+         1e6 * passed / (double)(tokens - prompt));
   return 0;
 }

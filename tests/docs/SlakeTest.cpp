@@ -113,3 +113,44 @@ TEST_CASE("layers share a budget") {
   for (float element : token.o)
     CHECK(std::isfinite(element));
 }
+
+TEST_CASE("budgets that fall from layer to layer") {
+  std::ifstream file("examples/pyramid_kv.ladle");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  constexpr int64_t layerCount = 4, promptTokens = 300;
+  constexpr int32_t slot = 0;
+
+  // [pyramid]
+  AttentionCompileOptions options;
+  options.preset = "small";
+  options.tokenTypes["*"] = "f32";
+  constexpr int64_t first = 112, last = 16; // 64 tokens a layer on average
+  options.options["budget"] = first;        // what a slot has memory for
+  AttentionProgram program =
+      need(compileAttention(text, "pyramid_kv.ladle", options));
+  std::vector<AttentionPool> pools;
+  std::vector<AttentionDecoder> decoders;
+  pools.reserve(layerCount); // decoders keep where they are
+  for (int64_t layer = 0; layer < layerCount; ++layer) {
+    pools.push_back(need(AttentionPool::create(program, {.slots = 4})));
+    decoders.push_back(need(AttentionDecoder::create(program, pools.back())));
+    // Before the prompt, and again after each reset of the slot.
+    int64_t budget = first - (first - last) * layer / (layerCount - 1);
+    need(decoders.back().setBudget(slot, budget));
+  }
+  // [pyramid]
+
+  for (int64_t layer = 0; layer < layerCount; ++layer) {
+    Activations prompt(promptTokens, static_cast<unsigned>(layer));
+    const int32_t slots[] = {slot}, starts[] = {0, promptTokens};
+    PrefillArguments arguments;
+    arguments.rows = 1;
+    arguments.slots = slots;
+    arguments.cuSeqlens = starts;
+    arguments.tensors = prompt.views();
+    need(decoders[layer].prefill(arguments));
+    CHECK(pools[layer].keptTokens(slot) == 112 - 32 * layer);
+  }
+  need(pools[1].reset(std::vector<int32_t>{slot}));
+  CHECK(pools[1].budget(slot) == first);
+}

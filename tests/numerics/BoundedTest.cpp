@@ -334,6 +334,52 @@ TEST_CASE("before the first fold it is plain attention, bit for bit") {
   CHECK(differ == 1);
 }
 
+TEST_CASE("prompts before the first fold are plain attention, bit for bit") {
+  Sequence folds({4, 30, 64}, 16, 5);
+  AttentionCompileOptions options;
+  options.sizes = {{"Hq", 4}, {"Hkv", 2}, {"D", 64}};
+  options.tokenTypes = {{"o", "f32"}};
+  AttentionProgram exact =
+      *compileAttention(test::readExample("exact_attention"), "exact", options);
+  AttentionPool pool =
+      std::move(*AttentionPool::create(exact, {.slots = 1, .pages = 64}));
+  AttentionDecoder decoder =
+      std::move(*AttentionDecoder::create(exact, pool, withThreads(1)));
+  const int32_t slots[] = {0};
+  // 98 = 4 + 30 + 64: of that prompt the first segment is folded, which the
+  // tokens behind it see. Prompts go on with another, and with steps.
+  for (int64_t first : {1, 2, 3, 15, 16, 17, 34, 68, 96, 97, 98}) {
+    CAPTURE(first);
+    folds.reference.clear();
+    REQUIRE(folds.pool->reset(slots).ok());
+    REQUIRE(pool.reset(slots).ok());
+    int64_t second = std::min<int64_t>(21, 97 - first), at = 0;
+    for (int64_t count : {first, second, int64_t(1)}) {
+      if (count <= 0 || at + count > 98)
+        continue;
+      const int32_t ends[] = {0, static_cast<int32_t>(count)};
+      PrefillArguments given;
+      given.rows = 1;
+      given.slots = slots;
+      given.cuSeqlens = ends;
+      given.tensors = folds.arguments(at, count);
+      REQUIRE(folds.decoder->prefill(given).ok());
+      std::vector<float> ours = folds.o;
+      given.tensors = folds.arguments(at, count);
+      for (const auto &[name, view] : folds.gate)
+        given.tensors.erase(name);
+      REQUIRE(decoder.prefill(given).ok());
+      at += count;
+      if (at < 98)
+        CHECK(ours == folds.o);
+      else
+        CHECK(ours != folds.o);
+      size_t plain = static_cast<size_t>(count == 98 ? 68 : 0) * 256;
+      CHECK(std::equal(ours.begin(), ours.begin() + plain, folds.o.begin()));
+    }
+  }
+}
+
 TEST_CASE("dropping the tail and giving it again is the same") {
   Sequence sequence({4, 30, 64}, 16, 9);
   sequence.prefill(200); // two segments, and 68 tokens more

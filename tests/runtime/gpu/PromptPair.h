@@ -59,8 +59,8 @@ public:
     bool isSource = name.find('\n') != std::string::npos;
     program = std::make_unique<AttentionProgram>(need(compileAttention(
         isSource ? name : readExample(name), "prompts.ladle", compile)));
-    pool = std::make_unique<AttentionPool>(
-        need(AttentionPool::create(*program, {.slots = 4})));
+    pool = std::make_unique<AttentionPool>(need(AttentionPool::create(
+        *program, {.slots = 4, .pages = program->isBounded() ? 0 : 64})));
     decoder = std::make_unique<AttentionDecoder>(
         need(AttentionDecoder::create(*program, *pool, decoding)));
     copies = std::make_unique<DeviceCopies>(program->device());
