@@ -112,11 +112,13 @@ void GpuAttention::buildFew() {
   declareFewTasks();
   pieces = array("pieces", b.getI32Type(), 4);
   openCopies();
+  // Their way to the block is as long as that of rows.
+  Ahead lastHits = askForLastHits();
   keepFewRows();
   Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value ofWarp = add(mul(warp, blocks), block);
-  Values before = startFewTasks(ofWarp);
+  Values before = startFewTasks(lastHits, ofWarp);
   waitForPrevious();
   letNextStart();
   Values portion = resumeFewTasks(before, ofWarp);

@@ -28,6 +28,8 @@ using namespace ladle;
 static constexpr int64_t kRowFields = 2;
 /// Heads whose sections a thread asks for together.
 static constexpr int64_t kHeadsAtOnce = 2;
+/// Heads whose last match a thread asks for together.
+static constexpr int64_t kLastHitsAtOnce = 4;
 
 /// What a block notes, in numbers of 32 bits.
 int64_t GpuAttention::fewNumbers() const {
@@ -279,22 +281,27 @@ GpuAttention::Values GpuAttention::planFewTasks(Value ofWarp) {
   return all;
 }
 
+/// The match of each head in the step before.
+GpuAttention::Ahead GpuAttention::askForLastHits() {
+  Value all = mul(scalar("rows"), heads);
+  return startLoop(
+      thread, all, index(threads), kLastHitsAtOnce, [this](Value at) -> Values {
+        return {loadIndexAhead(array("hits", b.getI32Type(), heads),
+                               {div(at, heads), rem(at, heads)})};
+      });
+}
+
 /// Before it is known what has been found: whether no head is expected to have
 /// a match, how many first tiles are on their way then, and the portion. Rows
 /// stand where they stand, and all tokens but that of the step are in pages.
-GpuAttention::Values GpuAttention::startFewTasks(Value ofWarp) {
-  Type integer = b.getI32Type();
-  Value all = mul(scalar("rows"), heads), none = index(0);
-  Value matches = loop(thread, all, index(threads), none,
-                       [&](Value at, ValueRange carried) -> Values {
-                         Value hit =
-                             loadIndexAhead(array("hits", integer, heads),
-                                            {div(at, heads), rem(at, heads)});
-                         store(none, headStarts, at);
-                         Value more = select(less(hit, none), none, index(1));
-                         return {add(carried[0], more)};
-                       })
-                      .front();
+GpuAttention::Values GpuAttention::startFewTasks(const Ahead &lastHits,
+                                                 Value ofWarp) {
+  Value none = index(0);
+  auto count = [&](Value at, ValueRange loaded, ValueRange before) -> Values {
+    store(none, headStarts, at);
+    return {add(before[0], select(less(loaded[0], none), none, index(1)))};
+  };
+  Value matches = finishLoop(lastHits, none, count).front();
   // Rows are there as well.
   Value isExpected = equal(sumOfBlock(matches), none);
   Values planned = ifElse(

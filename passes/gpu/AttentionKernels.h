@@ -225,6 +225,7 @@ protected:
   mlir::Value sumOfLanes(mlir::Value value);
 
   //===--- AttentionFewTasks.cpp ------------------------------------------===//
+  struct Ahead;
   /// A task of a row that may have matches: where its row stands, what it
   /// attends to, its first tile and the one behind the last, and how many
   /// ranges that are not empty are before its own.
@@ -239,7 +240,8 @@ protected:
   void keepFewRows();
   mlir::Value sumOfBlock(mlir::Value value);
   Values planFewTasks(mlir::Value ofWarp);
-  Values startFewTasks(mlir::Value ofWarp);
+  Ahead askForLastHits();
+  Values startFewTasks(const Ahead &lastHits, mlir::Value ofWarp);
   Values resumeFewTasks(mlir::ValueRange before, mlir::Value ofWarp);
   mlir::Value matchFewHeads();
   void countFewTasks();
