@@ -305,17 +305,30 @@ TEST_CASE("queries of f32 over a cache of bf16") {
   CHECK(sequence.worst < 1e-5);
 }
 
+namespace {
+
+/// Attention over pages of the same heads.
+struct ExactAttention {
+  static AttentionProgram compile() {
+    AttentionCompileOptions options;
+    options.sizes = {{"Hq", 4}, {"Hkv", 2}, {"D", 64}};
+    options.tokenTypes = {{"o", "f32"}};
+    return *compileAttention(test::readExample("exact_attention"), "exact",
+                             options);
+  }
+
+  AttentionProgram program = compile();
+  AttentionPool pool =
+      std::move(*AttentionPool::create(program, {.slots = 1, .pages = 64}));
+  AttentionDecoder decoder =
+      std::move(*AttentionDecoder::create(program, pool, withThreads(1)));
+};
+
+} // namespace
+
 TEST_CASE("before the first fold it is plain attention, bit for bit") {
   Sequence folds({4, 30, 64}, 16, 5);
-  AttentionCompileOptions options;
-  options.sizes = {{"Hq", 4}, {"Hkv", 2}, {"D", 64}};
-  options.tokenTypes = {{"o", "f32"}};
-  AttentionProgram exact =
-      *compileAttention(test::readExample("exact_attention"), "exact", options);
-  AttentionPool pool =
-      std::move(*AttentionPool::create(exact, {.slots = 1, .pages = 64}));
-  AttentionDecoder decoder =
-      std::move(*AttentionDecoder::create(exact, pool, withThreads(1)));
+  ExactAttention exact;
   const int32_t slots[] = {0};
   int differ = 0;
   for (int64_t t = 0; t < 98; ++t) {
@@ -324,7 +337,8 @@ TEST_CASE("before the first fold it is plain attention, bit for bit") {
     auto tensors = folds.arguments(t, 1);
     for (const auto &[name, view] : folds.gate)
       tensors.erase(name);
-    REQUIRE(decoder.step({.rows = 1, .slots = slots, .tensors = tensors}).ok());
+    REQUIRE(exact.decoder.step({.rows = 1, .slots = slots, .tensors = tensors})
+                .ok());
     if (t < 97)
       CHECK(ours == folds.o);
     else // 98 = 4 + 30 + 64: the first segment is folded
@@ -336,15 +350,7 @@ TEST_CASE("before the first fold it is plain attention, bit for bit") {
 
 TEST_CASE("prompts before the first fold are plain attention, bit for bit") {
   Sequence folds({4, 30, 64}, 16, 5);
-  AttentionCompileOptions options;
-  options.sizes = {{"Hq", 4}, {"Hkv", 2}, {"D", 64}};
-  options.tokenTypes = {{"o", "f32"}};
-  AttentionProgram exact =
-      *compileAttention(test::readExample("exact_attention"), "exact", options);
-  AttentionPool pool =
-      std::move(*AttentionPool::create(exact, {.slots = 1, .pages = 64}));
-  AttentionDecoder decoder =
-      std::move(*AttentionDecoder::create(exact, pool, withThreads(1)));
+  ExactAttention exact;
   const int32_t slots[] = {0};
   // 98 = 4 + 30 + 64: of that prompt the first segment is folded, which the
   // tokens behind it see. Prompts go on with another, and with steps.
@@ -352,7 +358,7 @@ TEST_CASE("prompts before the first fold are plain attention, bit for bit") {
     CAPTURE(first);
     folds.reference.clear();
     REQUIRE(folds.pool->reset(slots).ok());
-    REQUIRE(pool.reset(slots).ok());
+    REQUIRE(exact.pool.reset(slots).ok());
     int64_t second = std::min<int64_t>(21, 97 - first), at = 0;
     for (int64_t count : {first, second, int64_t(1)}) {
       if (count <= 0 || at + count > 98)
@@ -368,7 +374,7 @@ TEST_CASE("prompts before the first fold are plain attention, bit for bit") {
       given.tensors = folds.arguments(at, count);
       for (const auto &[name, view] : folds.gate)
         given.tensors.erase(name);
-      REQUIRE(decoder.prefill(given).ok());
+      REQUIRE(exact.decoder.prefill(given).ok());
       at += count;
       if (at < 98)
         CHECK(ours == folds.o);
