@@ -250,9 +250,6 @@ bool GpuVerifyKernel::mayHoldValues() {
   if (!value.getElementType().isBF16() || value.getShape().size() != 2 ||
       key.getShape().size() != 2)
     return false;
-  if (turns > 1 &&
-      (!isOfTurn(value.getShape().front()) || isOfTurn(key.getShape().front())))
-    return false;
   bool isSimple = true;
   for (StepOp form : forms())
     form.walk([&](Operation *op) {
@@ -293,8 +290,6 @@ void GpuVerifyKernel::holdValues() {
 /// The value of an entry for a row of a fold, which goes through two of the
 /// four rows of a lane at a time.
 Value GpuVerifyKernel::heldValue(int64_t entry, Value offset, int64_t row) {
-  if (heldValues.empty())
-    return {};
   auto at = [&](int64_t i) -> Value {
     return vector::ExtractOp::create(b, heldValues[entry], i);
   };
