@@ -182,10 +182,11 @@ void GpuKernel::stageField(Value buffer, size_t index) {
   bool isGathered = copiesInBulk && divides && entryPlaces;
   // Tensor cores that fold take elements of four entries at a time, which lie
   // in different banks then. Heads in turn have no room where memory alone
-  // bounds a fold.
+  // bounds a fold, and of many rows it is more than a few hundred bytes.
+  constexpr int64_t mostRows = 32;
   int64_t pitch = each;
   if (isGathered && multipliesFolds && (turns == 1 || stateBits == 16) &&
-      each * bytes % kLineBytes == 0)
+      mostEntries() * ranks <= mostRows && each * bytes % kLineBytes == 0)
     pitch += kCopyBytes / bytes;
   Value to = stagedFields[{argument, field.getName().str()}] =
       shared({mostEntries() * ranks, pitch},

@@ -245,6 +245,14 @@ bool GpuVerifyKernel::mayHoldValues() {
   ReadBufferOp read = entriesOfState();
   if (!read)
     return false;
+  // What is read has room where the rows were.
+  ReadOp ofState = *step.getBody().front().getOps<ReadOp>().begin();
+  auto load = ofState.getState().getDefiningOp<LoadStateOp>();
+  Value tile =
+      stagedStates.lookup(cast<BlockArgument>(load.getPool()).getArgNumber());
+  int64_t columns = countVectors(stacksOf(queriesOfState(ofState)));
+  if (!tile || !productsInTile(ofState, tile, columns))
+    return false;
   FieldAttr value = read.getBuffer().getType().getField(read.getValue()),
             key = read.getBuffer().getType().getField(read.getKey());
   if (!value.getElementType().isBF16() || value.getShape().size() != 2 ||
@@ -257,6 +265,7 @@ bool GpuVerifyKernel::mayHoldValues() {
       if (auto each = dyn_cast<FoldBufferOp>(op))
         isSimple &=
             form == fold && multipliesFolds &&
+            argumentOf(each.getBuffer()) == argumentOf(read.getBuffer()) &&
             each.getBuffer().getType().getField(each.getValue()) == value;
     });
   return isSimple;
