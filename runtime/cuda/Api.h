@@ -39,8 +39,6 @@ inline constexpr int clusterDimension = 4;
 inline constexpr int programmaticSerialization = 6;
 /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 inline constexpr int maxDynamicSharedBytes = 8;
-/// CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
-inline constexpr int sharedPercent = 9;
 /// CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 inline constexpr int pointerDeviceOrdinal = 9;
 

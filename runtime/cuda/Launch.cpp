@@ -60,12 +60,6 @@ Result<Kernel> Module::kernel(const KernelInfo &info) const {
                     fmt::format("kernel '{}' wants {} bytes of shared memory "
                                 "a block, which the device does not have",
                                 info.name, info.sharedBytes));
-  // Blocks stand beside those of the kernel ahead only where a multiprocessor
-  // divides its memory as that kernel asked for: all that start early ask for
-  // as much shared memory as there is. Who ignores it is slower.
-  constexpr int all = 100;
-  if (kernel.about.programmatic)
-    (void)api.funcSetAttribute(kernel.function, sharedPercent, all);
   return kernel;
 }
 

@@ -248,9 +248,8 @@ EXPORT int cuModuleGetFunction(Handle *function, Handle module,
   return notFound;
 }
 EXPORT int cuFuncSetAttribute(Handle function, int attribute, int value) {
-  ENTER if (attribute == cuda::sharedPercent) return success;
-  if (attribute != cuda::maxDynamicSharedBytes || value > 227 << 10)
-    return invalidValue;
+  ENTER if (attribute != cuda::maxDynamicSharedBytes ||
+            value > 227 << 10) return invalidValue;
   static_cast<EmulatedKernel *>(function)->sharedLimit = value;
   return success;
 }
