@@ -55,8 +55,9 @@ Status Cursors::Impl::checkPrefix(int32_t from, int64_t entries,
           pool->carries.front().spec.name));
   if (!checkpoint)
     return Status();
-  if (Status status = checkCommitted(*checkpoint); !status)
-    return status;
+  for (auto check : {&Impl::checkCommitted, &Impl::checkMoved})
+    if (Status status = (this->*check)(*checkpoint); !status)
+      return invalid(fmt::format("checkpoint: {}", status.message()));
   cursor = read(*checkpoint);
   if (!cursor)
     return cursor.status();
@@ -64,19 +65,25 @@ Status Cursors::Impl::checkPrefix(int32_t from, int64_t entries,
     return invalid(fmt::format("checkpoint {} holds {} entries, wanted none; "
                                "flush the slot first",
                                *checkpoint, cursor->length));
-  for (const Pool::Impl *pool : pools)
+  for (const Pool::Impl *pool : pools) {
     if (!pool->program->getImpl().find(RouteKind::Adjoint))
       return invalid(fmt::format(
           "checkpoint is {}, wanted none: entries of '{}' depend on the "
           "state that they followed; those of route 'adjoint' do not",
           *checkpoint, pool->signature.name));
+    if (!pool->carries.empty())
+      return invalid(fmt::format(
+          "checkpoint is {}, wanted none: entries of '{}' depend on the carry "
+          "'{}' of the history that they followed",
+          *checkpoint, pool->signature.name, pool->carries.front().spec.name));
+  }
   return Status();
 }
 
 Status Cursors::Impl::fork(std::span<const int32_t> from,
                            std::span<const int32_t> to) {
   Status status = checkFork(from, to);
-  return status ? branchOff(from, to) : status;
+  return status ? branchOff(from, to, /*withStates=*/true) : status;
 }
 
 Status Cursors::Impl::rebuild(int32_t from, int64_t entries, int32_t to,
@@ -87,7 +94,8 @@ Status Cursors::Impl::rebuild(int32_t from, int64_t entries, int32_t to,
   if (Status status = checkPrefix(from, entries, checkpoint); !status)
     return status;
   if (from != to)
-    if (Status status = branchOff({&from, 1}, {&to, 1}); !status)
+    // The state is the checkpoint's, which `to` may be itself.
+    if (Status status = branchOff({&from, 1}, {&to, 1}, !checkpoint); !status)
       return status;
   return cut(to, entries, checkpoint);
 }

@@ -129,9 +129,9 @@ struct Cursors::Impl {
     (void)slot;
     return Status();
   }
-  /// Makes slots `to` what `from` are.
+  /// Makes slots `to` what `from` are; without states they keep their own.
   virtual Status branchOff(std::span<const int32_t> from,
-                           std::span<const int32_t> to) = 0;
+                           std::span<const int32_t> to, bool withStates) = 0;
   /// Leaves a slot its first entries, which follow what `checkpoint` has, if
   /// one is given.
   virtual Status cut(int32_t slot, int64_t entries,

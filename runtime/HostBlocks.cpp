@@ -174,6 +174,8 @@ Status HostCursors::release(int32_t slot, void *) {
 //===----------------------------------------------------------------------===//
 
 void HostCursors::shareState(int32_t from, int32_t to) {
+  all[to].epoch = all[from].epoch;
+  branches[to].stateVersion = branches[from].stateVersion;
   if (states) {
     releaseState(to);
     stateTable[to] = stateTable[from];
@@ -186,14 +188,18 @@ void HostCursors::shareState(int32_t from, int32_t to) {
 }
 
 void HostCursors::branchOff(int32_t from, int32_t to) {
-  shareState(from, to);
   for (const Pool::Impl *pool : pools) {
     copyBlock(pool->carries, from, to);
     if (!page)
       copyBlock(pool->fields, from, to);
   }
+  const int64_t epoch = all[to].epoch;
+  const int32_t version = branches[to].stateVersion;
   all[to] = all[from];
   branches[to] = branches[from];
+  // These are of the state, which is another matter.
+  all[to].epoch = epoch;
+  branches[to].stateVersion = version;
   if (!order.empty())
     std::copy_n(order.data() + from * capacity, capacity,
                 order.data() + to * capacity);
@@ -209,9 +215,12 @@ void HostCursors::branchOff(int32_t from, int32_t to) {
 }
 
 Status HostCursors::branchOff(std::span<const int32_t> from,
-                              std::span<const int32_t> to) {
-  for (size_t i = 0; i < from.size(); ++i)
+                              std::span<const int32_t> to, bool withStates) {
+  for (size_t i = 0; i < from.size(); ++i) {
     branchOff(from[i], to[i]);
+    if (withStates)
+      shareState(from[i], to[i]);
+  }
   return Status();
 }
 
@@ -219,9 +228,7 @@ Status HostCursors::cut(int32_t slot, int64_t entries,
                         std::optional<int32_t> checkpoint) {
   all[slot].length = all[slot].committed = entries;
   trimPages(slot);
-  if (checkpoint && *checkpoint != slot) {
+  if (checkpoint && *checkpoint != slot)
     shareState(*checkpoint, slot);
-    all[slot].epoch = all[*checkpoint].epoch;
-  }
   return Status();
 }

@@ -95,8 +95,8 @@ struct HostCursors final : Cursors::Impl {
   Status claim(std::span<const Claim> claims) override;
   Status claimFolds(std::span<const int32_t> slots) override;
   Status release(int32_t slot, void *) override;
-  Status branchOff(std::span<const int32_t> from,
-                   std::span<const int32_t> to) override;
+  Status branchOff(std::span<const int32_t> from, std::span<const int32_t> to,
+                   bool withStates) override;
   Status cut(int32_t slot, int64_t entries,
              std::optional<int32_t> checkpoint) override;
 
@@ -144,6 +144,7 @@ private:
   void trimPages(int32_t slot);
   void releaseState(int32_t slot);
   void branchOff(int32_t from, int32_t to);
+  /// How often it was written, and which version counts, with it.
   void shareState(int32_t from, int32_t to);
 
   std::vector<Cursor> all;

@@ -313,6 +313,8 @@ Status DeviceCursors::copySlot(const cuda::Memory &memory, int64_t bytes,
 }
 
 Status DeviceCursors::shareState(int32_t from, int32_t to) {
+  if (Status status = copySlot(epochs, number, from, to); !status)
+    return status;
   if (states) {
     if (statesOfSlots[to] >= 0)
       freeStates.release(statesOfSlots[to]);
@@ -329,11 +331,11 @@ Status DeviceCursors::shareState(int32_t from, int32_t to) {
 }
 
 Status DeviceCursors::branchOff(std::span<const int32_t> from,
-                                std::span<const int32_t> to) {
+                                std::span<const int32_t> to, bool withStates) {
   if (Status status = code->device.synchronize(); !status)
     return status;
   for (size_t i = 0; i < from.size(); ++i) {
-    Status status = shareState(from[i], to[i]);
+    Status status = withStates ? shareState(from[i], to[i]) : Status();
     for (const Pool::Impl *pool : pools) {
       if (status)
         status = copyBlocks(code->device, pool->carries, from[i], to[i]);
@@ -341,7 +343,7 @@ Status DeviceCursors::branchOff(std::span<const int32_t> from,
         status = copyBlocks(code->device, pool->fields, from[i], to[i]);
     }
     std::vector<std::pair<const cuda::Memory *, int64_t>> arrays{
-        {&positions, 2 * number}, {&epochs, number}};
+        {&positions, 2 * number}};
     if (drafts)
       arrays.insert(arrays.end(), {{&order, capacity * number},
                                    {&versions, number},
@@ -369,11 +371,8 @@ Status DeviceCursors::cut(int32_t slot, int64_t entries,
   Status status = code->device.fillInt(
       positions.address() + (2 * slot + 1) * sizeof(int32_t),
       static_cast<int32_t>(entries), 1, nullptr);
-  if (status && checkpoint && *checkpoint != slot) {
+  if (status && checkpoint && *checkpoint != slot)
     status = shareState(*checkpoint, slot);
-    if (status)
-      status = copySlot(epochs, number, *checkpoint, slot);
-  }
   if (!status)
     return status;
   if (!page)

@@ -60,8 +60,8 @@ struct DeviceCursors final : Cursors::Impl {
   Status claim(std::span<const Claim> claims) override;
   Status claimFolds(std::span<const int32_t> slots) override;
   Status release(int32_t slot, void *stream) override;
-  Status branchOff(std::span<const int32_t> from,
-                   std::span<const int32_t> to) override;
+  Status branchOff(std::span<const int32_t> from, std::span<const int32_t> to,
+                   bool withStates) override;
   Status cut(int32_t slot, int64_t entries,
              std::optional<int32_t> checkpoint) override;
   Status begin() override;
@@ -106,6 +106,7 @@ private:
               bool givesBack);
   Status startAnew(const Snapshot &now, int32_t slot);
   void giveBack(int32_t slot);
+  /// How often it was written with it.
   Status shareState(int32_t from, int32_t to);
   Status copySlot(const cuda::Memory &memory, int64_t bytes, int32_t from,
                   int32_t to) const;

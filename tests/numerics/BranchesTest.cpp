@@ -5,10 +5,16 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/check/Comparison.h"
 #include "tests/numerics/Prompts.h"
 
 using namespace ladle;
 using namespace ladle::test;
+
+static void need(const Status &status) {
+  INFO(status.message());
+  REQUIRE(status.ok());
+}
 
 static CompileOptions branchOptions(const std::string &route,
                                     int64_t page = 8) {
@@ -144,6 +150,92 @@ TEST_CASE("raw entries go with any checkpoint") {
   REQUIRE(prompts.worst < 1e-4);
 }
 
+TEST_CASE("raw entries follow what their new slot held") {
+  bool takesStates = GENERATE(false, true);
+  int64_t page = GENERATE(0, 8);
+  CAPTURE(takesStates, page);
+  PoolOptions memory;
+  if (takesStates)
+    memory.states = 4;
+  Prompts prompts(readExample("gated_delta_net"),
+                  branchOptions("adjoint", page), {}, memory);
+  prompts.prefill({0, 1}, {20, 31});
+  for (int token = 0; token < 9; ++token)
+    prompts.decode({0});
+  Cursors cursors = prompts.cursors();
+  for (int32_t checkpoint : {1, 0}) {
+    // The second time entries follow the state that they follow already.
+    int32_t to = checkpoint == 1 ? 1 : 2;
+    if (checkpoint == 0)
+      need(prompts.pool->flush(*prompts.program, std::vector{0}));
+    int64_t entries = checkpoint == 1 ? 7 : 0;
+    Status status = cursors.rebuild(0, entries, to, checkpoint);
+    INFO(status.message());
+    REQUIRE(status.ok());
+    prompts.setSequence(to, checkpoint == 1
+                                ? prompts.follow(prompts.sequence(1), 0, 20, 27)
+                                : prompts.sequence(0));
+  }
+  // A slot that never began has a state, too, which is zero.
+  for (int token = 0; token < 3; ++token)
+    prompts.decode({2});
+  REQUIRE(cursors.rebuild(2, 2, 5, /*checkpoint=*/5).ok());
+  REQUIRE(prompts.cursor(5).epoch == 0);
+  prompts.setSequence(5, prompts.follow(prompts.sequence(4), 2, 0, 2));
+  for (int token = 0; token < 12; ++token)
+    prompts.decode({0, 2, 1, 5});
+  prompts.compareSlots();
+  REQUIRE(prompts.worst < 1e-4);
+}
+
+// A route without a buffer leaves a state in the version of the draft that was
+// accepted last.
+TEST_CASE("raw entries follow the version of a state that counts") {
+  CompileOptions options = branchOptions("adjoint", /*page=*/0);
+  options.extraRoutes = {"recurrent"};
+  options.drafts = 3;
+  Prompts prompts(readExample("gated_delta_net"), options);
+  Program serial = *prompts.program->withRoute(RouteKind::Recurrent);
+  Decoder decoder = *Decoder::create(serial, *prompts.pool);
+  check::Batch batch(serial.signature(), 6, /*packed=*/false);
+  check::RandomInputs inputs({}, 5);
+  frontend::ElaborationOptions elaboration;
+  elaboration.preset = "tiny";
+  std::string messages;
+  auto oracle = check::compileOracle("g", readExample("gated_delta_net"),
+                                     elaboration, messages);
+  batch.setParams(
+      inputs.draw(oracle->getParams(), 0, check::RandomInputs::params));
+  batch.clearOutputs();
+  std::vector<int32_t> slots{1, 3}, starts{0, 3, 6}, counts{2, 2};
+  for (int round = 0; round < 2; ++round) {
+    for (int32_t draft = 0; draft < 3; ++draft)
+      for (int32_t row : {0, 1})
+        batch.setTokens(3 * row + draft,
+                        inputs.draw(oracle->getTokens(), 0, 3 * round + draft));
+    VerifyArguments arguments;
+    arguments.rows = 2;
+    arguments.slots = slots;
+    arguments.cuSeqlens = starts;
+    arguments.tensors = batch.getTensors();
+    need(decoder.verify(arguments));
+    need(prompts.pool->commit(slots, counts));
+  }
+  // Slot 3 decodes after that what slot 2 gets as entries.
+  prompts.repeat(3, 0);
+  for (int token = 0; token < 4; ++token)
+    prompts.decode({0});
+  for (int token = 0; token < 4; ++token)
+    prompts.decode({3});
+  need(prompts.cursors().rebuild(0, 4, 2, /*checkpoint=*/1));
+  REQUIRE(prompts.cursor(2).epoch == prompts.cursor(1).epoch);
+  auto stateOf = [&](int32_t slot) {
+    return check::toDoubles(
+        prompts.pool->exportSlot(*prompts.program, slot)->states[0].view());
+  };
+  REQUIRE(check::relativeError(stateOf(2), stateOf(3)) < 1e-6);
+}
+
 TEST_CASE("what is no branch and no prefix is an error") {
   Prompts prompts(readExample("gated_delta_net"), branchOptions("inner"));
   for (int token = 0; token < 5; ++token)
@@ -177,6 +269,38 @@ TEST_CASE("what is no branch and no prefix is an error") {
   REQUIRE(status.message().starts_with(
       "entries is 4, wanted the 5 that slot 0 holds: 'mamba3' has the carry "));
   REQUIRE(carries.cursors().rebuild(0, 5, 1).ok());
+
+  Prompts raw(readExample("mamba3"), branchOptions("adjoint"));
+  raw.decode({0});
+  status = raw.cursors().rebuild(0, 1, 2, 1);
+  REQUIRE(status.message().starts_with("checkpoint is 1, wanted none: entries "
+                                       "of 'mamba3' depend on the carry "));
+  REQUIRE(status.message().ends_with("of the history that they followed"));
+}
+
+TEST_CASE("a checkpoint whose prompt waits for its cursor is an error") {
+  CompileOptions options = branchOptions("adjoint");
+  options.prefill = true;
+  Program program =
+      *compileSource(readExample("gated_delta_net"), "g", options);
+  PoolOptions memory;
+  memory.cursors = *Cursors::create(program, {.slots = 3});
+  Pool pool = *Pool::create(program, memory);
+  Decoder decoder = *Decoder::create(program, pool);
+  check::Batch batch(program.signature(), 4, /*packed=*/false);
+  batch.clearOutputs();
+  std::vector<int32_t> slots{1}, starts{0, 4};
+  PrefillArguments arguments;
+  arguments.rows = 1;
+  arguments.slots = slots;
+  arguments.cuSeqlens = starts;
+  arguments.tensors = batch.getTensors();
+  need(decoder.prefill(arguments));
+  REQUIRE(pool.rebuild(0, 0, 2, 1).message() ==
+          "checkpoint: slot 1 has a prompt of 4 tokens that its cursor has not "
+          "moved on; advance it first");
+  need(memory.cursors->advance(slots));
+  REQUIRE(pool.rebuild(0, 0, 2, 1).ok());
 }
 
 TEST_CASE("drafts that wait keep a slot from branching") {

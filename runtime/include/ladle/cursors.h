@@ -127,11 +127,12 @@ public:
   /// prefix of the history that is not folded yet. With `checkpoint`, these
   /// follow the history of that slot instead of the one that they followed,
   /// which only raw entries can, those of route adjoint; the slot holds no
-  /// entries of its own. `to` may be `from`. As `fork` otherwise.
+  /// entries of its own. `to` may be `from`, and `checkpoint` either of them.
+  /// As `fork` otherwise.
   ///
   /// InvalidArgument also if the slot holds fewer entries, or the program has
   /// carries, which are known of the newest entry alone, and `entries` leaves
-  /// some out.
+  /// some out, or they are to follow a checkpoint.
   Status rebuild(int32_t from, int64_t entries, int32_t to,
                  std::optional<int32_t> checkpoint = {});
 

@@ -70,24 +70,27 @@ namespace {
 /// kv_only in pages of 8, then inner: rows cross over at 12 entries.
 struct Mixed {
   explicit Mixed(const std::string &target, int64_t rows,
-                 std::optional<int64_t> states = 4)
-      : program(compile(target)), pool(makePool(program, 4, memory(states))),
+                 std::optional<int64_t> states = 4,
+                 const std::string &route = "kv_only", int64_t page = 8)
+      : program(compile(target, route, page)),
+        pool(makePool(program, 4, memory(states, route == "kv_only" ? 12 : 0))),
         decoder(need(Decoder::create(program, pool))), tensors(program, rows) {}
 
-  static Program compile(const std::string &target) {
+  static Program compile(const std::string &target, const std::string &route,
+                         int64_t page) {
     CompileOptions options;
     options.preset = "tiny";
     options.target = target;
-    options.route = "kv_only";
+    options.route = route;
     options.capacity = 24;
-    options.page = 8;
+    options.page = page;
     return need(compileFile(examplePath("gated_delta_rule"), options));
   }
-  static PoolOptions memory(std::optional<int64_t> states) {
+  static PoolOptions memory(std::optional<int64_t> states, int64_t crossover) {
     PoolOptions options;
     options.states = states;
     options.foldThreshold = 5;
-    options.crossover = 12;
+    options.crossover = crossover;
     return options;
   }
   void reserve(const std::vector<int32_t> &slots, int32_t entries) {
@@ -151,6 +154,39 @@ TEST_CASE("one graph decodes rows while they cross over, each at its time") {
   }
   CHECK(need(mixed.pool.cursor(0)).epoch == 2);
   CHECK(need(mixed.pool.cursor(2)).epoch == 4);
+}
+
+TEST_CASE(
+    "raw entries follow any checkpoint on a GPU, that of their slot too") {
+  if (!hasGpu())
+    return;
+  auto [page, states] = GENERATE(table<int64_t, std::optional<int64_t>>(
+      {{0, std::nullopt}, {8, std::nullopt}, {8, 4}}));
+  CAPTURE(page, states.value_or(-1));
+  Mixed mixed("cuda", 3, states, "adjoint", page),
+      reference("cpu", 3, states, "adjoint", page);
+  auto decode = [&](const std::vector<int32_t> &slots,
+                    const std::vector<int32_t> &sequences, int32_t token) {
+    if (page)
+      mixed.reserve({0, 1, 2}, 1);
+    for (Mixed *each : {&mixed, &reference})
+      each->decode(slots, sequences, token);
+    compareRows(mixed, reference, 3);
+  };
+  // Slot 0 holds 3 entries, slot 1 none, and each has a state of its own.
+  for (int32_t token = 0; token < 8; ++token)
+    decode({0, token < 5 ? 1 : -1, -1}, {1, 2, 0}, token);
+  CHECK(need(mixed.pool.cursor(0)).length == 3);
+  CHECK(need(mixed.pool.cursor(1)).length == 0);
+  for (auto [entries, to] : {std::pair(2, 2), {3, 1}}) {
+    for (Mixed *each : {&mixed, &reference})
+      need(each->pool.rebuild(0, entries, to, /*checkpoint=*/1));
+    CHECK(need(mixed.pool.cursor(to)).epoch == 1);
+    CHECK(need(mixed.pool.cursor(to)).length == entries);
+    if (to == 1)
+      for (int32_t token = 8; token < 20; ++token)
+        decode({0, 1, 2}, {1, 2, 3}, token);
+  }
 }
 
 TEST_CASE("a deployment on a GPU can have pages and no states") {
