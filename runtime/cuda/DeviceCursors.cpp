@@ -281,7 +281,8 @@ Status DeviceCursors::accept(std::span<const int32_t> list,
                           versions.address(),
                           waiting.address(),
                           fault.address(),
-                          page ? pageTable.address() : 0};
+                          page ? pageTable.address() : 0,
+                          page ? stateTable.address() : 0};
   int32_t numbers[] = {padSlot,
                        static_cast<int32_t>(list.size()),
                        static_cast<int32_t>(capacity),

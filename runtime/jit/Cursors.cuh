@@ -137,12 +137,13 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
 // rows one after the other. Their places go first in the slot's `order`
 // [slots, capacity] behind the history, those of the others after them; the
 // version of the carries becomes that of the last one. In pages, drafts that
-// have found no room or no page are not accepted, and `fault` is told of them.
+// have found no room or no page are not accepted, and `fault` is told of them;
+// nor are those of a slot without a state that were verified as if it had one.
 extern "C" __global__ void __launch_bounds__(128) ladle_commit_drafts(
     const int *slots, const int *num_accepted, const int *accepted,
     int *cursors, int *epochs, int *order, int *versions, int *waiting,
-    int *fault, const int *pages, int pad_slot, int rows, int capacity,
-    int drafts, int kind, int page) {
+    int *fault, const int *pages, const int *states, int pad_slot, int rows,
+    int capacity, int drafts, int kind, int page) {
   wait_for_previous();
   let_next_start();
   const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -175,6 +176,11 @@ extern "C" __global__ void __launch_bounds__(128) ladle_commit_drafts(
   int *const places = order + static_cast<long long>(slot) * capacity;
   const int first = cursor[0] + cursor[1];
   const int place = lane < count ? places[(first + lane) % capacity] : 0;
+  if (pages && kind == kAppend && states[slot] < 0) {
+    if (taken > 0 && lane == 0)
+      fault[0] = 4 * slot + kNoState;
+    taken = 0;
+  }
   if (pages) {
     const int at = shuffle_index(place, path);
     const bool is_lost =

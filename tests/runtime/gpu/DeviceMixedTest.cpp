@@ -5,6 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/check/Batch.h"
+#include "runtime/check/Comparison.h"
+#include "runtime/check/HostSteps.h"
+#include "runtime/check/Oracle.h"
+#include "runtime/check/RandomInputs.h"
 #include "runtime/cuda/Driver.h"
 #include "tests/numerics/Requests.h"
 #include "tests/runtime/gpu/Gpu.h"
@@ -211,6 +216,80 @@ TEST_CASE("a deployment on a GPU can have pages and no states") {
   CHECK(mixed.pool.flush(mixed.program, slot).message() ==
         "'gated_delta_rule' has no states to fold entries into "
         "(CursorOptions::states is 0): a sequence has 24 tokens at most");
+}
+
+// The kernel of inner reads a state, and there is one of another sequence.
+TEST_CASE(
+    "drafts that read a state which a slot does not have are not accepted") {
+  if (!hasGpu())
+    return;
+  CompileOptions options;
+  options.preset = "tiny";
+  options.target = "cuda";
+  options.route = "kv_only";
+  options.extraRoutes = {"inner"};
+  options.capacity = 16;
+  options.page = 8;
+  options.drafts = 2;
+  Program program = need(compileFile(examplePath("gated_delta_rule"), options));
+  PoolOptions memory;
+  memory.states = 2;
+  memory.crossover = memory.foldThreshold = 4;
+  Pool pool = makePool(program, 2, memory);
+  Program reading = need(program.withRoute(RouteKind::Inner));
+  auto shortRows = need(check::HostSteps::create(program, pool, {})),
+       longRows = need(check::HostSteps::create(reading, pool, {}));
+  frontend::ElaborationOptions elaboration;
+  elaboration.preset = "tiny";
+  std::string messages;
+  auto oracle = check::compileOracle("m", readExample("gated_delta_rule"),
+                                     elaboration, messages);
+  check::RandomInputs inputs({}, 3);
+  check::Batch batch(program.signature(), 2, /*packed=*/false,
+                     check::Batch::gpuAlignment);
+  interpreter::SpecInterpreter::Arrays params =
+      inputs.draw(oracle->getParams(), 0, check::RandomInputs::params);
+  batch.setParams(params);
+  auto verify = [&](check::HostSteps &steps, int32_t slot, uint64_t token) {
+    for (int64_t draft : {0, 1})
+      batch.setTokens(draft,
+                      inputs.draw(oracle->getTokens(), slot, token + draft));
+    std::vector<int32_t> slots{slot}, starts{0, 2};
+    VerifyArguments arguments;
+    arguments.rows = 1;
+    arguments.slots = slots;
+    arguments.cuSeqlens = starts;
+    arguments.tensors = batch.getTensors();
+    return steps.verify(arguments);
+  };
+  auto commit = [&](check::HostSteps &steps, int32_t slot, int32_t count) {
+    Status status = steps.commit(std::vector{slot}, std::vector{count});
+    need(synchronize(gpu));
+    return status;
+  };
+  for (uint64_t token = 0; token < 6; token += 2) {
+    need(verify(shortRows, 1, token));
+    need(commit(shortRows, 1, 2));
+  }
+  REQUIRE(pool.cursors().stateOf(1) >= 0);
+  REQUIRE(need(pool.cursor(1)).epoch == 1);
+  need(verify(longRows, 0, 0));
+  need(commit(longRows, 0, 2));
+  CHECK(need(pool.cursor(0)).length == 0);
+  CHECK(verify(shortRows, 0, 0).message() ==
+        "an earlier step wanted a state for slot 0, which had none of its own: "
+        "take states before (Cursors::reserve)");
+  need(pool.cursors().reserve({}, {}, std::vector{0}));
+  need(verify(longRows, 0, 0));
+  auto row = oracle->makeRow();
+  for (int64_t draft : {0, 1}) {
+    interpreter::SpecInterpreter::Arrays outputs(oracle->getOutputs().size());
+    oracle->step(row, params, inputs.draw(oracle->getTokens(), 0, draft),
+                 outputs);
+    CHECK(check::relativeError(batch.getOutput(draft, 0), outputs[0]) < 1e-2);
+  }
+  need(commit(longRows, 0, 2));
+  CHECK(need(pool.cursor(0)).length == 2);
 }
 
 TEST_CASE("nobody writes a page or a state that others hold") {
