@@ -174,6 +174,7 @@ private:
   std::vector<CheckCase> plan();
   CaseResult runOne(const CheckCase &config);
   Status runTraces();
+  Status noCases() const;
 
   const CheckRequest &request;
   CheckReport &report;
@@ -373,8 +374,35 @@ Status Checker::runAll() {
   if (!request.trace.empty())
     if (Status status = runTraces(); !status)
       return status;
-  run(plan());
+  std::vector<CheckCase> cases = plan();
+  if (cases.empty())
+    return noCases();
+  run(cases);
   return Status();
+}
+
+/// A table without a row would look as if everything had passed.
+Status Checker::noCases() const {
+  std::string wanted;
+  if (request.drafts > 0)
+    wanted += fmt::format(" with {} drafts", request.drafts);
+  if (request.page > 0)
+    wanted += fmt::format(" in pages of {}", request.page);
+  std::vector<std::string_view> names;
+  for (RouteKind route : routes)
+    names.push_back(toString(route));
+  return Status(
+      ErrorCode::Unsupported,
+      fmt::format(
+          "no case of '{}' is left to check{} on '{}': its only route is {}, "
+          "which {}\nnote: {}",
+          signature.name, wanted, request.target, fmt::join(names, ", "),
+          request.page > 0 ? "has no entries to lie in pages"
+                           : "has no entries for drafts, and a GPU keeps no "
+                             "state a draft",
+          request.page > 0 ? "leave out --pages"
+                           : "leave out --drafts, or check it with --target "
+                             "cpu"));
 }
 
 /// The command that repeats a case of `request`.
