@@ -311,6 +311,13 @@ void Explanation::printSpeculation(raw_ostream &os) {
 /// draft.
 void Explanation::printMemory(raw_ostream &os) {
   int64_t layers = options.layers;
+  if (llvm::none_of(costs, [](const RouteCost &cost) {
+        return cost.decodeFold.has_value();
+      })) {
+    os << "memory of a request: no route keeps entries, and each draft takes a "
+          "state\n";
+    return;
+  }
   os << "memory of a request with " << drafts << " drafts, "
      << options.source.capacity << " entries, " << layers
      << (layers == 1 ? " layer" : " layers")

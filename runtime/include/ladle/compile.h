@@ -29,7 +29,8 @@ struct CompileOptions {
   /// Storage of all states: "f32", "bf16" or "f16"; empty: as declared.
   std::string stateType;
   /// How a head of a state lies in the pool: "dv_dk", the keys contiguous, or
-  /// "dk_dv". The first takes less to decode.
+  /// "dk_dv". The first takes less to decode, and a GPU takes drafts of no
+  /// other.
   std::string stateLayout = "dv_dk";
   /// Storage of tokens and outputs by name, where it is not as declared.
   std::map<std::string, std::string> tokenTypes;
