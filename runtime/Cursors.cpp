@@ -84,6 +84,11 @@ Cursors::Impl::make(const Program &program, const CursorOptions &options) {
   impl->capacity = program.capacity();
   impl->drafts = program.drafts();
   impl->fixedThreshold = program.foldsByChunk() ? program.chunk() : 0;
+  bool crossesOver = impl->startsEmpty && impl->hasStates() &&
+                     !impl->fixedThreshold &&
+                     (program.device().kind == DeviceKind::Cpu || impl->page);
+  if (crossesOver)
+    impl->bestCrossover = std::min(program.crossover(), impl->mostEntries());
   return impl;
 }
 
@@ -95,6 +100,8 @@ Status Cursors::Impl::start(int64_t foldThreshold, int64_t entries) {
           setThreshold(foldThreshold ? foldThreshold : mostEntries(), nullptr);
       !status)
     return status;
+  if (!entries)
+    entries = bestCrossover;
   return entries ? setCrossover(entries) : Status();
 }
 

@@ -48,6 +48,7 @@ struct Cursors::Impl {
   std::string name; ///< of the program
   int64_t slots = 0, capacity = 0, threshold = 0;
   int64_t crossover = 0;       ///< 0 is the threshold
+  int64_t bestCrossover = 0;   ///< of the cost model, where rows cross over
   int64_t page = 0, pages = 0; ///< entries of a page, and how many there are
   /// How many there are if slots take them when they need one.
   std::optional<int64_t> states = std::nullopt;
@@ -215,7 +216,7 @@ struct Cursors::Impl {
   static Result<std::shared_ptr<Impl>> make(const Program &program,
                                             const CursorOptions &options);
   /// Takes the memory, which is zero; the threshold 0 is the largest, and the
-  /// crossover 0 the threshold.
+  /// crossover 0 the cost model's, or the threshold.
   Status start(int64_t foldThreshold, int64_t crossover);
 
 private:

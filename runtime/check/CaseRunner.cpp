@@ -95,6 +95,11 @@ Status Simulation::createPool() {
   options.padSlot = padsWithZero ? 0 : -1;
   options.foldThreshold = program.capacity() ? config.threshold : 0;
   options.crossover = program.capacity() ? config.crossover : 0;
+  // Left out, it would be the cost model's; of a case it is m.
+  bool crossesOver = config.route == RouteKind::KvOnly &&
+                     (config.page > 0 || program.device() == DeviceId());
+  if (crossesOver && !config.crossover)
+    options.crossover = options.foldThreshold;
   if (config.takesStates)
     options.states = slotCount;
   // A pool that keeps a state for each draft takes no memory of the caller.

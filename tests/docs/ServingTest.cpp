@@ -403,7 +403,7 @@ TEST_CASE("short sequences are pages, long ones have a state, too") {
   CursorOptions memory{.slots = slotCount};
   memory.pages = 8;          // for all sequences, each of all layers
   memory.states = 2;         // for those that become long
-  memory.crossover = 40;     // entries at which one takes a state
+  memory.crossover = 40;     // entries, if not where the cost model sees it
   memory.foldThreshold = 16; // m, once it has one
   // [blocks]
   Engine engine = makeEngine(options, memory);

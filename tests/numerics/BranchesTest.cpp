@@ -102,7 +102,10 @@ TEST_CASE("rings and states of their own are copied for a branch") {
 TEST_CASE("a prefix is rebuilt from its entries") {
   std::string route = GENERATE("inner", "adjoint", "kv_only");
   INFO(route);
-  Prompts prompts(readExample("gated_delta_net"), branchOptions(route));
+  PoolOptions memory;
+  memory.crossover = 16;
+  Prompts prompts(readExample("gated_delta_net"), branchOptions(route), {},
+                  memory);
   if (route != "kv_only")
     prompts.prefill({0}, {20});
   std::vector<Prompts::Interpreter::Row> history{prompts.sequence(0)};

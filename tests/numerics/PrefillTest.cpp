@@ -116,7 +116,10 @@ TEST_CASE("prompts of any length, on top of anything") {
       CompileOptions options;
       options.preset = "tiny";
       options.route = toString(route);
-      Prompts prompts(readExample(model), options, rangesOf(model));
+      PoolOptions memory;
+      if (route == RouteKind::KvOnly)
+        memory.crossover = options.capacity;
+      Prompts prompts(readExample(model), options, rangesOf(model), memory);
       prompts.prefill({0, 1, 2, -1, 3, 4}, {1, 63, 64, 2, 65, 200});
       CHECK(prompts.worst < 1e-5);
       // Then decode, and another prompt on what there is.

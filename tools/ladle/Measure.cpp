@@ -60,6 +60,9 @@ Status StepTimer::begin() {
   PoolOptions poolOptions;
   poolOptions.slots = options.rows;
   poolOptions.foldThreshold = program.capacity() ? options.threshold : 0;
+  // Contexts of kv_only are measured up to m, wherever they stop to pay.
+  if (program.route() == RouteKind::KvOnly && program.device() == DeviceId())
+    poolOptions.crossover = poolOptions.foldThreshold;
   Result<Pool> made = Pool::create(program, poolOptions);
   if (!made)
     return made.status();

@@ -69,8 +69,10 @@ struct CursorOptions {
   /// drafts, 1 folds with every token.
   int64_t foldThreshold = 0;
   /// What m is for a row that has no state yet, so that short sequences can
-  /// stay entries for longer than entries pay beside a state; 0 is
-  /// `foldThreshold`. On a GPU for programs with pages.
+  /// stay entries for longer than entries pay beside a state. 0 is what the
+  /// cost model says (Program::crossover), as far as entries find room, of a
+  /// program that decodes by kv_only; of others, or with numerics = chunk, it
+  /// is `foldThreshold`. On a GPU for programs with pages.
   int64_t crossover = 0;
 };
 
