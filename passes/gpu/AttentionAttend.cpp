@@ -112,23 +112,19 @@ void GpuAttention::buildFew() {
   declareFewTasks();
   pieces = array("pieces", b.getI32Type(), 4);
   openCopies();
-  // Their way to the block is as long as that of rows.
-  Ahead lastHits = askForLastHits();
   keepFewRows();
   Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value ofWarp = add(mul(warp, blocks), block);
-  Values before = startFewTasks(lastHits, ofWarp);
   waitForPrevious();
   letNextStart();
-  Values portion = resumeFewTasks(before, ofWarp);
-  Value started = portion.pop_back_val();
+  Values portion = portionOfTasks(ofWarp);
   first = named("first", portion[0]);
   count = named("behind", portion[1]);
   stride = index(1);
   isWhole = portion[6];
   Values sums = ifElse(
-      less(first, count), [&] { return attendPieces(portion[2], started); },
+      less(first, count), [&] { return attendPieces(portion[2], index(0)); },
       [&](TypeRange) { return emptySums(); });
   // Nobody needs tiles any more.
   ifThen(isWhole, [&] {

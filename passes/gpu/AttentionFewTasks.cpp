@@ -13,10 +13,9 @@
 // have many pieces, blocks merge those of their warps. The last block, which
 // has the least to attend to, leaves where the pieces are for `_finish`.
 //
-// All of that waits for `_find`. Where no head had a match in the step before,
-// though, none is expected now: warps find their portions as if there were
-// none, and copy their first tiles, before `_find` has ended. If there is a
-// match after all, they begin anew.
+// All of that waits for `_find`. To look at the matches of the step before, and
+// to start the first tiles where there was none, costs steps that have matches
+// more than it gives those that have none.
 
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/AttentionKernels.h"
@@ -28,13 +27,10 @@ using namespace ladle;
 static constexpr int64_t kRowFields = 2;
 /// Heads whose sections a thread asks for together.
 static constexpr int64_t kHeadsAtOnce = 2;
-/// Heads whose last match a thread asks for together.
-static constexpr int64_t kLastHitsAtOnce = 4;
 
 /// What a block notes, in numbers of 32 bits.
 int64_t GpuAttention::fewNumbers() const {
-  return kRowFields * kAttentionFewRows + kAttentionFewHeads + 2 * fewTasks() +
-         warps;
+  return kRowFields * kAttentionFewRows + kAttentionFewHeads + 2 * fewTasks();
 }
 
 void GpuAttention::declareFewTasks() {
@@ -43,7 +39,6 @@ void GpuAttention::declareFewTasks() {
       sharedArray("few_rows_at", integer, {kAttentionFewRows, kRowFields});
   headStarts = sharedArray("head_starts", integer, {kAttentionFewHeads});
   taskSums = sharedArray("task_sums", integer, {fewTasks(), 2});
-  warpMatches = sharedArray("warp_matches", integer, {warps});
 }
 
 Value GpuAttention::fieldOfRow(Value row, int64_t which) {
@@ -72,20 +67,9 @@ Value GpuAttention::isLastBlock() {
   return equal(block, sub(blocks, index(1)));
 }
 
-/// Of what threads have, behind what they have stored.
-Value GpuAttention::sumOfBlock(Value value) {
-  Value ofWarp = sumOfLanes(value);
-  ifThen(equal(lane, index(0)), [&] { store(ofWarp, warpMatches, warp); });
-  barrier();
-  Value all = load(warpMatches, index(0));
-  for (int64_t each = 1; each < warps; ++each)
-    all = add(all, load(warpMatches, index(each)));
-  return all;
-}
-
 /// The match of each head, and from where it attends anew; the last block
-/// leaves what callers ask for. How many there are.
-Value GpuAttention::matchFewHeads() {
+/// leaves what callers ask for.
+void GpuAttention::matchFewHeads() {
   Value all = mul(scalar("rows"), heads);
   Ahead ahead = startLoop(thread, all, index(threads), kHeadsAtOnce,
                           [&](Value at) { return loadFound(at, index(0)); });
@@ -93,7 +77,7 @@ Value GpuAttention::matchFewHeads() {
   barrier();
   Type integer = b.getI32Type();
   Value isLeaver = isLastBlock();
-  auto match = [&](Value at, ValueRange loaded, ValueRange before) -> Values {
+  auto match = [&](Value at, ValueRange loaded, ValueRange) -> Values {
     Values found = nearestOf({number(INFINITY), index(-1)}, loaded);
     found =
         loop(index(kSectionsAtOnce), scalar("sections"), index(kSectionsAtOnce),
@@ -111,9 +95,10 @@ Value GpuAttention::matchFewHeads() {
     ifThen(isLeaver, [&] {
       store(hit, array("hits", integer, heads), {row, rem(at, heads)});
     });
-    return {add(before[0], select(less(hit, index(0)), index(0), index(1)))};
+    return {};
   };
-  return sumOfBlock(finishLoop(ahead, index(0), match).front());
+  finishLoop(ahead, {}, match);
+  barrier();
 }
 
 /// What a task attends to, in tiles.
@@ -281,60 +266,10 @@ GpuAttention::Values GpuAttention::planFewTasks(Value ofWarp) {
   return all;
 }
 
-/// The match of each head in the step before.
-GpuAttention::Ahead GpuAttention::askForLastHits() {
-  Value all = mul(scalar("rows"), heads);
-  return startLoop(
-      thread, all, index(threads), kLastHitsAtOnce, [this](Value at) -> Values {
-        return {loadIndexAhead(array("hits", b.getI32Type(), heads),
-                               {div(at, heads), rem(at, heads)})};
-      });
-}
-
-/// Before it is known what has been found: whether no head is expected to have
-/// a match, how many first tiles are on their way then, and the portion. Rows
-/// stand where they stand, and all tokens but that of the step are in pages.
-GpuAttention::Values GpuAttention::startFewTasks(const Ahead &lastHits,
-                                                 Value ofWarp) {
-  Value none = index(0);
-  auto count = [&](Value at, ValueRange loaded, ValueRange before) -> Values {
-    store(none, headStarts, at);
-    return {add(before[0], select(less(loaded[0], none), none, index(1)))};
-  };
-  Value matches = finishLoop(lastHits, none, count).front();
-  // Rows are there as well.
-  Value isExpected = equal(sumOfBlock(matches), none);
-  Values planned = ifElse(
-      isExpected,
-      [&]() -> Values {
-        Values its = planFewTasks(ofWarp);
-        Piece piece = openPiece(its[2]);
-        // Entries have been asked for by now. Ahead of an early step, the one
-        // before may be merging its pieces.
-        its.push_back(startTilesBefore(fieldOfRow(piece.row, 1), piece,
-                                       less(its[0], its[1]), isEarly()));
-        return its;
-      },
-      [&](TypeRange types) -> Values {
-        Values nothing;
-        for (Type type : types)
-          nothing.push_back(arith::ConstantOp::create(b, b.getZeroAttr(type)));
-        return nothing;
-      });
-  planned.push_back(isExpected);
-  return planned;
-}
-
-/// The portion by what has been found, and how many tiles are on their way.
-GpuAttention::Values GpuAttention::resumeFewTasks(ValueRange before,
-                                                  Value ofWarp) {
-  Value matches = matchFewHeads();
-  Value isSame = both(before[kFewPlanned + 1], equal(matches, index(0)));
-  Value started = dropUnless(isSame, before[kFewPlanned]);
-  Values all = ifElse(
-      isSame, [&] { return Values(before.take_front(kFewPlanned)); },
-      [&] { return planFewTasks(ofWarp); });
+/// The portion of a warp by what has been found.
+GpuAttention::Values GpuAttention::portionOfTasks(Value ofWarp) {
+  matchFewHeads();
+  Values all = planFewTasks(ofWarp);
   leaveRanges(all[5], all[9]);
-  all.push_back(started);
   return all;
 }

@@ -238,12 +238,9 @@ protected:
   int64_t fewTasks() const { return kAttentionFewHeads / share; }
   void declareFewTasks();
   void keepFewRows();
-  mlir::Value sumOfBlock(mlir::Value value);
   Values planFewTasks(mlir::Value ofWarp);
-  Ahead askForLastHits();
-  Values startFewTasks(const Ahead &lastHits, mlir::Value ofWarp);
-  Values resumeFewTasks(mlir::ValueRange before, mlir::Value ofWarp);
-  mlir::Value matchFewHeads();
+  Values portionOfTasks(mlir::Value ofWarp);
+  void matchFewHeads();
   void countFewTasks();
   mlir::Value isLastBlock();
   void leaveRanges(mlir::Value portion, mlir::Value allTiles);
@@ -508,7 +505,7 @@ protected:
   // what it is made of (AttentionPieces.cpp).
   mlir::Value pieces, count, first, stride, headStarts, nearRanges;
   // Of few rows with matches (AttentionFewTasks.cpp).
-  mlir::Value fewRowsAt, taskSums, warpMatches;
+  mlir::Value fewRowsAt, taskSums;
   mlir::Value nearPieces;   ///< of few rows; may be null
   bool findsPieces = false; ///< the kernel does, of few rows
 

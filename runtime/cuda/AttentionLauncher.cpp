@@ -26,11 +26,16 @@ static Status invalid(std::string message) {
 // Memory between kernels
 //===----------------------------------------------------------------------===//
 
+/// Of what attends.
+static int64_t warpsOfBlock(const GpuAttentionCode &code) {
+  constexpr int64_t warp = 32;
+  return code.decode.attend.kernel.info().threads / warp;
+}
+
 /// Warps that fit at once.
 static int64_t warpsOfAttend(const GpuAttentionCode &code) {
-  constexpr int64_t warp = 32;
   return code.decode.blocksAtOnce * code.device.multiprocessors() *
-         code.decode.attend.kernel.info().threads / warp;
+         warpsOfBlock(code);
 }
 
 Result<AttentionWorkspace>
@@ -263,11 +268,17 @@ Status AttentionLauncher::launch(int64_t rows, void *stream, Start start) {
   const GpuAttentionCode &code = *made.gpu;
   set("rows", static_cast<uint64_t>(rows));
   set("starts_early", start == Start::Early);
-  set("portion_count", static_cast<uint64_t>(warpsOfAttend(code)));
   // Rows that cut by themselves do so however many there are, and who watches
   // wants the token among the pieces.
   bool isFew = work.isEven && !watching && rows <= form.fewRows;
   set("few_rows", isFew);
+  // Blocks of an early exact step leave room for those of the next one, which
+  // copy their first tiles while these answer.
+  bool sharesRoom = isFew && !form.finds && start == Start::Early;
+  blocksOfAttend = (sharesRoom ? 1 : code.decode.blocksAtOnce) *
+                   code.device.multiprocessors();
+  set("portion_count",
+      static_cast<uint64_t>(blocksOfAttend * warpsOfBlock(code)));
   if (lists.empty())
     if (Status status = prepare(); !status)
       return status;
@@ -339,7 +350,7 @@ std::vector<cuda::Kernel::Extent> AttentionLauncher::grids(int64_t rows) const {
   }
   if (form.answersPrompts())
     return promptGrids(made, form, rows, tokens);
-  int64_t blocks = form.blocksAtOnce * code.device.multiprocessors();
+  int64_t blocks = blocksOfAttend;
   // What looks for no match appends tokens while it plans.
   std::vector<cuda::Kernel::Extent> all{
       {form.finds ? 1 : 1 + cacheHeads * ofRows, 1, 1},

@@ -85,6 +85,7 @@ private:
   std::string name;                          ///< in a profiler
   std::vector<MemoryDescriptor> descriptors; ///< params, tokens, output
   int64_t tokens = 0;                        ///< that these have
+  int64_t blocksOfAttend = 0;                ///< of the step that is launched
   /// A tensor is its address and strides.
   std::map<std::string, std::vector<uint64_t>, std::less<>> values;
   /// What each kernel is launched with; empty until it is known.
