@@ -273,8 +273,10 @@ Status AttentionLauncher::launch(int64_t rows, void *stream, Start start) {
   bool isFew = work.isEven && !watching && rows <= form.fewRows;
   set("few_rows", isFew);
   // Blocks of an early exact step leave room for those of the next one, which
-  // copy their first tiles while these answer.
-  bool sharesRoom = isFew && !form.finds && start == Start::Early;
+  // copy their first tiles while these answer. More rows end rarely enough.
+  constexpr int64_t rowsThatShare = 8;
+  bool sharesRoom =
+      isFew && rows <= rowsThatShare && !form.finds && start == Start::Early;
   blocksOfAttend = (sharesRoom ? 1 : code.decode.blocksAtOnce) *
                    code.device.multiprocessors();
   set("portion_count",
