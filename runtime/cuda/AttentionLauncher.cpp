@@ -273,7 +273,8 @@ Status AttentionLauncher::launch(int64_t rows, void *stream, Start start) {
   bool isFew = work.isEven && !watching && rows <= form.fewRows;
   set("few_rows", isFew);
   // Blocks of an early exact step leave room for those of the next one, which
-  // copy their first tiles while these answer. More rows end rarely enough.
+  // copy their first tiles while these answer. Of more rows a step is so long
+  // that its end hardly counts.
   constexpr int64_t rowsThatShare = 8;
   bool sharesRoom =
       isFew && rows <= rowsThatShare && !form.finds && start == Start::Early;
