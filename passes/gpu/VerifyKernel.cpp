@@ -72,6 +72,9 @@ Value GpuVerifyKernel::emitCursor() {
   loadParents();
   Value m = loadCursor();
   endOfTokenLoads = anchor();
+  // Small loads that others follow would come behind the whole state.
+  if (turns == 1)
+    stageStates();
   // More are never there when drafts come.
   if (mostEntries() < capacity())
     length = arith::MinSIOp::create(b, length, constantIndex(mostEntries()));
@@ -230,7 +233,8 @@ LogicalResult GpuVerifyKernel::emitRow() {
     for (Operation *each : pastAnchors)
       each->erase();
   });
-  stageStates();
+  if (turns > 1)
+    stageStates();
   endOfSlotLoads = anchor();
   (void)emitCursor();
   if (!step.getArgumentsOfKind(ArgumentKind::Carry).empty())
