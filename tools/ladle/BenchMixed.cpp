@@ -77,13 +77,20 @@ static BenchKey keyOf(const DraftSpec &spec, bool startsEarly) {
   return key;
 }
 
+/// The larger one, unless blocks would keep room for entries that never come.
+static int64_t pageOf(DraftSpec spec) {
+  spec.page = 8;
+  int64_t least = spec.capacity();
+  spec.page = 16;
+  return spec.capacity() > least ? 8 : 16;
+}
+
 /// Rows without a state and with one, in pages; and without pages, where all
 /// have one.
 std::vector<DraftSpec> MixedBench::listSpecs() const {
   std::vector<std::string> routes = options.routes;
   if (routes.empty())
     routes = {kShortRoute, kLongRoute};
-  constexpr int64_t page = 16;
   std::vector<DraftSpec> specs;
   for (int64_t drafts :
        options.drafts.empty() ? std::vector<int64_t>{4} : options.drafts)
@@ -96,7 +103,8 @@ std::vector<DraftSpec> MixedBench::listSpecs() const {
               source.stateType = state;
               source.entryType = entry;
               DraftSpec spec{source, route, drafts, m, batch, options.schedule};
-              spec.page = route == kShortRoute ? page : 0;
+              if (route == kShortRoute)
+                spec.page = pageOf(spec);
               spec.isMixed = true;
               specs.push_back(std::move(spec));
             }
