@@ -257,8 +257,8 @@ Value GpuKernel::emitBlocks() {
   // Kind 1 has no state yet, kind 2 has one, and kind 0 is both.
   hasNoState =
       arith::CmpIOp::create(b, arith::CmpIPredicate::eq, epoch, constantInt(0));
-  Value kind =
-      arith::SelectOp::create(b, hasNoState, constantInt(1), constantInt(2));
+  Value kind = arith::SelectOp::create(b, isForStateless(), constantInt(1),
+                                       constantInt(2));
   Value isAny = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, rowKind,
                                       constantInt(0));
   return arith::OrIOp::create(

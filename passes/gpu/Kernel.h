@@ -125,6 +125,8 @@ protected:
   virtual void emitPlaces();
   /// Whether the row is for this kernel: null for always. Finds its states.
   mlir::Value emitBlocks();
+  /// Whether the row is for the kernel of rows without a state.
+  virtual mlir::Value isForStateless() { return hasNoState; }
   mlir::Value loadRaw(mlir::Value table, llvm::ArrayRef<mlir::Value> at,
                       llvm::StringRef name);
   mlir::Value isOwn(mlir::Value block);
