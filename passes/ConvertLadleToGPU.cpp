@@ -188,8 +188,12 @@ struct ConvertLadleToGPU
       OpBuilder::InsertionGuard guard(builder);
       std::unique_ptr<GpuKernel> kernel;
       if (step.verifies()) {
-        kernel = std::make_unique<GpuVerifyKernel>(
-            step, find(step, Form::VerifyFold), schedule, slots, builder);
+        // In pages, rows fold where those with a state are.
+        StepOp fold;
+        if (step.getRoute() != Route::KvOnly || !slots.arePaged())
+          fold = find(step, Form::VerifyFold);
+        kernel = std::make_unique<GpuVerifyKernel>(step, fold, schedule, slots,
+                                                   builder);
       } else {
         StepOp fold;
         if (step.getForm() == Form::Decode)

@@ -257,8 +257,8 @@ Value GpuKernel::emitBlocks() {
   // Kind 1 has no state yet, kind 2 has one, and kind 0 is both.
   hasNoState =
       arith::CmpIOp::create(b, arith::CmpIPredicate::eq, epoch, constantInt(0));
-  Value kind =
-      arith::SelectOp::create(b, hasNoState, constantInt(1), constantInt(2));
+  Value kind = arith::SelectOp::create(b, isForStateless(), constantInt(1),
+                                       constantInt(2));
   Value isAny = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, rowKind,
                                       constantInt(0));
   return arith::OrIOp::create(
@@ -547,10 +547,14 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
     function->setAttr(kBlocksAttr, b.getIndexAttr(blocks));
   b.setLoc(unnamed(step.getLoc()));
   b.setInsertionPointToEnd(&function.getBody().front());
-  // Rows of another kernel wait, too: that a kernel has ended says that those
-  // ahead of it have.
-  if (startsEarly() && slots.arePaged())
-    waitForPrevious();
+  // That a kernel has ended says that those ahead of it have, even if all of
+  // its rows are another's: one block waits for that. The others leave at once,
+  // so that those with rows take their place.
+  if (startsEarly() && slots.arePaged()) {
+    Value isFirst = isBelow(row, 1);
+    Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
+    guarded(both(isFirst, isBelow(block, 1)), [&] { waitForPrevious(); });
+  }
   gpu::ReturnOp::create(b);
   return function;
 }

@@ -123,8 +123,9 @@ protected:
   /// Entries that a place is known of: those of drafts may be more than fit.
   int64_t knownPlaces();
   virtual void emitPlaces();
-  /// Whether the row is for this kernel: null for always. Finds its states.
+  /// Whether the row is for this kernel, or that of rows without a state.
   mlir::Value emitBlocks();
+  virtual mlir::Value isForStateless() { return hasNoState; }
   mlir::Value loadRaw(mlir::Value table, llvm::ArrayRef<mlir::Value> at,
                       llvm::StringRef name);
   mlir::Value isOwn(mlir::Value block);
@@ -349,8 +350,7 @@ protected:
 
   //===--- Buffers.cpp: entries -------------------------------------------===//
   int64_t capacity();
-  /// Entries that are read at once: drafts of a row that folds find room beside
-  /// them.
+  /// Entries that are read at once, beside which drafts of a row find room.
   virtual int64_t mostEntries() { return capacity(); }
   int64_t tilesOfEntries(FoldBufferOp op);
   static unsigned argumentOf(mlir::Value buffer) {

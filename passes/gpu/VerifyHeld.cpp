@@ -239,8 +239,7 @@ Value GpuVerifyKernel::queryOfEntries(ReadBufferOp op, Value result) {
 /// memory, and tensor cores add them up.
 bool GpuVerifyKernel::mayHoldValues() {
   constexpr int64_t most = 48;
-  if (turns > 1 || !entryPlaces || page() || mostEntries() > most ||
-      !hasRowsOfThreads())
+  if (turns > 1 || !entryPlaces || mostEntries() > most || !hasRowsOfThreads())
     return false;
   ReadBufferOp read = entriesOfState();
   if (!read)

@@ -78,14 +78,27 @@ Value GpuVerifyKernel::emitCursor() {
   // More are never there when drafts come.
   if (mostEntries() < capacity())
     length = arith::MinSIOp::create(b, length, constantIndex(mostEntries()));
-  if (fold) {
-    Value all = arith::AddIOp::create(b, length, draftCount);
-    folds = both(arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, all, m),
-                 arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, length,
-                                       constantIndex(0)));
-    folds = both(folds, mayFold);
-  }
+  if (fold)
+    folds = foldsAt(length, m);
   return {};
+}
+
+Value GpuVerifyKernel::foldsAt(Value count, Value m) {
+  Value all = arith::AddIOp::create(b, count, draftCount);
+  Value isOver = arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, all, m);
+  Value isSome = arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, count,
+                                       constantIndex(0));
+  return both(both(isOver, isSome), mayFold);
+}
+
+/// A row that folds for the first time has a state, of zeros: where others have
+/// one, so that who has none needs no memory for it.
+Value GpuVerifyKernel::isForStateless() {
+  Value count = loadNumber(cursors, {readSlot, constantIndex(1)}, "entries");
+  Value m = loadNumber(threshold, {constantIndex(1)}, "crossover");
+  Value stays = arith::XOrIOp::create(
+      b, foldsAt(count, m), arith::ConstantOp::create(b, b.getBoolAttr(true)));
+  return both(hasNoState, stays);
 }
 
 /// Before the first thing that is written: what is ahead has ended. What drafts

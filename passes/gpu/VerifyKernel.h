@@ -141,6 +141,9 @@ private:
   void emitRowStart() override;
   bool findsTokens() override { return true; }
   mlir::Value emitCursor() override;
+  mlir::Value isForStateless() override;
+  /// Whether `count` entries are folded before the drafts.
+  mlir::Value foldsAt(mlir::Value count, mlir::Value m);
   void allowWrites() override;
   void storeWaiting();
   void emitPaddedRow() override;

@@ -73,6 +73,7 @@ static const char *bindAll(Api &api, void *library) {
   bind(api.endCapture, "cuStreamEndCapture");
   bind(api.isCapturing, "cuStreamIsCapturing");
   bind(api.graphInstantiate, "cuGraphInstantiateWithFlags");
+  bind(api.graphGetNodes, "cuGraphGetNodes");
   bind(api.graphDestroy, "cuGraphDestroy");
   bind(api.graphExecDestroy, "cuGraphExecDestroy");
   bind(api.graphLaunch, "cuGraphLaunch");

@@ -87,6 +87,8 @@ struct Api {
   int (*endCapture)(Handle, Handle *);
   int (*isCapturing)(Handle, int *);
   int (*graphInstantiate)(Handle *, Handle, unsigned long long);
+  /// How many, where there is no room for them.
+  int (*graphGetNodes)(Handle, Handle *, size_t *);
   int (*graphDestroy)(Handle);
   int (*graphExecDestroy)(Handle);
   int (*graphLaunch)(Handle, Handle);

@@ -221,12 +221,15 @@ public:
   static Result<Graph> record(const Device &device,
                               const std::function<Status()> &launch);
   Status replay() const;
+  /// Kernels and copies that were recorded.
+  int64_t nodes() const { return nodeCount; }
   /// Seconds of `count` replays on the device's clock.
   Result<double> time(int count) const;
 
 private:
   std::shared_ptr<const void> executable;
   std::shared_ptr<const Context> context;
+  int64_t nodeCount = 0;
 };
 
 } // namespace ladle::cuda

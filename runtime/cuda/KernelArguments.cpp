@@ -271,8 +271,10 @@ Status CallKernels::launch(int64_t rows, void *stream, bool early) {
     if (call != KernelCall::Step)
       kernels = {&*(call == KernelCall::Verify ? route.verify : route.prefill),
                  1};
-    if (Status status =
-            parts[i]->launch(kernels, rows, stream, early && i == 0);
+    // Kernels of a call have different rows: none writes what another reads, so
+    // that those behind the first start early in any case.
+    bool startsEarly = early || i > 0;
+    if (Status status = parts[i]->launch(kernels, rows, stream, startsEarly);
         !status)
       return status;
   }

@@ -109,13 +109,18 @@ Result<Graph> Graph::record(const Device &device,
     return launched;
   if (!ended)
     return ended;
-  Status made = context->check(api.graphInstantiate(&executable, graph, 0),
-                               "cuGraphInstantiate");
+  size_t nodes = 0;
+  Status made = context->check(api.graphGetNodes(graph, nullptr, &nodes),
+                               "cuGraphGetNodes");
+  if (made)
+    made = context->check(api.graphInstantiate(&executable, graph, 0),
+                          "cuGraphInstantiate");
   api.graphDestroy(graph);
   if (!made)
     return made;
   Graph result;
   result.context = context;
+  result.nodeCount = static_cast<int64_t>(nodes);
   result.executable =
       std::shared_ptr<const void>(executable, [context](const void *each) {
         context->api->graphExecDestroy(const_cast<void *>(each));

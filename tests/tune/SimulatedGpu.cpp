@@ -28,12 +28,14 @@ struct Clock {
   double now = 0, captured = 0;
   bool isCapturing = false;
   unsigned noise = 1;
+  size_t launches = 0; ///< of what was captured
   std::map<Handle, double> graphs;
 
   /// A launch, and what its threads take; another size of a block, another
   /// part of that.
   void addLaunch(double blocks, unsigned threads) {
     double part = 1 + 0.05 * (threads / 32 * 7 % 5);
+    ++launches;
     captured += 1e-6 + blocks * threads * 2e-10 * part;
   }
   void replay(double seconds) {
@@ -94,6 +96,7 @@ EXPORT int cuLaunchKernelEx(const cuda::LaunchConfig *config, Handle function,
 EXPORT int cuStreamBeginCapture_v2(Handle stream, int mode) {
   simulated.isCapturing = true;
   simulated.captured = 0;
+  simulated.launches = 0;
   return REAL(cuStreamBeginCapture_v2)(stream, mode);
 }
 EXPORT int cuStreamEndCapture(Handle stream, Handle *graph) {
@@ -105,6 +108,11 @@ EXPORT int cuStreamEndCapture(Handle stream, Handle *graph) {
 EXPORT int cuGraphInstantiateWithFlags(Handle *executable, Handle graph,
                                        unsigned long long) {
   *executable = new double(simulated.graphs[graph]);
+  return 0;
+}
+/// Of the graph that was captured last.
+EXPORT int cuGraphGetNodes(Handle, Handle *, size_t *count) {
+  *count = simulated.launches;
   return 0;
 }
 EXPORT int cuGraphExecDestroy(Handle executable) {

@@ -15,7 +15,7 @@ using namespace ladle;
 using namespace ladle::tool;
 
 int tool::bench(const BenchOptions &options) {
-  bool hasDrafts = !options.drafts.empty();
+  bool hasDrafts = !options.drafts.empty() || options.mixed;
   if (hasDrafts && options.prompts) {
     fmt::print(stderr, "error: prompts and drafts are timed apart\nnote: "
                        "leave --drafts or --prompts out\n");
@@ -25,8 +25,12 @@ int tool::bench(const BenchOptions &options) {
     fmt::print(stderr,
                "error: {} are timed on a GPU\nnote: leave {} or --device cpu "
                "out\n",
-               hasDrafts ? "steps with drafts" : "prompts",
-               hasDrafts ? "--drafts" : "--prompts");
+               options.mixed ? "mixed batches"
+               : hasDrafts   ? "steps with drafts"
+                             : "prompts",
+               options.mixed ? "--mixed"
+               : hasDrafts   ? "--drafts"
+                             : "--prompts");
     return 2;
   }
   if (hasDrafts && !options.forms.empty()) {
@@ -70,8 +74,9 @@ int tool::bench(const BenchOptions &options) {
   }
   if (hasDrafts || options.prompts) {
     if (gpu)
-      return hasDrafts ? benchDrafts(options, *gpu)
-                       : benchPrompts(options, *gpu);
+      return options.mixed ? benchMixed(options, *gpu)
+             : hasDrafts   ? benchDrafts(options, *gpu)
+                           : benchPrompts(options, *gpu);
     fmt::print(stderr, "error: {}\n", gpu.message());
     return 1;
   }

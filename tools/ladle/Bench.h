@@ -22,6 +22,7 @@ int benchAttentionPrompts(const BenchOptions &options, const measure::Gpu &gpu);
 /// An attention with a bounded cache, on a GPU.
 int benchBoundedOnGpu(const BenchOptions &options, const measure::Gpu &gpu);
 int benchDrafts(const BenchOptions &options, const measure::Gpu &gpu);
+int benchMixed(const BenchOptions &options, const measure::Gpu &gpu);
 int benchPrompts(const BenchOptions &options, const measure::Gpu &gpu);
 int benchOnHost(const BenchOptions &options);
 /// An attention with a bounded cache, on the CPU.

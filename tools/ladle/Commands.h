@@ -127,6 +127,8 @@ struct BenchOptions {
   /// Steps that verify so many a row, on a GPU; empty: steps of a token.
   std::vector<int64_t> drafts;
   double memory = 0; ///< bytes for requests with drafts; 0: not asked
+  /// Rows of which each does something else, in one call, on a GPU.
+  bool mixed = false;
   /// Tokens of the prompts that rows take in a call, on a GPU; 0: steps.
   int64_t prompts = 0;
   int64_t context = 32768; ///< tokens of a sequence, of attentions

@@ -20,6 +20,17 @@ std::string tool::readSource(const std::string &path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+Result<DeviceTensor> tool::numbersOn(DeviceId device,
+                                     std::vector<int32_t> values) {
+  return DeviceTensor::copyOf(
+      device, TensorView::dense(values, DType::I32,
+                                {static_cast<int64_t>(values.size())}));
+}
+
+std::span<const int32_t> tool::numbersOf(const DeviceTensor &memory) {
+  return {memory.as<int32_t>(), static_cast<size_t>(memory.view().count())};
+}
+
 Result<DeviceInputs> DeviceInputs::create(const SourceOptions &source,
                                           const Program &program,
                                           int64_t tokens) {

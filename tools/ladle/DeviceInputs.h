@@ -13,6 +13,7 @@
 #include "tools/ladle/Commands.h"
 
 #include <map>
+#include <span>
 
 namespace ladle::tool {
 
@@ -30,6 +31,10 @@ struct DeviceInputs {
   Tensors tensors;
   std::map<std::string, DeviceTensor> memory;
 };
+
+/// int32 numbers in the memory of the device, which graphs hold.
+Result<DeviceTensor> numbersOn(DeviceId device, std::vector<int32_t> values);
+std::span<const int32_t> numbersOf(const DeviceTensor &memory);
 
 /// The text of a file; empty if it cannot be read, which who compiles it says.
 std::string readSource(const std::string &path);

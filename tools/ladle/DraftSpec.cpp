@@ -20,6 +20,23 @@ SourceOptions DraftSpec::plannedSource() const {
   return planned;
 }
 
+CompileOptions DraftSpec::programOptions() const {
+  CompileOptions options;
+  options.preset = source.preset;
+  options.sizes.insert(source.sizes.begin(), source.sizes.end());
+  options.target = "cuda";
+  options.route = route;
+  options.stateType = source.stateType;
+  options.stateLayout = source.stateLayout;
+  options.entryType = source.entryType;
+  options.capacity = capacity();
+  options.page = page;
+  options.drafts = drafts;
+  options.batch = batch;
+  options.schedule = fullSchedule();
+  return options;
+}
+
 std::map<std::string, int64_t> DraftSpec::fullSchedule() const {
   // What was tuned would take the place of none.
   std::map<std::string, int64_t> full{{"verify_threads", 0}};
@@ -32,6 +49,7 @@ Result<jit::GpuProgram> DraftSpec::compile() const {
   jit::GpuRequest request = requestOf(source, route);
   request.capacity = capacity();
   request.drafts = drafts;
+  request.page = page;
   request.layout = schedule;
   // As a program has it.
   constexpr int64_t manyRows = 256;
@@ -49,11 +67,18 @@ Result<std::string> DraftSpec::check() const {
   request.schedule = fullSchedule();
   request.batch = batch;
   std::string state = source.stateType.empty() ? "f32" : source.stateType;
-  Result<check::CheckCase> config = check::CheckCase::parse(
+  // Few tokens have to be enough to fold, and to have a state.
+  int64_t m = isMixed ? std::min<int64_t>(threshold, 4) : threshold;
+  std::string text =
       fmt::format("route={},state={},entries={},L={},m={},drafts={},trees=1,"
-                  "rows=2,tokens=4,seed=1",
+                  "rows={},tokens={},seed=1",
                   route, state, route == "adjoint" ? "f32" : source.entryType,
-                  capacity(), threshold, drafts));
+                  capacity(), m, drafts, isMixed ? 3 : 2, isMixed ? 6 : 4);
+  if (isMixed)
+    text += ",staggered=1,pads=1";
+  if (page)
+    text += fmt::format(",page={},crossover={},takes_states=1", page, m);
+  Result<check::CheckCase> config = check::CheckCase::parse(text);
   if (!config)
     return config.status();
   check::Workbench workbench(request);
@@ -99,6 +124,8 @@ std::string DraftSpec::reproducer() const {
     text += fmt::format(" --set {}={}", name, value);
   if (!source.stateType.empty())
     text += " --states " + source.stateType;
+  if (isMixed)
+    text += " --mixed";
   text += fmt::format(" --routes {} --entries {} --m {} --batch {} --drafts {}",
                       route, source.entryType, threshold, batch, drafts);
   std::string given;

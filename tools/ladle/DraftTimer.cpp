@@ -17,18 +17,6 @@ using namespace ladle::tool;
 
 static constexpr int64_t kMostLaunches = 512;
 
-/// int32 numbers in the memory of the device, which graphs hold.
-static Result<DeviceTensor> makeNumbers(DeviceId device,
-                                        std::vector<int32_t> values) {
-  return DeviceTensor::copyOf(
-      device, TensorView::dense(values, DType::I32,
-                                {static_cast<int64_t>(values.size())}));
-}
-
-static std::span<const int32_t> numbersOf(const DeviceTensor &memory) {
-  return {memory.as<int32_t>(), static_cast<size_t>(memory.view().count())};
-}
-
 //===----------------------------------------------------------------------===//
 // Drafts of all rows
 //===----------------------------------------------------------------------===//
@@ -66,8 +54,8 @@ Result<DraftTimer::Tree> DraftTimer::makeTree(int64_t drafts, double accepted,
   int64_t first = numAccepted.front();
   DeviceId device = program->device();
   Result<DeviceTensor> all[] = {
-      makeNumbers(device, starts), makeNumbers(device, parents),
-      makeNumbers(device, numAccepted), makeNumbers(device, path)};
+      numbersOn(device, starts), numbersOn(device, parents),
+      numbersOn(device, numAccepted), numbersOn(device, path)};
   for (const Result<DeviceTensor> &each : all)
     if (!each)
       return each.status();
@@ -103,19 +91,7 @@ Result<std::unique_ptr<DraftTimer>> DraftTimer::create(const DraftSpec &spec,
 }
 
 Status DraftTimer::prepare(const Options &options) {
-  CompileOptions compile;
-  compile.preset = spec.source.preset;
-  compile.sizes.insert(spec.source.sizes.begin(), spec.source.sizes.end());
-  compile.target = "cuda";
-  compile.route = spec.route;
-  compile.stateType = spec.source.stateType;
-  compile.stateLayout = spec.source.stateLayout;
-  compile.entryType = spec.source.entryType;
-  compile.capacity = spec.capacity();
-  compile.drafts = spec.drafts;
-  compile.batch = spec.batch;
-  compile.schedule = spec.fullSchedule();
-  Result<Program> made = compileFile(spec.source.file, compile);
+  Result<Program> made = compileFile(spec.source.file, spec.programOptions());
   if (!made)
     return made.status();
   program = std::move(*made);
@@ -149,7 +125,7 @@ Status DraftTimer::prepare(const Options &options) {
   }
   slotNumbers.resize(spec.batch);
   std::iota(slotNumbers.begin(), slotNumbers.end(), 0);
-  Result<DeviceTensor> numbers = makeNumbers(program->device(), slotNumbers);
+  Result<DeviceTensor> numbers = numbersOn(program->device(), slotNumbers);
   if (!numbers)
     return numbers.status();
   slots.emplace(std::move(*numbers));

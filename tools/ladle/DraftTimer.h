@@ -25,8 +25,15 @@ struct DraftSpec {
   std::string route;
   int64_t drafts = 4, threshold = 16, batch = 1; ///< T, m, rows
   std::map<std::string, int64_t> schedule;
+  int64_t page = 0; ///< entries of one, where rows begin without a state
+  /// Rows of which each does something else, in one call.
+  bool isMixed = false;
 
-  int64_t capacity() const { return std::max(threshold + drafts, 2 * drafts); }
+  int64_t capacity() const {
+    int64_t least = std::max(threshold + drafts, 2 * drafts);
+    return page ? (least + page - 1) / page * page : least;
+  }
+  CompileOptions programOptions() const;
   /// For a program: nothing that was tuned takes the place of what is left out.
   std::map<std::string, int64_t> fullSchedule() const;
   /// What costs are planned from.

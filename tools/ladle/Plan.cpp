@@ -61,6 +61,10 @@ std::optional<DraftCost> Planner::draftCost(const std::string &route) const {
   const RouteCost *cost = impl->find(route);
   if (!cost || !cost->verify)
     return std::nullopt;
+  // Rows without a state fold by another route.
+  if (!cost->verifyFold)
+    return DraftCost{cost->verify->bytes(0), cost->verify->bytes(0),
+                     cost->verify->entryRead, 0};
   return DraftCost{cost->verify->bytes(0), cost->verifyFold->bytes(0),
                    cost->verify->entryRead,
                    cost->verifyFold->stateRead +

@@ -242,6 +242,9 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 16));
   addMemoryOption(command, bench.memory);
+  command.add_flag("--mixed", bench.mixed,
+                   "a batch of rows without a state, with one, that fold, that "
+                   "verify up to --drafts (default: 4), and that are padding");
   command
       .add_option(
           "--prompts", bench.prompts,

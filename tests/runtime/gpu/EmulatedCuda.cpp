@@ -326,6 +326,10 @@ EXPORT int cuGraphInstantiateWithFlags(Handle *executable, Handle graph,
       new std::vector<Work>(*static_cast<std::vector<Work> *>(graph));
   return success;
 }
+EXPORT int cuGraphGetNodes(Handle graph, Handle *, size_t *count) {
+  *count = static_cast<std::vector<Work> *>(graph)->size();
+  return success;
+}
 EXPORT int cuGraphDestroy(Handle graph) {
   delete static_cast<std::vector<Work> *>(graph);
   return success;
