@@ -140,6 +140,13 @@ void GpuVerifyKernel::stageStates() {
   if (turns == 1)
     return GpuKernel::stageStates();
   firstHead = head;
+  // Nobody would wait for the copy of a state that no form reads.
+  if (llvm::none_of(forms(), [](StepOp form) {
+        return form
+            .walk([](LoadStateOp) { return WalkResult::interrupt(); })
+            .wasInterrupted();
+      }))
+    return;
   for (BlockArgument argument : step.getBody().getArguments())
     if (auto pool = dyn_cast<PoolType>(argument.getType())) {
       poolOfTurns = argument;
@@ -222,6 +229,8 @@ void GpuVerifyKernel::beginTurn(Value which) {
 
 /// The tile is read, and free for that of the next head.
 void GpuVerifyKernel::releaseTile(bool isStored) {
+  if (!poolOfTurns)
+    return;
   gpu::BarrierOp::create(b)->setAttr(kReleasesAttr, b.getUnitAttr());
   if (isStored)
     NVVM::CpAsyncBulkWaitGroupOp::create(b, b.getI32IntegerAttr(0),

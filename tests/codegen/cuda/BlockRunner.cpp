@@ -205,6 +205,11 @@ bool BlockRunner::run(uint3 block) {
       if (!runWarp(warp))
         return false;
   } while (passParts() || (failure.empty() && passBlock()));
+  // On a GPU, where it writes is another block's by then.
+  if (failure.empty() && copyCount)
+    failure = "unfinished copy: the block ends before " +
+              std::to_string(copies[0].bytes) +
+              " bytes that it copies in bulk are there";
   return failure.empty();
 }
 

@@ -347,6 +347,9 @@ TEST_CASE("a bulk copy is there when it was waited for, and orders no more") {
   // Until then the memory is not a number, which the kernel tells by a store
   // out of bounds.
   CHECK_THAT(messageOf(copied + meets), Catch::Contains("out of bounds"));
+  CHECK(messageOf(copied + "}") ==
+        "unfinished copy: the block ends before 256 bytes that it copies in "
+        "bulk are there");
   CHECK_THAT(messageOf(copied + R"(t[threadIdx.x] = 1;
   copy_wait(copies);
   x[threadIdx.x] = t[threadIdx.x ^ 1];
