@@ -142,8 +142,7 @@ void GpuVerifyKernel::stageStates() {
   firstHead = head;
   // Nobody would wait for the copy of a state that no form reads.
   if (llvm::none_of(forms(), [](StepOp form) {
-        return form
-            .walk([](LoadStateOp) { return WalkResult::interrupt(); })
+        return form.walk([](LoadStateOp) { return WalkResult::interrupt(); })
             .wasInterrupted();
       }))
     return;
