@@ -50,8 +50,8 @@ public:
     std::vector<std::vector<double>> keys, values;
     /// By position; nothing for tokens that left nothing.
     std::vector<std::optional<Entry>> entries;
-    std::vector<double> moments; ///< [heads]: the mean of the squares
-    int64_t amended = 0;
+    std::vector<double> moments;  ///< [heads]: the mean of the squares
+    std::vector<int64_t> counted; ///< [heads]: of so many tokens
 
     /// Forgets what earlier tokens left.
     void restart();

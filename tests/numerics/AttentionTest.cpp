@@ -157,8 +157,7 @@ TEST_CASE("the nearest matches, ties go to the newest, NaN never matches") {
   CHECK(head.step(1.25F) == 2);
   CHECK(head.step(1.2F) == 3); // nearer than the three before
   CHECK(head.step(NAN) == -1);
-  // The mean of the squares is NaN from here on: nothing matches any more.
-  CHECK(head.step(1) == -1);
+  CHECK(head.step(1.2F) == 4);           // and spoils nothing
   CHECK(head.step(1, /*slot=*/1) == -1); // but others are untouched
   CHECK(head.step(1, /*slot=*/1) == 0);
 }
