@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/cuda/Driver.h"
 #include "tests/runtime/gpu/OneHead.h"
 
 #include <cmath>
@@ -105,4 +106,101 @@ TEST_CASE("a row of a prompt without tokens leaves its slot as it is") {
       CHECK(head.step(1, empty) == 1);
       CHECK(head.step(1, 1 - empty) == 6);
     }
+}
+
+//===----------------------------------------------------------------------===//
+// Rings that do not hold
+//===----------------------------------------------------------------------===//
+
+/// Two bands and sinks.
+static const char *const twoBands = R"(
+attention two_bands(Hq, Hkv, D) {
+  token q_pre[Hq, D], q[Hq, D], k[Hkv, D], v[Hkv, D] : bf16
+  cache KV[k, v] paged(16)
+  let prefix = match(q_pre, window = 4, tau = 0.5)
+  out o[Hq, D] : bf16 =
+    complete(prefix, softmax(q, KV, scale = rsqrt(D)), band = 1, sinks = 1,
+             wide_band = 2, wide_gap = 2)
+}
+)";
+
+TEST_CASE("rings of another band, other sinks or another wide band go") {
+  constexpr AttentionSettings before{.tau = 0.5,
+                                     .window = 4,
+                                     .band = 1,
+                                     .sinks = 1,
+                                     .wideBand = 2,
+                                     .wideGap = 2};
+  AttentionSettings band = before, sinks = before, wide = before,
+                    other = before;
+  band.band = 2;
+  sinks.sinks = 2;
+  wide.wideBand = 3;
+  // These decide about matches alone.
+  other.tau = 0.4;
+  other.window = 3;
+  other.wideGap = 1;
+  other.maxChain = 9;
+  for (const std::string &target : targetsOfOneHead()) {
+    CAPTURE(target);
+    for (const AttentionSettings &after : {band, sinks, wide}) {
+      CAPTURE(after.band, after.sinks, after.wideBand);
+      OneHead head(target, before, twoBands);
+      for (int64_t i = 0; i < 4; ++i)
+        CHECK(head.step(1) == i - 1);
+      AttentionDecoder decoder = head.decoderOf(after);
+      CHECK(head.stepBy(decoder, 1) == -1);
+      CHECK(head.pool->ringEntries(0) == 1);
+      CHECK(head.stepBy(decoder, 1) == 4);
+      CHECK(head.step(1) == -1); // and back
+      CHECK(head.step(1) == 6);
+      // A prompt of other numbers leaves what it left itself.
+      head.decoder = std::make_unique<AttentionDecoder>(head.decoderOf(after));
+      need(head.prefill({0}, {0, 2}, 1));
+      CHECK(head.pool->ringEntries(0) == 2);
+      CHECK(head.step(1) == 9);
+    }
+    OneHead head(target, before, twoBands);
+    head.step(1);
+    AttentionDecoder decoder = head.decoderOf(other);
+    CHECK(head.stepBy(decoder, 1) == 0);
+    CHECK(head.step(1) == 1);
+  }
+}
+
+TEST_CASE("a captured step finds rings and slots as the host has left them") {
+  if (!hasGpu())
+    return;
+  OneHead head("cuda", near);
+  const std::vector<int32_t> slots{0};
+  need(head.pool->reserve(slots, 30));
+  BoundStep step = need(head.decoder->bind(head.arguments));
+  cuda::Device device = need(cuda::Device::shared());
+  auto graph = need(cuda::Graph::record(
+      device, [&] { return step.launch(device.stream()); }));
+  auto replay = [&](float value) {
+    head.fill(1, 0, value);
+    need(synchronize(gpu));
+    need(graph.replay());
+    need(synchronize(gpu));
+    return head.decoder->matches()[0];
+  };
+  CHECK(replay(1) == -1);
+  CHECK(replay(1) == 0);
+  CHECK(replay(1) == 1);
+  need(head.pool->invalidateRings(slots));
+  CHECK(replay(1) == -1);
+  CHECK(replay(1) == 3);
+  need(head.pool->truncate(0, 2));
+  CHECK(head.pool->length(0) == 2);
+  CHECK(replay(1) == -1);
+  CHECK(replay(1) == 2);
+  CHECK(replay(1) == 3);
+  CHECK(head.answer() == Approx(1));
+  need(head.pool->reset(slots));
+  need(head.pool->reserve(slots, 5));
+  CHECK(replay(3) == -1);
+  CHECK(head.answer() == Approx(3)); // nothing of before
+  CHECK(replay(3) == 0);
+  CHECK(head.answer() == Approx(3));
 }
