@@ -10,6 +10,7 @@
 
 #include "runtime/cuda/DeviceAttention.h"
 #include "tests/numerics/Examples.h"
+#include "tests/numerics/Requests.h"
 #include "tests/runtime/gpu/Gpu.h"
 
 #include <cmath>
