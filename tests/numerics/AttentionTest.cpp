@@ -9,6 +9,8 @@
 #include "tests/numerics/Examples.h"
 #include "tests/numerics/Requests.h"
 
+#include <set>
+
 using namespace ladle;
 using namespace ladle::check;
 
@@ -74,6 +76,25 @@ TEST_CASE("sinks, two bands, a gate and a moment that is given") {
       config.sizes = {{"Dv", 48}};
       passes(request, config);
     }
+}
+
+TEST_CASE("the matrix of shapes has all that it is of") {
+  std::vector<AttentionCase> six =
+      planAttention(/*reuses=*/true, /*hasWideBand=*/false, /*seed=*/1);
+  std::vector<AttentionCase> all =
+      multiplyShapes(six, {"Hq", "Hkv", "D", "D"}, /*seed=*/7);
+  CHECK(all.size() == 4 * 9 * 3 * 2);
+  std::set<std::tuple<int64_t, int64_t, int64_t, int64_t, std::string>> shapes;
+  std::set<std::pair<std::string, int64_t>> bands;
+  for (AttentionCase &one : all) {
+    shapes.emplace(one.sizes["D"], one.sizes["Hq"], one.sizes["Hkv"],
+                   one.pageSize, one.type);
+    bands.emplace(one.type, one.settings.band);
+  }
+  CHECK(shapes.size() == all.size());
+  CHECK(bands.size() >= 2 * 4); // no shape has its numbers for itself
+  // What a file says in numbers stays.
+  CHECK(multiplyShapes(six, {}, 7).front().sizes.empty());
 }
 
 TEST_CASE("tau = 1 never matches, and is exact") {
