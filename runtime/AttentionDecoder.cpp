@@ -25,7 +25,7 @@ Status ladle::checkAttentionRows(int64_t rows, size_t slots) {
       fmt::format("slots has {} elements, wanted the {} rows", slots, rows));
 }
 
-Status ladle::checkPrompts(const PrefillArguments &arguments) {
+Status ladle::checkPrompts(const PrefillArguments &arguments, bool mayBeEmpty) {
   if (arguments.rows < 0 ||
       arguments.slots.size() != static_cast<size_t>(arguments.rows) ||
       arguments.cuSeqlens.size() != static_cast<size_t>(arguments.rows) + 1)
@@ -37,7 +37,7 @@ Status ladle::checkPrompts(const PrefillArguments &arguments) {
     int64_t count =
         int64_t(arguments.cuSeqlens[row + 1]) - arguments.cuSeqlens[row];
     if (arguments.cuSeqlens[0] != 0 || count < 0 ||
-        (count == 0 && arguments.slots[row] >= 0))
+        (count == 0 && arguments.slots[row] >= 0 && !mayBeEmpty))
       return invalid(fmt::format(
           "cuSeqlens[{}] is {} after {}, wanted to begin "
           "at 0 and to grow",

@@ -67,7 +67,8 @@ BoundStep bindHostAttention(AttentionDecoder::Impl &decoder,
 /// That slots are as many as rows.
 Status checkAttentionRows(int64_t rows, size_t slots);
 /// That every row of prompts has a slot, and one that is not padding tokens.
-Status checkPrompts(const PrefillArguments &arguments);
+/// `mayBeEmpty`: rows that are not padded may have no tokens, too.
+Status checkPrompts(const PrefillArguments &arguments, bool mayBeEmpty = false);
 
 /// Whether rows fit, and each slot of a bounded cache is there once, and has
 /// room for its tokens.

@@ -22,7 +22,8 @@
 //   after rotation; summaries [slots, heads, parts, K, dv]; their log-sum-exp
 //   [slots, heads, parts, K] of f32; depths [slots, heads, K] of int32; with
 //   two parts, the ends of the first [slots, heads, K] of int64; where the
-//   moment is estimated, [slots, heads] of f32.
+//   moment is estimated, [slots, heads, 2] of f32: the mean of the squares, and
+//   of how many tokens.
 //
 //===----------------------------------------------------------------------===//
 

@@ -65,7 +65,7 @@ std::vector<RingArray> ladle::ringArrays(const AttentionProgramImpl &program,
   if (program.parts == 2)
     arrays.push_back({sizeof(int64_t), {heads, window}});
   if (program.estimates)
-    arrays.push_back({sizeof(float), {heads}});
+    arrays.push_back({sizeof(float), {heads, 2}});
   return arrays;
 }
 

@@ -441,7 +441,7 @@ Status HostAttention::step(const AttentionArguments &arguments, void *) {
 }
 
 Status HostAttention::prefill(const PrefillArguments &arguments, void *) {
-  if (Status status = checkPrompts(arguments); !status)
+  if (Status status = checkPrompts(arguments, /*mayBeEmpty=*/true); !status)
     return status;
   std::vector<std::pair<int32_t, int64_t>> wanted;
   int64_t total = arguments.cuSeqlens.back();

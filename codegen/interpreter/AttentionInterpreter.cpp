@@ -178,12 +178,14 @@ AttentionInterpreter::toStored(const Summary &summary) const {
 void AttentionInterpreter::Row::restart() {
   for (std::optional<Entry> &entry : entries)
     entry.reset();
-  amended = 0;
+  llvm::fill(moments, 0);
+  llvm::fill(counted, 0);
 }
 
 AttentionInterpreter::Row AttentionInterpreter::makeRow() const {
   Row row;
   row.moments.assign(getHeads(), 0);
+  row.counted.assign(getHeads(), 0);
   return row;
 }
 
@@ -329,14 +331,20 @@ std::vector<AttentionInterpreter::Found> AttentionInterpreter::step(
   }
   left.query = tokenValues[*matchQuery];
   left.rotated = tokenValues[query];
-  ++row.amended;
   int64_t size = tokens[query].shape[1];
   for (int64_t head = 0; head < getHeads(); ++head) {
+    llvm::MutableArrayRef<double> its =
+        llvm::MutableArrayRef(left.query).slice(head * size, size);
     double square = 0;
-    for (int64_t c = 0; c < size; ++c)
-      square += left.query[head * size + c] * left.query[head * size + c];
+    for (double element : its)
+      square += element * element;
+    // What is no number in f32 counts for nothing, and nothing is near it.
+    if (!std::isfinite(static_cast<float>(square))) {
+      llvm::fill(its, NAN);
+      continue;
+    }
     double &mean = row.moments[head];
-    mean += (square - mean) / static_cast<double>(row.amended);
+    mean += (square - mean) / static_cast<double>(++row.counted[head]);
   }
   row.entries.emplace_back(std::move(left));
   return found;

@@ -50,8 +50,8 @@ public:
     std::vector<std::vector<double>> keys, values;
     /// By position; nothing for tokens that left nothing.
     std::vector<std::optional<Entry>> entries;
-    std::vector<double> moments; ///< [heads]: the mean of the squares
-    int64_t amended = 0;
+    std::vector<double> moments;  ///< [heads]: the mean of the squares
+    std::vector<int64_t> counted; ///< [heads]: of so many tokens
 
     /// Forgets what earlier tokens left.
     void restart();
@@ -86,6 +86,10 @@ public:
   llvm::ArrayRef<ValueInfo> getParams() const { return params; }
   llvm::ArrayRef<ValueInfo> getTokens() const { return tokens; }
   const ValueInfo &getOutput() const { return output; }
+  /// Those of the softmax.
+  const ValueInfo &getQuery() const { return tokens[query]; }
+  const ValueInfo &getKey() const { return tokens[key]; }
+  const ValueInfo &getValue() const { return tokens[value]; }
   int64_t getHeads() const { return output.shape[0]; }
   bool reuses() const { return matchQuery.has_value(); }
   std::string name; ///< of the attention

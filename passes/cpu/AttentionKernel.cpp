@@ -100,7 +100,7 @@ void AttentionKernel::createFunction(StringRef suffix) {
     if (parts == 2)
       add(ringEnds, dense({dynamic, heads, dynamic}, b.getI64Type()));
     if (ring.getEstimates())
-      add(ringMoments, dense({dynamic, heads}, f32));
+      add(ringMoments, dense({dynamic, heads, 2}, f32));
   }
   b.setInsertionPoint(step);
   function = func::FuncOp::create(b, (step.getSymName() + suffix).str(),
@@ -148,7 +148,7 @@ void AttentionKernel::buildFind(FindOp find) {
   Value h = loop.getInductionVar();
   Value query = load(memoryOf(find.getQuery()), {row, h, index(0)}, keySize);
   Value moment = find.getMoment() ? load(memoryOf(find.getMoment()), {h}, 1)
-                                  : load(ringMoments, {slot, h}, 1);
+                                  : load(ringMoments, {slot, h, index(0)}, 1);
   moment = vector::ExtractOp::create(b, moment, 0);
   auto distance = [&](Value from, Value memory, Value at) {
     Value other = load(memory, {slot, h, at, index(0)}, keySize);

@@ -43,7 +43,7 @@ private:
   Summary loadStored(mlir::Value condition, int64_t part);
   using SummaryBuilder::store;
   void store(StoreSummaryOp op, llvm::ArrayRef<Summary> parts);
-  void updateMoment(mlir::Value query);
+  void updateMoment(mlir::Value square, mlir::Value isNumber);
   void openMatch();
 
   //===--- Small things ---------------------------------------------------===//

@@ -84,17 +84,28 @@ AttentionKernel::Summary AttentionKernel::reuse(ReuseOp op) {
   return merge(loadStored(isHit, 0), loadStored(isOutside, 1));
 }
 
-/// The mean of the squares so far, with this token's among them.
-void AttentionKernel::updateMoment(Value query) {
-  Value square = dot(query, query);
-  Value before = memref::LoadOp::create(b, ringMoments, ValueRange{slot, head});
-  Value tokens = arith::SIToFPOp::create(
-      b, b.getF32Type(),
-      arith::IndexCastOp::create(b, b.getI64Type(), amended));
-  Value change = arith::DivFOp::create(
-      b, arith::SubFOp::create(b, square, before), tokens);
-  memref::StoreOp::create(b, arith::AddFOp::create(b, before, change),
-                          ringMoments, ValueRange{slot, head});
+/// The mean of the squares so far and of how many they are, with this token's
+/// among them if it is a number. Where the ring begins anew both are 0,
+/// whatever stands there.
+void AttentionKernel::updateMoment(Value square, Value isNumber) {
+  Value isFirst =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::sle, amended, index(1));
+  auto so = [&](int64_t which) -> Value {
+    Value loaded = memref::LoadOp::create(b, ringMoments,
+                                          ValueRange{slot, head, index(which)});
+    return arith::SelectOp::create(b, isFirst, number(0), loaded);
+  };
+  Value before = so(0), tokens = so(1);
+  Value more = arith::AddFOp::create(b, tokens, number(1));
+  Value change =
+      arith::DivFOp::create(b, arith::SubFOp::create(b, square, before), more);
+  auto keep = [&](Value changed, Value same, int64_t which) {
+    memref::StoreOp::create(b,
+                            arith::SelectOp::create(b, isNumber, changed, same),
+                            ringMoments, ValueRange{slot, head, index(which)});
+  };
+  keep(arith::AddFOp::create(b, before, change), before, 0);
+  keep(more, tokens, 1);
 }
 
 void AttentionKernel::store(StoreSummaryOp op, ArrayRef<Summary> parts) {
@@ -123,16 +134,21 @@ void AttentionKernel::store(StoreSummaryOp op, ArrayRef<Summary> parts) {
         b, arith::IndexCastOp::create(b, b.getI64Type(), outerEnd), ringEnds,
         ValueRange{slot, head, entry});
 
-  auto copy = [&](Value from, Value to) {
-    Value query = load(memoryOf(from), {row, head, index(0)}, keySize);
-    store(query, to, {slot, head, entry, index(0)});
-    return query;
+  auto loadQuery = [&](Value from) {
+    return load(memoryOf(from), {row, head, index(0)}, keySize);
   };
-  Value query = copy(op.getQuery(), ringQueries);
+  SmallVector<Value> ofEntry{slot, head, entry, index(0)};
+  Value query = loadQuery(op.getQuery()), square = dot(query, query);
+  // One whose square overflows is as NaN: nothing is near it.
+  Value isNumber = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, square,
+                                         number(INFINITY));
+  Value none = vector::BroadcastOp::create(b, query.getType(), number(NAN));
+  store(arith::SelectOp::create(b, isNumber, query, none), ringQueries,
+        ofEntry);
   if (op.getRotated())
-    copy(op.getRotated(), ringRotated);
+    store(loadQuery(op.getRotated()), ringRotated, ofEntry);
   if (ringMoments)
-    updateMoment(query);
+    updateMoment(square, isNumber);
 
   for (auto [part, summary] : llvm::enumerate(parts)) {
     Value at = index(static_cast<int64_t>(part));

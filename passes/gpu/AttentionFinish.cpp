@@ -279,30 +279,48 @@ void GpuAttention::prepareStore() {
                   {token, head, mul(lane, width)}, width);
 }
 
-/// The mean of the squares so far, with this token's among them.
-void GpuAttention::updateMoment() {
+/// The square of what was asked with. One that overflows is as NaN: nothing is
+/// near it.
+Value GpuAttention::squareOf(Value &wanted) {
   Value square = vector::ReductionOp::create(b, vector::CombiningKind::ADD,
-                                             product(query, query));
+                                             product(wanted, wanted));
   for (int64_t mask = 1; mask < kWarp; mask *= 2)
     square = sum(square, exchange(square, mask));
+  wanted =
+      select(isNumber(square), wanted, splat(number(NAN), keySize / kWarp));
+  return square;
+}
+
+Value GpuAttention::isNumber(Value square) {
+  return arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, square,
+                               number(INFINITY));
+}
+
+/// The mean of the squares so far and of how many they are, with this token's
+/// among them if it is a number. Where the ring begins anew both are 0,
+/// whatever stands there.
+void GpuAttention::updateMoment(Value square) {
   ifThen(both(equal(lane, index(0)), less(index(0), stores)), [&] {
-    Value moments = array("ring_moments", b.getF32Type());
-    Value at = add(mul(slot, heads), head);
-    Value before = loadFloat(moments, at);
-    Value tokens = arith::SIToFPOp::create(
-        b, b.getF32Type(),
-        arith::IndexCastOp::create(b, b.getI32Type(), amended));
+    Value moments = momentsMemory();
+    Value at = add(mul(slot, heads), head), isLater = less(index(1), amended);
+    auto so = [&](int64_t which) {
+      return select(isLater, loadFloat(moments, {at, index(which)}), number(0));
+    };
+    Value before = so(0), tokens = so(1), more = sum(tokens, number(1));
     Value change = arith::DivFOp::create(
-        b, arith::SubFOp::create(b, square, before), tokens);
-    store(sum(before, change), moments, at);
+        b, arith::SubFOp::create(b, square, before), more);
+    Value counts = isNumber(square);
+    store(select(counts, sum(before, change), before), moments, {at, index(0)});
+    store(select(counts, more, tokens), moments, {at, index(1)});
   });
 }
 
 void GpuAttention::storeSummary(ArrayRef<Summary> parts) {
   Type integer = b.getI32Type(), f32 = b.getF32Type();
   int64_t width = keySize / kWarp, valueWidth = valueSize / kWarp;
+  Value square = squareOf(query);
   if (plan.ring.getEstimates())
-    updateMoment();
+    updateMoment(square);
   ifThen(less(index(0), stores), [&] {
     Value at = named("entry_row", ringRow(slot, head, entry));
     Value element = mul(lane, width);

@@ -22,7 +22,8 @@
 // - key_pages [pages, cache heads, page, dk], value_pages
 // - ring_queries [slots, heads, K, dk], ring_rotated; ring_values [slots,
 //   heads, parts, K, dv]; f32 ring_sums [slots, heads, parts, K]; ring_depths
-//   and ring_ends [slots, heads, K]; f32 ring_moments [slots, heads]
+//   and ring_ends [slots, heads, K]; f32 ring_moments [slots, heads, 2]:
+//   the mean of the squares, and of how many tokens
 // - nearest f32 and nearest_entry [rows, heads, sections]: what find leaves
 // - hits, starts [rows, heads]; row_plans [rows, 8]: slot, token, position,
 //   entry, stores, amended, entries, or of prompts slot, first token, position,

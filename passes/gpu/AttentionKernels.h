@@ -150,6 +150,7 @@ protected:
   std::pair<mlir::Value, mlir::Value> decide(mlir::ValueRange found,
                                              const Row &row, mlir::Value head,
                                              mlir::Value moment);
+  mlir::Value momentsMemory();
   mlir::Value momentOf(mlir::Value slot, mlir::Value head);
   /// The least distance that sections have found, and how many entries before
   /// the newest that was.
@@ -341,7 +342,9 @@ protected:
   void completeRow(mlir::Value plans);
   void prepareStore();
   void storeSummary(llvm::ArrayRef<Summary> parts);
-  void updateMoment();
+  mlir::Value squareOf(mlir::Value &wanted);
+  mlir::Value isNumber(mlir::Value square);
+  void updateMoment(mlir::Value square);
   void moveCursor(mlir::Value plans);
   void storeOutput(mlir::Value values);
 

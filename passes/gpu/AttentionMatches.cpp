@@ -73,11 +73,16 @@ GpuAttention::Values GpuAttention::nearest(Value number, Value ofHead) {
               });
 }
 
+/// [slots, heads]: the mean of the squares, and of how many tokens.
+Value GpuAttention::momentsMemory() {
+  return array("ring_moments", b.getF32Type(), 2);
+}
+
 Value GpuAttention::momentOf(Value ofSlot, Value ofHead) {
   if (Value given = plan.find.getMoment())
     return loadFloat(tensor(given), ofHead);
-  return loadFloat(array("ring_moments", b.getF32Type()),
-                   add(mul(ofSlot, heads), ofHead));
+  return loadFloat(momentsMemory(),
+                   {add(mul(ofSlot, heads), ofHead), index(0)});
 }
 
 std::pair<Value, Value> GpuAttention::decide(ValueRange found, const Row &row,

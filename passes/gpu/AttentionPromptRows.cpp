@@ -153,60 +153,67 @@ void GpuPrompts::leaveTokens(Value plans) {
   Value firstAt = named("position", add(field(2), skipped));
   int64_t width = keySize / kWarp;
   Value element = mul(lane, width);
-  Value squares =
-      loop(warp, stored, index(kFinishWarps), number(0),
-           [&](Value each, ValueRange carried) -> Values {
-             Value ofToken = add(firstStored, each), at = add(firstAt, each);
-             Value entryRow = named(
-                 "entry_row", ringRow(slot, head, rem(at, scalar("capacity"))));
-             auto copy = [&](Value value, StringRef name) {
-               Value loaded =
-                   loadVector(tensor(value), {ofToken, head, element}, width);
-               storeVector(widen(loaded),
-                           array(name, plan.ring.getQueryType(), keySize),
-                           {entryRow, element});
-               return widen(loaded);
-             };
-             Value wanted = copy(plan.store.getQuery(), "ring_queries");
-             if (plan.store.getRotated())
-               (void)copy(plan.store.getRotated(), "ring_rotated");
-             ifThen(equal(lane, index(0)), [&] {
-               // Nothing was matched.
-               store(index(0), array("ring_depths", integer), entryRow);
-               if (plan.ring.getParts() == 2)
-                 store(boundOf(Bound::Wide, at), array("ring_ends", integer),
-                       entryRow);
-             });
-             return {vector::ReductionOp::create(b, vector::CombiningKind::ADD,
-                                                 product(wanted, wanted),
-                                                 carried[0])};
-           })
-          .front();
+  // So that no sum of squares overflows that are numbers themselves.
+  constexpr double scale = 0x1p-24;
+  Values squares = loop(
+      warp, stored, index(kFinishWarps), {number(0), number(0)},
+      [&](Value each, ValueRange carried) -> Values {
+        Value ofToken = add(firstStored, each), at = add(firstAt, each);
+        Value entryRow = named(
+            "entry_row", ringRow(slot, head, rem(at, scalar("capacity"))));
+        auto loadQuery = [&](Value value) {
+          return widened(tensor(value), {ofToken, head, element}, width);
+        };
+        auto storeQuery = [&](Value query, StringRef name) {
+          storeVector(query, array(name, plan.ring.getQueryType(), keySize),
+                      {entryRow, element});
+        };
+        Value query = loadQuery(plan.store.getQuery());
+        Value square = squareOf(query);
+        storeQuery(query, "ring_queries");
+        if (plan.store.getRotated())
+          storeQuery(loadQuery(plan.store.getRotated()), "ring_rotated");
+        ifThen(equal(lane, index(0)), [&] {
+          // Nothing was matched.
+          store(index(0), array("ring_depths", integer), entryRow);
+          if (plan.ring.getParts() == 2)
+            store(boundOf(Bound::Wide, at), array("ring_ends", integer),
+                  entryRow);
+        });
+        Value counts = isNumber(square);
+        auto more = [&](Value value) {
+          return select(counts, value, number(0));
+        };
+        return {sum(carried[0], more(product(square, number(scale)))),
+                sum(carried[1], more(number(1)))};
+      });
   if (!plan.ring.getEstimates())
     return;
-  for (int64_t mask = 1; mask < kWarp; mask *= 2)
-    squares = sum(squares, exchange(squares, mask));
-  Value warpSquares = sharedArray("warp_squares", f32, {kFinishWarps});
-  ifThen(equal(lane, index(0)), [&] { store(squares, warpSquares, warp); });
+  Value ofWarps = sharedArray("warp_squares", f32, {kFinishWarps, 2});
+  ifThen(equal(lane, index(0)), [&] {
+    store(squares[0], ofWarps, {warp, index(0)});
+    store(squares[1], ofWarps, {warp, index(1)});
+  });
   barrier();
   ifThen(both(equal(thread, index(0)), less(index(0), stored)), [&] {
-    Value all = number(0);
-    for (int64_t each = 0; each < kFinishWarps; ++each)
-      all = sum(all, loadFloat(warpSquares, index(each)));
-    auto floatOf = [&](Value value) {
-      return arith::SIToFPOp::create(
-          b, f32, arith::IndexCastOp::create(b, integer, value));
+    Value all = number(0), counted = number(0);
+    for (int64_t each = 0; each < kFinishWarps; ++each) {
+      all = sum(all, loadFloat(ofWarps, {index(each), index(0)}));
+      counted = sum(counted, loadFloat(ofWarps, {index(each), index(1)}));
+    }
+    Value isLater = less(index(0), named("amended", field(5)));
+    Value moments = momentsMemory(), at = add(mul(slot, heads), head);
+    auto so = [&](int64_t which) {
+      return select(isLater, loadFloat(moments, {at, index(which)}), number(0));
     };
-    Value before = named("amended", field(5));
-    Value moments = array("ring_moments", f32);
-    Value at = add(mul(slot, heads), head);
-    Value mean =
-        select(less(index(0), before), loadFloat(moments, at), number(0));
+    Value mean = so(0), tokens = sum(so(1), counted);
     // The mean moves by the mean of what is new beside it.
-    Value change =
-        arith::SubFOp::create(b, all, product(mean, floatOf(stored)));
-    change = arith::DivFOp::create(b, change, floatOf(add(before, stored)));
-    store(sum(mean, change), moments, at);
+    Value change = arith::SubFOp::create(
+        b, all, product(product(mean, number(scale)), counted));
+    change = arith::DivFOp::create(b, change, larger(tokens, number(1)));
+    store(sum(mean, product(change, number(1 / scale))), moments,
+          {at, index(0)});
+    store(tokens, moments, {at, index(1)});
   });
 }
 

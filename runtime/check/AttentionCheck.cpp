@@ -464,6 +464,12 @@ Result<AttentionReport> check::checkAttention(const AttentionRequest &request) {
   report.name = oracle->name;
   std::vector<AttentionCase> cases =
       planAttention(reuses, oracle->numbers.wideBand.has_value(), request.seed);
+  if (request.full) {
+    std::vector<AttentionCase> more = multiplyShapes(
+        cases, attentionSizeNames(request.path, request.source, *oracle),
+        request.seed + cases.size());
+    cases.insert(cases.end(), more.begin(), more.end());
+  }
   for (AttentionCase &one : cases) {
     // A plan without sinks has no piece for them.
     if (!oracle->numbers.sinks)
@@ -503,12 +509,15 @@ std::string AttentionReport::table() const {
                        ? 100.0 * static_cast<double>(one.hits) /
                              static_cast<double>(one.hits + one.misses)
                        : 0.0;
+    std::string sizes;
+    for (const auto &[name, size] : config.sizes)
+      sizes += fmt::format("{}={} ", name, size);
     text +=
         fmt::format("{:>6} {:>9} {:>5} {:>7} {:>6} {:>6} {:>6} {:>5.0f} % "
-                    "{:>9.1e} {:>9.1e}  {}\n",
+                    "{:>9.1e} {:>9.1e}  {}{}\n",
                     config.type, config.summaryType, config.pageSize,
                     config.prompt, config.settings.tau, config.settings.window,
-                    config.settings.band, share, one.error, one.bound,
+                    config.settings.band, share, one.error, one.bound, sizes,
                     one.passed() ? "ok" : "FAILED " + one.failure);
   }
   return text;

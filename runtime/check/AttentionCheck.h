@@ -71,6 +71,7 @@ struct AttentionRequest {
   /// Attention, preset, sizes and options; types are up to the cases.
   frontend::ElaborationOptions elaboration;
   uint64_t seed = 1;
+  bool full = false;          ///< the matrix of shapes, too
   std::string target = "cpu"; ///< what decodes, or "cuda"
   std::function<void(size_t done, size_t total)> progress;
 };
@@ -79,6 +80,22 @@ struct AttentionRequest {
 /// at least.
 std::vector<AttentionCase> planAttention(bool reuses, bool hasWideBand,
                                          uint64_t seed);
+
+/// What a file calls the sizes of its tokens; empty where it has a number or an
+/// expression.
+struct AttentionSizeNames {
+  std::string heads, cacheHeads, keySize, valueSize;
+};
+AttentionSizeNames
+attentionSizeNames(std::string_view path, std::string_view source,
+                   const interpreter::AttentionInterpreter &oracle);
+
+/// Head sizes 64, 96, 128 and 256, groups of 1 to 8 heads and heads of their
+/// own, pages of 1, 16 and 64, bf16 and f16, each with numbers of one of some
+/// cases.
+std::vector<AttentionCase>
+multiplyShapes(const std::vector<AttentionCase> &numbers,
+               const AttentionSizeNames &names, uint64_t seed);
 
 /// Runs one case. Matches that the oracle would not have chosen are failures
 /// unless they are within rounding; outputs are compared given the matches.

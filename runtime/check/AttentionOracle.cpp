@@ -81,6 +81,32 @@ bool check::choosesBounded(std::string_view path, std::string_view source,
       .value_or(false);
 }
 
+check::AttentionSizeNames
+check::attentionSizeNames(std::string_view path, std::string_view source,
+                          const interpreter::AttentionInterpreter &oracle) {
+  AttentionSizeNames names;
+  llvm::SourceMgr sourceManager;
+  sourceManager.AddNewSourceBuffer(
+      llvm::MemoryBuffer::getMemBufferCopy(source, path), llvm::SMLoc());
+  auto all = frontend::listRecurrences(sourceManager);
+  if (!all)
+    return names;
+  for (const frontend::RecurrenceInfo &info : *all) {
+    if (info.name != oracle.name)
+      continue;
+    auto nameOf = [&](const interpreter::ValueInfo &token, size_t dim) {
+      for (const frontend::TokenInfo &each : info.tokens)
+        if (each.name == token.name && dim < each.dims.size() &&
+            llvm::is_contained(info.sizes, each.dims[dim]))
+          return each.dims[dim];
+      return std::string();
+    };
+    names = {nameOf(oracle.getQuery(), 0), nameOf(oracle.getKey(), 0),
+             nameOf(oracle.getKey(), 1), nameOf(oracle.getValue(), 1)};
+  }
+  return names;
+}
+
 bool check::choosesAttention(std::string_view path, std::string_view source,
                              const frontend::ElaborationOptions &options) {
   llvm::SourceMgr sourceManager;

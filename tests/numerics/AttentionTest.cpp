@@ -9,6 +9,8 @@
 #include "tests/numerics/Examples.h"
 #include "tests/numerics/Requests.h"
 
+#include <set>
+
 using namespace ladle;
 using namespace ladle::check;
 
@@ -74,6 +76,25 @@ TEST_CASE("sinks, two bands, a gate and a moment that is given") {
       config.sizes = {{"Dv", 48}};
       passes(request, config);
     }
+}
+
+TEST_CASE("the matrix of shapes has all that it is of") {
+  std::vector<AttentionCase> six =
+      planAttention(/*reuses=*/true, /*hasWideBand=*/false, /*seed=*/1);
+  std::vector<AttentionCase> all =
+      multiplyShapes(six, {"Hq", "Hkv", "D", "D"}, /*seed=*/7);
+  CHECK(all.size() == 4 * 9 * 3 * 2);
+  std::set<std::tuple<int64_t, int64_t, int64_t, int64_t, std::string>> shapes;
+  std::set<std::pair<std::string, int64_t>> bands;
+  for (AttentionCase &one : all) {
+    shapes.emplace(one.sizes["D"], one.sizes["Hq"], one.sizes["Hkv"],
+                   one.pageSize, one.type);
+    bands.emplace(one.type, one.settings.band);
+  }
+  CHECK(shapes.size() == all.size());
+  CHECK(bands.size() >= 2 * 4); // no shape has its numbers for itself
+  // What a file says in numbers stays.
+  CHECK(multiplyShapes(six, {}, 7).front().sizes.empty());
 }
 
 TEST_CASE("tau = 1 never matches, and is exact") {
@@ -157,8 +178,7 @@ TEST_CASE("the nearest matches, ties go to the newest, NaN never matches") {
   CHECK(head.step(1.25F) == 2);
   CHECK(head.step(1.2F) == 3); // nearer than the three before
   CHECK(head.step(NAN) == -1);
-  // The mean of the squares is NaN from here on: nothing matches any more.
-  CHECK(head.step(1) == -1);
+  CHECK(head.step(1.2F) == 4);           // and spoils nothing
   CHECK(head.step(1, /*slot=*/1) == -1); // but others are untouched
   CHECK(head.step(1, /*slot=*/1) == 0);
 }

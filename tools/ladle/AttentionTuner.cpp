@@ -62,10 +62,14 @@ AttentionTuner::obstacle(const AttentionCandidate &candidate) const {
 }
 
 /// Bytes of all steps: which tokens match is a matter of the queries, with the
-/// moments of the whole trace.
+/// moments of the whole trace. A nearest one that skips too little is no match,
+/// though another one may be.
 double AttentionTuner::predict(const AttentionCandidate &candidate) const {
   AttentionSettings settings = candidate.in(base);
-  double sum = 0, allowed = 2 * (1 - candidate.tau) * (1 - candidate.tau);
+  auto limitOf = [](double share) { return 2 * (1 - share) * (1 - share); };
+  double sum = 0, allowed = limitOf(candidate.tau);
+  bool hasDrift = program.hasDrift();
+  double drift = limitOf(settings.drift);
   size_t window =
       std::find(space.windows.begin(), space.windows.end(), candidate.window) -
       space.windows.begin();
@@ -81,6 +85,12 @@ double AttentionTuner::predict(const AttentionCandidate &candidate) const {
               head = static_cast<int64_t>(i) % heads;
       if (match < 0 || !(trace.squaredDistance(position, match, head) <
                          allowed * trace.moments()[head]))
+        continue;
+      if (settings.skip &&
+          match + 1 - settings.band - settings.sinks < settings.skip)
+        continue;
+      if (hasDrift && !(trace.rotatedDistance(position, match, head) <
+                        drift * trace.moments()[head]))
         continue;
       int64_t depth =
           1 + (match >= first ? depths[(match - first) * heads + head] : 0);
@@ -151,12 +161,24 @@ AttentionTuner::run(const Options &options, AttentionTrials &trials) {
     sorted.push_back(std::move(outcomes[i]));
   outcomes = std::move(sorted);
 
+  // What comes next is predicted to move as much as the best one does: that is
+  // taken, whatever else is asked for.
   size_t held = 0;
-  bool isOver = false;
-  for (size_t i = 0; i < outcomes.size() && held < options.wanted; ++i) {
+  AttentionOutcome *best = nullptr;
+  bool isOver = false, isSettled = false, isMissing = false;
+  auto settle = [&] {
+    if (best && !isSettled && !isMissing)
+      best->isChosen = true;
+    isSettled |= best != nullptr;
+  };
+  for (size_t i = 0; i < outcomes.size(); ++i) {
     AttentionOutcome &outcome = outcomes[i];
     if (outcome.verdict != Verdict::Dearer)
       continue;
+    if (best && best->trial.bytes <= outcome.predicted)
+      settle();
+    if (isSettled && held >= options.wanted)
+      break;
     const AttentionTrial *known = trials.find(outcome.candidate);
     if (known && known->settles(options.maxError)) {
       outcome.trial = *known;
@@ -164,6 +186,7 @@ AttentionTuner::run(const Options &options, AttentionTrials &trials) {
       isOver |= options.hasTime && !options.hasTime();
       if (isOver) {
         outcome.verdict = Verdict::Unmeasured;
+        isMissing = true;
         continue;
       }
       if (options.progress)
@@ -178,9 +201,21 @@ AttentionTuner::run(const Options &options, AttentionTrials &trials) {
         return status;
       outcome.trial = *trial;
     }
-    bool holds = outcome.trial.holds(options.maxError);
-    outcome.verdict = holds ? Verdict::Holds : Verdict::Exceeds;
-    held += holds;
+    if (!outcome.trial.holds(options.maxError)) {
+      outcome.verdict = Verdict::Exceeds;
+      continue;
+    }
+    // Moments of the first tokens are others than those of the whole trace.
+    if (!outcome.candidate.isExact() &&
+        outcome.trial.bytes >= outcome.trial.exactBytes) {
+      outcome.verdict = Verdict::NoGain;
+      continue;
+    }
+    outcome.verdict = Verdict::Holds;
+    ++held;
+    if (!isSettled && (!best || outcome.trial.bytes < best->trial.bytes))
+      best = &outcome;
   }
+  settle();
   return outcomes;
 }

@@ -31,7 +31,7 @@ struct AttentionOutcome {
     Holds,     ///< measured, and within the bound
     Exceeds,   ///< measured, and beyond
     Illegal,   ///< `why` says so
-    NoGain,    ///< predicted to move as much as exact attention
+    NoGain,    ///< moves as much as exact attention, or is predicted to
     Dearer,    ///< not measured: something that moves less holds
     Unmeasured ///< the time was over first
   };
@@ -39,12 +39,14 @@ struct AttentionOutcome {
   double predicted = 0; ///< bytes of all steps
   Verdict verdict = Verdict::Dearer;
   std::string why;
-  AttentionTrial trial; ///< of Holds and Exceeds
+  AttentionTrial trial;  ///< of Holds and Exceeds, and of NoGain if measured
+  bool isChosen = false; ///< of one at most
 };
 
 /// Tunes a layer on its traces: candidates in the order of the bytes that they
 /// move by the cost model, whose matches follow from the queries alone, until
-/// one holds the bound on every trace in a closed loop.
+/// one holds the bound on every trace in a closed loop and moves, as measured,
+/// no more than the next are predicted to.
 class AttentionTuner {
 public:
   /// A program whose output is f32; traces outlive the tuner.

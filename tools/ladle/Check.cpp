@@ -112,7 +112,14 @@ static int checkAttention(const check::CheckRequest &from,
   if (!options.source.stateType.empty())
     request.elaboration.stateTypes["*"] = options.source.stateType;
   request.seed = from.seed;
+  request.full = from.full;
   request.target = from.target;
+  bool isBounded =
+      check::choosesBounded(request.path, request.source, request.elaboration);
+  if (isBounded && options.full)
+    return fail(invalid("--full is for recurrences and attentions with a paged "
+                        "cache, and the file declares one with a bounded "
+                        "cache\nnote: leave it out"));
   Progress progress;
   request.progress = [&](size_t done, size_t total) {
     progress.show(fmt::format("{} of {} cases", done, total), done, total);
@@ -125,7 +132,7 @@ static int checkAttention(const check::CheckRequest &from,
                stdout);
     return report->passed() ? 0 : 1;
   };
-  if (check::choosesBounded(request.path, request.source, request.elaboration))
+  if (isBounded)
     return print(check::checkBounded(request));
   return print(check::checkAttention(request));
 }

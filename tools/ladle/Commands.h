@@ -41,6 +41,8 @@ struct ExplainOptions {
   std::optional<int64_t> drafts; ///< a step in speculation; none: about 4
   int64_t layers = 1;            ///< whose memory a request needs
   double memory = 0;             ///< bytes for all requests; 0: not asked
+  /// Of two random queries to match, for which tau is wanted; none: some.
+  std::vector<double> chances;
   bool json = false;
 };
 /// Prints the history form, operand classes, routes, bytes and crossings.

@@ -503,6 +503,12 @@ int ladle::tool::explain(const ExplainOptions &options) {
     return 1;
   if (!source.module->getOps<AttentionOp>().empty())
     return explainAttention(source, options);
+  if (!options.chances.empty()) {
+    llvm::errs() << "error: --false-positive is for attentions that match, "
+                    "and the file declares a recurrence\n"
+                    "note: leave it out\n";
+    return 2;
+  }
   DecodePipelineOptions pipeline;
   pipeline.capacity = options.source.capacity;
   pipeline.entryType = options.source.entryType;

@@ -90,7 +90,7 @@ Bytes::Bytes(AttentionStepOp step) {
                                                   : *step.getBand());
   sinks = static_cast<double>(*step.getSinks());
   hasRing = true;
-  ringBytes = window * left + (ring.getEstimates() ? 4 * count : 0);
+  ringBytes = window * left + (ring.getEstimates() ? 8 * count : 0);
 }
 
 //===----------------------------------------------------------------------===//
@@ -103,11 +103,16 @@ static std::string showBytes(double bytes) {
                        : formatv("{0:f2} GB", bytes / 1e9).str();
 }
 
+/// "1e-06", or "2.5e-04".
+static std::string showChance(double chance) {
+  std::string brief = formatv("{0:e0}", chance);
+  return std::stod(brief) == chance ? brief : formatv("{0:e1}", chance).str();
+}
+
 static constexpr int64_t contexts[] = {1 << 12, 1 << 15, 1 << 17, 1 << 20};
-static constexpr double chances[] = {1e-2, 1e-4, 1e-6, 1e-9};
 
 static void print(AttentionStepOp step, const Bytes &bytes,
-                  llvm::raw_ostream &os) {
+                  llvm::ArrayRef<double> chances, llvm::raw_ostream &os) {
   os << "attention " << step.getAttention() << ": " << bytes.heads
      << " heads, of which " << bytes.heads / bytes.cacheHeads
      << " share one of the cache; pages of " << step.getPageSize()
@@ -144,12 +149,13 @@ static void print(AttentionStepOp step, const Bytes &bytes,
                 "a chance of\n  {1,10} {2,12} {3,16}\n",
                 bytes.ring.getQuerySize(), "a pair", "tau", "of the window");
   for (double chance : chances)
-    os << formatv("  {0,10:e0} {1,12:f3} {2,16:e1}\n", chance,
+    os << formatv("  {0,10} {1,12:f3} {2,16:e1}\n", showChance(chance),
                   tool::tauOfChance(chance, bytes.ring.getQuerySize()),
                   -std::expm1(bytes.window * std::log1p(-chance)));
 }
 
-static llvm::json::Value toJSON(AttentionStepOp step, const Bytes &bytes) {
+static llvm::json::Value toJSON(AttentionStepOp step, const Bytes &bytes,
+                                llvm::ArrayRef<double> chances) {
   llvm::json::Object all{
       {"attention", step.getAttention()},
       {"heads", bytes.heads},
@@ -186,18 +192,28 @@ int ladle::tool::explainAttention(Source &source,
   buildAttentionPipeline(manager, pipeline);
   if (failed(manager.run(*source.module)))
     return 1;
+  std::vector<double> chances = options.chances;
+  if (chances.empty())
+    chances = {1e-2, 1e-4, 1e-6, 1e-9};
   for (AttentionStepOp step : source.module->getOps<AttentionStepOp>()) {
     if (step.getForm() != AttentionForm::Decode)
       continue;
+    if (!options.chances.empty() && !step.getRing()) {
+      llvm::errs() << "error: --false-positive is for attentions that match, "
+                      "and '"
+                   << step.getAttention() << "' does not\n"
+                   << "note: leave it out\n";
+      return 2;
+    }
     if (step.isBounded()) {
       explainBounded(step, options.json);
       continue;
     }
     Bytes bytes(step);
     if (options.json)
-      llvm::outs() << toJSON(step, bytes) << "\n";
+      llvm::outs() << toJSON(step, bytes, chances) << "\n";
     else
-      print(step, bytes, llvm::outs());
+      print(step, bytes, chances, llvm::outs());
   }
   return 0;
 }

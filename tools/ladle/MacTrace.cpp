@@ -139,13 +139,26 @@ const TensorView *MacTrace::find(const std::string &name) const {
 }
 
 double MacTrace::squaredDistance(int64_t a, int64_t b, int64_t head) const {
-  const TensorView &view = tensors.at("q_pre");
-  int64_t heads = view.shape[1], size = view.shape[2];
-  const float *first = &queries[(a * heads + head) * size],
-              *second = &queries[(b * heads + head) * size];
+  return distance("q_pre", a, b, head);
+}
+
+double MacTrace::rotatedDistance(int64_t a, int64_t b, int64_t head) const {
+  return distance("q_post", a, b, head);
+}
+
+double MacTrace::distance(const std::string &name, int64_t a, int64_t b,
+                          int64_t head) const {
+  const TensorView &view = tensors.at(name);
+  int64_t bytes = sizeInBytes(view.dtype);
+  auto element = [&](int64_t token, int64_t i) -> double {
+    return loadFloat(view.dtype, static_cast<const char *>(view.data) +
+                                     bytes * (token * view.strides[0] +
+                                              head * view.strides[1] +
+                                              i * view.strides[2]));
+  };
   double sum = 0;
-  for (int64_t i = 0; i < size; ++i) {
-    double difference = static_cast<double>(first[i]) - second[i];
+  for (int64_t i = 0; i < view.shape[2]; ++i) {
+    double difference = element(a, i) - element(b, i);
     sum += difference * difference;
   }
   return sum;

@@ -44,6 +44,8 @@ public:
   const std::vector<double> &moments() const { return squares; }
   /// ‖a − b‖² of q_pre of two tokens.
   double squaredDistance(int64_t a, int64_t b, int64_t head) const;
+  /// The same of q_post.
+  double rotatedDistance(int64_t a, int64_t b, int64_t head) const;
   /// 16 hexadecimal digits of what it holds.
   std::string fingerprint() const;
 
@@ -51,6 +53,8 @@ private:
   Status rotateQueries(double base);
   Status readOutputs();
   void takeMoments();
+  double distance(const std::string &name, int64_t a, int64_t b,
+                  int64_t head) const;
 
   std::string path;
   std::optional<Safetensors> file;

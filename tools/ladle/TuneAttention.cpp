@@ -198,7 +198,9 @@ void Tuning::explain(const std::vector<AttentionOutcome> &outcomes) const {
       break;
     case Verdict::NoGain:
       reject("moves as much as exact attention",
-             name + fmt::format(": {:.3f}", each.predicted / exact));
+             name + fmt::format(": {:.3f}", trial.exactBytes > 0
+                                                ? trial.bytes / trial.exactBytes
+                                                : each.predicted / exact));
       break;
     case Verdict::Dearer:
       ++dearer;
@@ -272,16 +274,10 @@ Status Tuning::tuneLayer(int64_t layer) {
   progress.clear();
   if (!outcomes)
     return outcomes.status();
-  // What was not measured could be cheaper.
   const AttentionOutcome *chosen = nullptr;
-  for (const AttentionOutcome &each : *outcomes) {
-    if (each.verdict == Verdict::Unmeasured)
-      break;
-    if (each.verdict == Verdict::Holds) {
+  for (const AttentionOutcome &each : *outcomes)
+    if (each.isChosen)
       chosen = &each;
-      break;
-    }
-  }
   report(layer, *outcomes, chosen);
   if (chosen)
     layers.push_back(describe(layer, *chosen));

@@ -397,6 +397,12 @@ int main(int argc, char **argv) {
                    "of a model, whose memory a request needs (default: 1)")
       ->check(CLI::Range(1, 1024));
   addMemoryOption(*explainCommand, explainOptions.memory);
+  explainCommand
+      ->add_option("--false-positive", explainOptions.chances,
+                   "the tau at which two random queries match with such a "
+                   "chance, for instance 1e-6,1e-3")
+      ->delimiter(',')
+      ->check(CLI::Range(1e-30, 0.5));
   explainCommand->add_flag("--json", explainOptions.json, "for a program");
 
   EmitOptions emitOptions;

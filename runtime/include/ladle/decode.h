@@ -76,7 +76,8 @@ struct PrefillArguments {
   /// [rows]; a padding slot makes a padded row, as in a step. No two alike.
   std::span<const int32_t> slots;
   /// [rows + 1], from 0 to the number of all tokens. A row has 1 at least, of
-  /// any number, a padded one may have none.
+  /// any number, a padded one may have none. Of an attention with a paged cache
+  /// any row may have none: its slot stays as it is, empty or not.
   std::span<const int32_t> cuSeqlens;
   /// On a GPU, where the host does not look into cuSeqlens: for how many tokens
   /// there is room in the tensors. Left out on the CPU.

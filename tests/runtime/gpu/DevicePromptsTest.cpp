@@ -524,7 +524,7 @@ TEST_CASE("moments are those of tokens one by one") {
     apart.step({0});
   auto got = ofSlot<float>(whole, "ring_moments");
   auto wanted = ofSlot<float>(apart, "ring_moments");
-  REQUIRE(got.size() == 2);
+  REQUIRE(got.size() == 4);
   for (size_t i = 0; i < got.size(); ++i)
     CHECK(got[i] == Approx(wanted[i]).epsilon(1e-5));
 }

@@ -175,7 +175,7 @@ EXPORT int cuMemsetD8Async(uint64_t at, unsigned char byte, size_t bytes,
                            Handle stream) {
   ENTER if (!gpu.contains(at, bytes)) return invalidValue;
   return gpu.add(stream, [=] {
-    std::memset(pointer(at), byte, bytes);
+    EmulatedState::get().set(at, byte, bytes);
     return success;
   });
 }

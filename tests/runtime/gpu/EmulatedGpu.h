@@ -6,8 +6,8 @@
 // libladle_emulated_gpu stands in for libcuda (LADLE_CUDA) and for libnvrtc
 // (LADLE_NVRTC): a cubin of it is the text, and a launch runs the emulator of
 // tests/codegen/cuda. Work is done when somebody waits for it, in the order of
-// the calls. Device memory is all ones at first, and what kernels touch of
-// other memory is an error.
+// the calls. Device memory is all ones at first (a gigabyte is all zeros), and
+// what kernels touch of other memory is an error.
 //
 //===----------------------------------------------------------------------===//
 

@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <sys/mman.h>
 #include <utility>
 
 using namespace ladle::test;
@@ -84,11 +85,20 @@ int EmulatedState::drain() {
 //===----------------------------------------------------------------------===//
 
 int EmulatedState::allocate(uint64_t *address, size_t bytes) {
-  constexpr size_t alignment = 256, most = size_t(1) << 32;
+  constexpr size_t alignment = 256, most = size_t(1) << 34;
   if (isCapturing())
     return captureUnsupported;
   if (bytes > most)
     return outOfMemory;
+  if (isSparse(bytes)) {
+    void *data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED)
+      return outOfMemory;
+    *address = reinterpret_cast<uint64_t>(data);
+    memory[*address] = bytes;
+    return success;
+  }
   void *data = std::aligned_alloc(alignment, (bytes + alignment - 1) /
                                                  alignment * alignment);
   std::memset(data, 0xff, bytes);
@@ -101,10 +111,27 @@ int EmulatedState::release(uint64_t address) {
   if (isCapturing())
     return captureUnsupported;
   drain();
-  if (!memory.erase(address))
+  auto found = memory.find(address);
+  if (found == memory.end())
     return invalidValue;
-  std::free(reinterpret_cast<void *>(address)); // NOLINT
+  void *data = reinterpret_cast<void *>(address); // NOLINT
+  if (isSparse(found->second))
+    munmap(data, found->second);
+  else
+    std::free(data);
+  memory.erase(found);
   return success;
+}
+
+void EmulatedState::set(uint64_t address, unsigned char byte, size_t bytes) {
+  void *data = reinterpret_cast<void *>(address); // NOLINT
+  auto found = memory.find(address);
+  // Nothing of it has to be written: it becomes what it was at first.
+  if (byte == 0 && found != memory.end() && found->second == bytes &&
+      isSparse(bytes))
+    madvise(data, bytes, MADV_DONTNEED);
+  else
+    std::memset(data, byte, bytes);
 }
 
 bool EmulatedState::contains(uint64_t address, size_t bytes) const {

@@ -64,6 +64,8 @@ public:
 
   int allocate(uint64_t *address, size_t bytes);
   int release(uint64_t address);
+  /// Bytes of an allocation, or of a part of one.
+  void set(uint64_t address, unsigned char byte, size_t bytes);
   bool contains(uint64_t address, size_t bytes) const;
   int launch(const Launch &launch, EmulatedKernel &kernel, void **values);
 
@@ -72,6 +74,9 @@ public:
   int compiled = 0;
 
 private:
+  /// What is so large takes memory where it is written alone, and is all zeros
+  /// at first.
+  static bool isSparse(size_t bytes) { return bytes > size_t(1) << 30; }
   int run(const Launch &launch, const EmulatedKernel &kernel,
           std::vector<uint64_t> values);
 
