@@ -456,6 +456,10 @@ Status Cursors::reset(std::span<const int32_t> slots, void *stream) {
   return impl->reset(slots, stream);
 }
 
+Status Cursors::resetRows(std::span<const int32_t> slots, void *stream) {
+  return impl->resetRows(slots, stream);
+}
+
 Status Cursors::flush(std::span<const int32_t> slots, void *stream) {
   return impl->flush(slots, nullptr, nullptr, stream);
 }
