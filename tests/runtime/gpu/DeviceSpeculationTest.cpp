@@ -57,6 +57,40 @@ Program draftProgram(const std::string &target,
   return need(compileFile(examplePath("gated_delta_rule"), options));
 }
 
+static void speculateInPages(const std::string &model,
+                             std::vector<std::string> routes, int64_t states,
+                             int64_t steps) {
+  INFO(model << ' ' << routes.front());
+  SpeculationOptions options;
+  options.source = readExample(model);
+  options.sizes = tinySizes(model);
+  options.routes = std::move(routes);
+  options.target = "cuda";
+  options.capacity = 32;
+  options.page = 8;
+  options.pages = 12;
+  options.states = states;
+  Speculation run(options);
+  for (int64_t step = 0; step < (emulatedGpu() ? steps : 20 * steps); ++step)
+    run.act();
+  run.compareSlots();
+  CHECK(run.worst < check::Bound::exact);
+  CHECK(run.accepted > steps / 4);
+  CHECK(run.folds > 0);
+  CHECK(run.prompts > 0);
+  CHECK(run.forks > 0);
+  CHECK(run.prefixes > 0);
+}
+
+TEST_CASE("random drafts, forks, prefixes and prompts in pages of a GPU") {
+  if (!hasGpu())
+    return;
+  speculateInPages("gated_delta_rule", {"kv_only"}, 4, 300);
+  speculateInPages("gated_delta_rule", {"inner", "outer"}, 5, 200);
+  speculateInPages("gated_delta_rule", {"adjoint"}, 5, 150);
+  speculateInPages("short_conv", {"inner"}, 5, 150);
+}
+
 static const std::vector<Step> steps{
     {{0, 1, 2},
      {4, 2, 3},
