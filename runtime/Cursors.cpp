@@ -84,10 +84,7 @@ Cursors::Impl::make(const Program &program, const CursorOptions &options) {
   impl->capacity = program.capacity();
   impl->drafts = program.drafts();
   impl->fixedThreshold = program.foldsByChunk() ? program.chunk() : 0;
-  bool crossesOver = impl->startsEmpty && impl->hasStates() &&
-                     !impl->fixedThreshold &&
-                     (program.device().kind == DeviceKind::Cpu || impl->page);
-  if (crossesOver)
+  if (program.crossesOver() && impl->hasStates())
     impl->bestCrossover = std::min(program.crossover(), impl->mostEntries());
   return impl;
 }
@@ -457,6 +454,10 @@ Status Cursors::commit(std::span<const int32_t> slots,
 
 Status Cursors::reset(std::span<const int32_t> slots, void *stream) {
   return impl->reset(slots, stream);
+}
+
+Status Cursors::resetRows(std::span<const int32_t> slots, void *stream) {
+  return impl->resetRows(slots, stream);
 }
 
 Status Cursors::flush(std::span<const int32_t> slots, void *stream) {

@@ -205,6 +205,10 @@ struct Cursors::Impl {
                 std::span<const int32_t> numAccepted,
                 std::span<const int32_t> accepted, void *stream);
   Status reset(std::span<const int32_t> slots, void *stream);
+  /// The same of slots in memory of the device.
+  virtual Status resetRows(std::span<const int32_t> slots, void *stream) {
+    return reset(slots, stream);
+  }
   /// `program` is for `pool`; other pools take their own. Null for all.
   Status flush(std::span<const int32_t> slots, const Pool::Impl *pool,
                const Program *program, void *stream);

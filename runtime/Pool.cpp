@@ -388,6 +388,10 @@ Status Pool::reset(std::span<const int32_t> slots, void *stream) {
   return impl->shared().reset(slots, stream);
 }
 
+Status Pool::resetRows(std::span<const int32_t> slots, void *stream) {
+  return impl->shared().resetRows(slots, stream);
+}
+
 Status Pool::fork(std::span<const int32_t> from, std::span<const int32_t> to) {
   return impl->cursors->fork(from, to);
 }

@@ -130,6 +130,10 @@ Result<Program> Program::withRoute(RouteKind route) const {
 
 int64_t Program::capacity() const { return impl->capacity; }
 int64_t Program::crossover() const { return impl->crossover; }
+bool Program::crossesOver() const {
+  return chosen == RouteKind::KvOnly && !impl->foldsByChunk &&
+         (device().kind == DeviceKind::Cpu || impl->page > 0);
+}
 int64_t Program::page() const { return impl->page; }
 int64_t Program::drafts() const { return impl->drafts; }
 bool Program::verifiesAtOnce() const {

@@ -96,9 +96,7 @@ Status Simulation::createPool() {
   options.foldThreshold = program.capacity() ? config.threshold : 0;
   options.crossover = program.capacity() ? config.crossover : 0;
   // Left out, it would be the cost model's; of a case it is m.
-  bool crossesOver = config.route == RouteKind::KvOnly &&
-                     (config.page > 0 || program.device() == DeviceId());
-  if (crossesOver && !config.crossover)
+  if (program.crossesOver() && !config.crossover)
     options.crossover = options.foldThreshold;
   if (config.takesStates)
     options.states = slotCount;

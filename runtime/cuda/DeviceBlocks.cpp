@@ -37,8 +37,20 @@ static Status copyBlocks(const cuda::Device &device,
 // Where slots stand
 //===----------------------------------------------------------------------===//
 
-Result<DeviceCursors::Snapshot> DeviceCursors::look() const {
-  if (Status status = code->device.synchronize(); !status)
+Status DeviceCursors::hearResets() {
+  if (Status status = code->device.synchronize(); !status || !states)
+    return status;
+  std::vector<int32_t> held(static_cast<size_t>(slots));
+  if (Status status = stateTable.read(held.data(), slots * number); !status)
+    return status;
+  for (int64_t slot = 0; slot < slots; ++slot)
+    if (int32_t &state = statesOfSlots[slot]; state >= 0 && held[slot] < 0)
+      freeStates.release(std::exchange(state, -1));
+  return Status();
+}
+
+Result<DeviceCursors::Snapshot> DeviceCursors::look() {
+  if (Status status = hearResets(); !status)
     return status;
   Snapshot now;
   auto read = [&](const cuda::Memory &memory, int64_t count,
@@ -332,7 +344,7 @@ Status DeviceCursors::shareState(int32_t from, int32_t to) {
 
 Status DeviceCursors::branchOff(std::span<const int32_t> from,
                                 std::span<const int32_t> to, bool withStates) {
-  if (Status status = code->device.synchronize(); !status)
+  if (Status status = hearResets(); !status)
     return status;
   for (size_t i = 0; i < from.size(); ++i) {
     Status status = withStates ? shareState(from[i], to[i]) : Status();
@@ -368,6 +380,8 @@ Status DeviceCursors::branchOff(std::span<const int32_t> from,
 
 Status DeviceCursors::cut(int32_t slot, int64_t entries,
                           std::optional<int32_t> checkpoint) {
+  if (Status status = hearResets(); !status)
+    return status;
   Status status = code->device.fillInt(
       positions.address() + (2 * slot + 1) * sizeof(int32_t),
       static_cast<int32_t>(entries), 1, nullptr);

@@ -193,6 +193,59 @@ Status DeviceCursors::write(int32_t slot, const Cursor &cursor, void *stream) {
                               static_cast<int32_t>(cursor.epoch), 1, stream);
 }
 
+Status DeviceCursors::resetRows(std::span<const int32_t> list, void *stream) {
+  if (list.empty())
+    return Status();
+  cuda::CurrentContext current(*code->device.context());
+  cuda::Range range("ladle reset");
+  uint64_t rows = addressOf(list.data());
+  int32_t pad = padSlot;
+  auto count = static_cast<int32_t>(list.size());
+  uint64_t table = page ? stateTable.address() : 0;
+  auto clear = [&](const Pool::Impl::Array &array, bool isState) {
+    constexpr int64_t part = sizeof(uint16_t);
+    uint64_t held = isState ? table : 0, to = addressOf(array.data);
+    int64_t stride =
+        array.stride * array.versions * sizeInBytes(array.spec.dtype) / part;
+    int64_t size = array.slotBytes() / part;
+    const cuda::Kernel &kernel = code->clearRows;
+    unsigned threads = kernel.info().threads;
+    // 32 stores of a thread.
+    int64_t most = 1024, each = 256 * threads;
+    auto parts = static_cast<int32_t>(std::min(most, (size + each - 1) / each));
+    void *values[] = {&rows, &held, &to, &stride, &size, &pad, &parts};
+    return kernel.launch(
+        {static_cast<unsigned>(count), static_cast<unsigned>(parts), 1},
+        {threads, 1, 1}, values, stream);
+  };
+  for (const Pool::Impl *pool : pools) {
+    for (const Pool::Impl::Array &array : pool->states)
+      if (Status status = array.count ? clear(array, true) : Status(); !status)
+        return status;
+    for (const Pool::Impl::Array &array : pool->carries)
+      if (Status status = clear(array, false); !status)
+        return status;
+  }
+  uint64_t addresses[] = {rows,
+                          positions.address(),
+                          epochs.address(),
+                          drafts ? versions.address() : 0,
+                          drafts ? waiting.address() : 0,
+                          table,
+                          page || fixedThreshold ? prompts.address() : 0};
+  void *values[std::size(addresses) + 2];
+  void **next = values;
+  for (uint64_t &address : addresses)
+    *next++ = &address;
+  *next++ = &pad;
+  *next++ = &count;
+  const cuda::Kernel &kernel = code->resetCursors;
+  unsigned threads = kernel.info().threads;
+  return kernel.launch(
+      {(static_cast<unsigned>(count) + threads - 1) / threads, 1, 1},
+      {threads, 1, 1}, values, stream);
+}
+
 Status DeviceCursors::moveThreshold(void *stream) {
   Cursor empty, written{0, 0, 0, 1};
   for (int64_t i : {0, 1}) {

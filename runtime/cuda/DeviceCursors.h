@@ -64,6 +64,7 @@ struct DeviceCursors final : Cursors::Impl {
                    bool withStates) override;
   Status cut(int32_t slot, int64_t entries,
              std::optional<int32_t> checkpoint) override;
+  Status resetRows(std::span<const int32_t> slots, void *stream) override;
   Status begin() override;
   Status markWritten() override;
   Result<Cursor> read(int32_t slot) const override;
@@ -89,7 +90,10 @@ private:
   struct Snapshot {
     std::vector<int32_t> positions, epochs, waiting, order;
   };
-  Result<Snapshot> look() const;
+  Result<Snapshot> look();
+  /// Takes back states that kernels have taken from slots: those that others
+  /// hold as well. Waits for the device.
+  Status hearResets();
   /// Where a slot stands, its drafts among its entries.
   Cursor cursorIn(const Snapshot &now, int32_t slot) const;
   /// What a slot does with each of its pages, [L / P].

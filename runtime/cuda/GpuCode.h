@@ -45,6 +45,9 @@ struct GpuCode {
   cuda::Kernel keepCarries;
   /// Of the same; a thread a row.
   cuda::Kernel notePrompts;
+  /// Of the same: a block for each row and part of an array, and a thread a
+  /// row.
+  cuda::Kernel clearRows, resetCursors;
 };
 
 /// Rows of one launch: blocks along y.

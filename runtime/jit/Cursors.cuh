@@ -255,3 +255,52 @@ extern "C" __global__ void __launch_bounds__(128)
   if (slot >= 0 && slot != pad_slot)
     prompts[slot] = cu_seqlens[row + 1] - cu_seqlens[row];
 }
+
+// Blocks (row, part) clear what slots have of an array, whose slots lie `stride`
+// 16-bit parts apart and have `count` of them each; `states`, null for arrays of
+// slots, are the states of the slots, of which those that others hold stay.
+extern "C" __global__ void __launch_bounds__(128) ladle_clear_rows(
+    const int *__restrict__ slots, const int *__restrict__ states,
+    unsigned short *array, long long stride, long long count, int pad_slot,
+    int parts) {
+  const int slot = slots[blockIdx.x];
+  if (slot < 0 || slot == pad_slot)
+    return;
+  const int index = states ? states[slot] : slot;
+  if (!is_own(index))
+    return;
+  unsigned short *const to = array + index * stride;
+  const long long first = blockIdx.y * 128LL + threadIdx.x;
+  if ((count | stride) % 8 == 0) {
+    const Vec<int, 4> zero = {};
+    for (long long i = first; i < count / 8; i += parts * 128LL)
+      store_vector(reinterpret_cast<int *>(to + 8 * i), zero);
+    return;
+  }
+  for (long long i = first; i < count; i += parts * 128LL)
+    to[i] = 0;
+}
+
+// A thread takes a row, whose slot begins anew. In pages its ring stays where it
+// is, because the pages that it has are those there; a state that others hold as
+// well is no longer its own. What there is none of is null.
+extern "C" __global__ void __launch_bounds__(128) ladle_reset_cursors(
+    const int *__restrict__ slots, int *cursors, int *epochs, int *versions,
+    int *waiting, int *states, int *prompts, int pad_slot, int rows) {
+  const int row = blockIdx.x * 128 + threadIdx.x;
+  if (row >= rows)
+    return;
+  const int slot = slots[row];
+  if (slot < 0 || slot == pad_slot)
+    return;
+  if (!states)
+    cursors[2 * slot] = 0;
+  cursors[2 * slot + 1] = 0;
+  epochs[slot] = 0;
+  if (waiting)
+    versions[slot] = waiting[slot] = 0;
+  if (prompts)
+    prompts[slot] = 0;
+  if (states && states[slot] >= kSharedBlock)
+    states[slot] = -1;
+}

@@ -39,6 +39,18 @@ inline cuda::KernelInfo notePromptsKernelInfo() {
           /*sharedBytes=*/0, /*programmatic=*/false};
 }
 
+/// The kernel that clears slots of an array, some blocks a row.
+inline cuda::KernelInfo clearRowsKernelInfo() {
+  return {"ladle_clear_rows", /*gridBlocks=*/1, /*threads=*/128,
+          /*sharedBytes=*/0, /*programmatic=*/false};
+}
+
+/// The kernel that has slots begin anew, a thread a row.
+inline cuda::KernelInfo resetCursorsKernelInfo() {
+  return {"ladle_reset_cursors", /*gridBlocks=*/1, /*threads=*/128,
+          /*sharedBytes=*/0, /*programmatic=*/false};
+}
+
 } // namespace ladle::jit
 
 #endif // LADLE_RUNTIME_JIT_CURSORS_H

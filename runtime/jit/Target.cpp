@@ -192,7 +192,13 @@ Target::shared(const DiskCache &cache) const {
   Result<cuda::Kernel> note = module->kernel(notePromptsKernelInfo());
   if (!note)
     return note.status();
-  return std::make_shared<const GpuCode>(
-      GpuCode{*device, std::move(*advance), std::move(*commit),
-              std::move(*keep), std::move(*note)});
+  Result<cuda::Kernel> clear = module->kernel(clearRowsKernelInfo());
+  if (!clear)
+    return clear.status();
+  Result<cuda::Kernel> reset = module->kernel(resetCursorsKernelInfo());
+  if (!reset)
+    return reset.status();
+  return std::make_shared<const GpuCode>(GpuCode{
+      *device, std::move(*advance), std::move(*commit), std::move(*keep),
+      std::move(*note), std::move(*clear), std::move(*reset)});
 }

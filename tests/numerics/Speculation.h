@@ -5,7 +5,9 @@
 //
 // A pool and what its slots should hold, driven by random calls: drafts as
 // trees, acceptance of any path, decode steps, resets, flushes, exports and
-// imports, padding, and another route every time.
+// imports, padding, and another route every time; where entries lie in pages,
+// of which there are too few, also prompts, forks, prefixes, and thresholds
+// that move.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,6 +32,10 @@ struct SpeculationOptions {
   std::vector<std::string> routes; ///< that share their entries
   int64_t drafts = 4, capacity = 12, slots = 5, rows = 3;
   std::string target = "cpu"; ///< as in CompileOptions
+  /// Entries of a page, and how many of them; states that slots take. With
+  /// pages prompts come, slots fork, are cut, and m and the crossover move.
+  int64_t page = 0, pages = 0;
+  std::optional<int64_t> states = std::nullopt;
   uint64_t seed = 1;
 };
 
@@ -47,16 +53,39 @@ public:
 
   double worst = 0;
   int64_t accepted = 0, rejected = 0, folds = 0;
+  int64_t exhausted = 0, prompts = 0, forks = 0, prefixes = 0, others = 0;
 
 private:
   using Interpreter = interpreter::SpecInterpreter;
   using Arrays = Interpreter::Arrays;
+  using Row = Interpreter::Row;
+  /// What a slot holds, and what led there, for prefixes: the tokens of its
+  /// last entries, and what it was before each of them.
+  struct Sequence {
+    Row now;
+    std::vector<Row> before;
+    std::vector<Arrays> tokens;
+  };
   void decode();
   void verify();
+  void readPrompt();
+  void fork();
+  void rebuild();
+  void setLimits();
   void reset();
   void flush();
   void move();
   std::vector<int32_t> pickSlots();
+  /// The sequence answers a token; the answer is row `row` of the outputs.
+  void follow(Sequence &sequence, const Arrays &token, int64_t row);
+  void push(Sequence &sequence, const Arrays &token, Row next) const;
+  void clear(int32_t slot);
+  /// Whether a call has done what it should: an error fails the test, unless
+  /// pages or states were used up, and it has changed nothing. Then a slot is
+  /// reset.
+  bool succeeds(const Status &status, const std::vector<int64_t> &before);
+  /// Where all slots stand, and what is free.
+  std::vector<int64_t> standing() const;
   /// Another route, for which slots without a buffer are made empty of entries.
   check::HostSteps &chooseRoute(const std::vector<int32_t> &slots);
   void compare(const std::vector<double> &actual,
@@ -76,7 +105,8 @@ private:
   std::vector<check::HostSteps> decoders;
   std::optional<check::Batch> batch;
   Arrays params;
-  std::vector<Interpreter::Row> sequences;
+  std::vector<Sequence> sequences;
+  std::optional<DeviceTensor> listed; ///< a slot in memory of the device
 };
 
 } // namespace ladle::test

@@ -57,6 +57,45 @@ TEST_CASE("random steps of coupled states") {
   speculate("coupled", {"inner", "outer", "recurrent"}, 1000);
 }
 
+/// The same in pages and states of which there are too few for all slots.
+static void speculateInPages(const std::string &model,
+                             std::vector<std::string> routes, int64_t steps,
+                             int64_t states) {
+  INFO(model);
+  SpeculationOptions options;
+  options.source = readExample(model);
+  options.sizes = tinySizes(model);
+  options.routes = std::move(routes);
+  options.capacity = 32;
+  options.page = 8;
+  options.pages = 11;
+  options.states = states;
+  Speculation run(options);
+  for (int64_t step = 0; step < steps; ++step)
+    run.act();
+  run.compareSlots();
+  CHECK(run.worst < check::Bound::exact);
+  CHECK(run.accepted > steps / 4);
+  CHECK(run.folds > steps / 64);
+  CHECK(run.exhausted > steps / 100);
+  CHECK(run.prompts > steps / 50);
+  CHECK(run.forks > steps / 50);
+  CHECK(run.prefixes > steps / 50);
+  if (options.routes.front() == "adjoint")
+    CHECK(run.others > steps / 500);
+}
+
+TEST_CASE("10,000 random steps in pages: forks, prefixes, prompts, crossover") {
+  speculateInPages("gated_delta_rule", {"kv_only", "inner", "outer"}, 10000, 3);
+}
+
+TEST_CASE("random steps in pages with raw entries, carries, and other decays") {
+  speculateInPages("gated_delta_rule", {"adjoint", "recurrent"}, 2000, 4);
+  speculateInPages("gated_delta_rule", {"adjoint"}, 1000, 4);
+  speculateInPages("mamba3", {"kv_only", "inner"}, 1000, 3);
+  speculateInPages("kda", {"inner", "kv_only"}, 1000, 4);
+}
+
 TEST_CASE("a million accepted tokens on one slot do not drift") {
   SpeculationOptions options;
   options.source = readExample("gated_delta_rule");

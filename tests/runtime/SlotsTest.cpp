@@ -116,8 +116,13 @@ TEST_CASE("a slot that is reset starts anew, others go on") {
     decodeOne(program, pool, 1, 2, time);
     other.step(makeToken(2, time));
   }
-  std::vector<int32_t> slots{-1, 0};
-  REQUIRE(pool.reset(slots));
+  std::vector<int32_t> slots{-1, 0}, outside{0, 2};
+  bool byRows = GENERATE(false, true);
+  Status status = byRows ? pool.resetRows(outside) : pool.reset(outside);
+  CHECK(status.code() == ErrorCode::InvalidArgument);
+  CHECK(status.message() == "slot 2 is outside of the pool, which has 2");
+  CHECK(pool.cursor(0)->epoch > 0);
+  REQUIRE((byRows ? pool.resetRows(slots) : pool.reset(slots)).ok());
   CHECK(pool.cursor(0)->epoch == 0);
   Reference fresh;
   for (uint32_t time = 0; time < 6; ++time)

@@ -87,8 +87,7 @@ Status Runner::begin(int64_t rows) {
   options.slots = rows;
   options.foldThreshold =
       candidate.program.capacity() ? candidate.threshold : 0;
-  if (candidate.program.route() == RouteKind::KvOnly &&
-      candidate.program.device() == DeviceId())
+  if (candidate.program.crossesOver())
     options.crossover = options.foldThreshold;
   Result<Pool> made = Pool::create(candidate.program, options);
   if (!made)

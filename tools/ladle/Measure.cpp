@@ -61,7 +61,7 @@ Status StepTimer::begin() {
   poolOptions.slots = options.rows;
   poolOptions.foldThreshold = program.capacity() ? options.threshold : 0;
   // Contexts of kv_only are measured up to m, wherever they stop to pay.
-  if (program.route() == RouteKind::KvOnly && program.device() == DeviceId())
+  if (program.crossesOver())
     poolOptions.crossover = poolOptions.foldThreshold;
   Result<Pool> made = Pool::create(program, poolOptions);
   if (!made)

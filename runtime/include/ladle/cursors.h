@@ -167,6 +167,8 @@ public:
   /// Pool::reset and Pool::flush of all pools that share the cursors, each with
   /// the program that it was made for. The host names the slots.
   Status reset(std::span<const int32_t> slots, void *stream = nullptr);
+  /// Pool::resetRows: the slots lie in memory of the device.
+  Status resetRows(std::span<const int32_t> slots, void *stream = nullptr);
   Status flush(std::span<const int32_t> slots, void *stream = nullptr);
 
   struct Impl;

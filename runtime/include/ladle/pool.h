@@ -98,6 +98,18 @@ public:
   /// Makes sequences empty: states and carries zero, no entries. Padding is
   /// skipped, here and in flush.
   Status reset(std::span<const int32_t> slots, void *stream = nullptr);
+  /// The same of slots in memory of the pool's device, which are read when the
+  /// work runs: launches alone, which a graph can capture, as many as pools
+  /// have arrays. Drafts that wait are forgotten. Fails as `reset` on the CPU;
+  /// on a GPU a slot out of range is the caller's to avoid.
+  ///
+  /// There the host does not hear which slots begin anew. Pages and a state
+  /// that a slot had to itself stay with it, empty, and the next sequence may
+  /// fill them at once; what it held with others is the others' alone, and to
+  /// append there, or to read or write a state, it wants `reserve`. That also
+  /// takes back what is left over, as do `reset` and a fork to the slot: until
+  /// then Cursors::pages, states and stateOf count what the slot had.
+  Status resetRows(std::span<const int32_t> slots, void *stream = nullptr);
 
   /// Decides on the drafts that Decoder::verify left in each of `slots`: the
   /// first `numAccepted` of a slot's become part of its sequence, the others

@@ -49,6 +49,10 @@ public:
   /// cost model chooses for long ones, within the capacity: for
   /// CursorOptions::crossover. 0 if the program has no such route.
   int64_t crossover() const;
+  /// Whether sequences of the route begin without a state and take one where
+  /// they cross over: those of kv_only, unless chunks say where they fold, on a
+  /// GPU where entries lie in pages.
+  bool crossesOver() const;
   /// Entries of a page; 0 if those of a slot lie side by side.
   int64_t page() const;
   /// The most drafts of a row that Decoder::verify takes; 0: it takes none.

@@ -9,7 +9,7 @@
 #include "runtime/cuda/Driver.h"
 #include "tests/numerics/Requests.h"
 #include "tests/numerics/Speculation.h"
-#include "tests/runtime/gpu/Gpu.h"
+#include "tests/runtime/gpu/Drafts.h"
 
 using namespace ladle;
 using namespace ladle::test;
@@ -46,8 +46,6 @@ TEST_CASE("random drafts, commits, resets, flushes and moves of slots") {
 
 namespace {
 
-constexpr int64_t mostDrafts = 4, rows = 3, slotCount = 4;
-
 Program draftProgram(const std::string &target,
                      const std::string &route = "inner") {
   CompileOptions options;
@@ -59,94 +57,41 @@ Program draftProgram(const std::string &target,
   return need(compileFile(examplePath("gated_delta_rule"), options));
 }
 
-/// Numbers in the memory of a program, at one address.
-class Numbers {
-public:
-  Numbers(const Program &program, int64_t count)
-      : memory(need(
-            DeviceTensor::allocate(program.device(), DType::I32, {count}))) {}
-  void set(std::vector<int32_t> values) {
-    values.resize(static_cast<size_t>(memory.view().count()));
-    need(copy(TensorView::dense(values, DType::I32,
-                                {static_cast<int64_t>(values.size())}),
-              memory.view()));
-  }
-  std::span<const int32_t> all() const {
-    return {memory.as<int32_t>(), static_cast<size_t>(memory.view().count())};
-  }
+static void speculateInPages(const std::string &model,
+                             std::vector<std::string> routes, int64_t states,
+                             int64_t steps) {
+  INFO(model << ' ' << routes.front());
+  SpeculationOptions options;
+  options.source = readExample(model);
+  options.sizes = tinySizes(model);
+  options.routes = std::move(routes);
+  options.target = "cuda";
+  options.capacity = 32;
+  options.page = 8;
+  options.pages = 12;
+  options.states = states;
+  Speculation run(options);
+  for (int64_t step = 0; step < (emulatedGpu() ? steps : 20 * steps); ++step)
+    run.act();
+  run.compareSlots();
+  CHECK(run.worst < check::Bound::exact);
+  CHECK(run.accepted > steps / 4);
+  CHECK(run.folds > 0);
+  CHECK(run.prompts > 0);
+  CHECK(run.forks > 0);
+  CHECK(run.prefixes > 0);
+}
 
-private:
-  DeviceTensor memory;
-};
+TEST_CASE("random drafts, forks, prefixes and prompts in pages of a GPU") {
+  if (!hasGpu())
+    return;
+  speculateInPages("gated_delta_rule", {"kv_only"}, 4, 300);
+  speculateInPages("gated_delta_rule", {"inner", "outer"}, 5, 200);
+  speculateInPages("gated_delta_rule", {"adjoint"}, 5, 150);
+  speculateInPages("short_conv", {"inner"}, 5, 150);
+}
 
-/// A layer with everything that a step of drafts takes.
-struct Layer {
-  explicit Layer(const Program &program, const PoolOptions &options = {})
-      : program(program), pool(makePool(program, slotCount, options)),
-        decoder(need(Decoder::create(program, pool))),
-        tensors(program, rows * mostDrafts), slots(program, rows),
-        starts(program, rows + 1), parents(program, rows * mostDrafts),
-        numAccepted(program, rows), accepted(program, rows * mostDrafts) {}
-
-  VerifyArguments arguments() const {
-    VerifyArguments result;
-    result.rows = rows;
-    result.slots = slots.all();
-    result.cuSeqlens = starts.all();
-    result.parents = parents.all();
-    result.drafts = rows * mostDrafts;
-    result.tensors = tensors.arguments.tensors;
-    return result;
-  }
-
-  Program program;
-  Pool pool;
-  Decoder decoder;
-  Tensors tensors;
-  Numbers slots, starts, parents, numAccepted, accepted;
-};
-
-/// What is different from step to step.
-struct Step {
-  std::vector<int32_t> slots, counts, parents, numAccepted, accepted;
-
-  void fill(Layer &layer, int32_t token, int32_t sequence = 0) const {
-    std::vector<int32_t> starts{0};
-    for (int32_t count : counts)
-      starts.push_back(starts.back() + count);
-    layer.slots.set(slots);
-    layer.starts.set(starts);
-    layer.parents.set(parents);
-    layer.numAccepted.set(numAccepted);
-    layer.accepted.set(accepted);
-    std::vector<int32_t> sequences, positions;
-    for (int32_t i = 0; i < rows * mostDrafts; ++i) {
-      sequences.push_back(i % 5 + sequence);
-      positions.push_back(token + i);
-    }
-    layer.tensors.fill(sequences, positions);
-  }
-  /// What all drafts are after, on the CPU.
-  void follow(Layer &layer) const {
-    std::vector<int32_t> starts{0}, path;
-    for (int32_t count : counts)
-      starts.push_back(starts.back() + count);
-    VerifyArguments arguments;
-    arguments.rows = rows;
-    arguments.slots = slots;
-    arguments.cuSeqlens = starts;
-    std::vector<int32_t> own(parents.begin(), parents.begin() + starts.back());
-    arguments.parents = own;
-    for (const auto &[name, view] : layer.tensors.arguments.tensors)
-      arguments.tensors[name] = view.shape[0] == rows * mostDrafts
-                                    ? view.slice(0, 0, starts.back())
-                                    : view;
-    need(layer.decoder.verify(arguments));
-    need(layer.pool.commit(slots, numAccepted, accepted));
-  }
-};
-
-const std::vector<Step> steps{
+static const std::vector<Step> steps{
     {{0, 1, 2},
      {4, 2, 3},
      {-1, 0, 0, 2, -1, 0, -1, -1, 0},
@@ -190,14 +135,8 @@ TEST_CASE("a graph verifies and commits while cursors move and trees change") {
   Layer layer(draftProgram("cuda")), reference(draftProgram("cpu"));
   steps[0].fill(layer, 0);
   auto device = need(cuda::Device::shared());
-  auto graph = need(cuda::Graph::record(device, [&]() -> Status {
-    if (Status status =
-            layer.decoder.verify(layer.arguments(), device.stream());
-        !status)
-      return status;
-    return layer.pool.commit(layer.slots.all(), layer.numAccepted.all(),
-                             layer.accepted.all(), device.stream());
-  }));
+  auto graph = need(cuda::Graph::record(
+      device, [&] { return layer.verifyAndCommit(device.stream()); }));
   CHECK(need(layer.pool.cursor(0)).length == 0);
   for (int32_t token = 0; token < 12; ++token) {
     CAPTURE(token);
