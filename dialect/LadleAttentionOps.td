@@ -124,7 +124,8 @@ def Ladle_MatchOp : Ladle_Op<"match", [
     For each head, the nearest by L2 of the queries of the last `window` tokens,
     ties to the newest, if its distance is less than √(2d) (1 − tau) in units in
     which E‖q‖² = d. E‖q‖² is `moment`, or estimated as the mean over the tokens
-    of the sequence so far. NaN never matches.
+    of the sequence so far. A query whose square is NaN or overflows in f32 is
+    in no mean, near nothing, and nothing is near it.
 
     A match further back than `max_gap` tokens, one that skips fewer than `skip`
     tokens, or one whose summary is the `max_chain`-th made from another is

@@ -183,6 +183,37 @@ TEST_CASE("the nearest matches, ties go to the newest, NaN never matches") {
   CHECK(head.step(1, /*slot=*/1) == 0);
 }
 
+TEST_CASE("the oracle leaves out queries whose squares are no numbers") {
+  frontend::ElaborationOptions elaboration;
+  elaboration.sizes = {{"Hq", 2}, {"Hkv", 1}, {"D", 16}};
+  elaboration.options = {{"tau", 0.5}, {"window", 4}, {"band", 1}};
+  std::string messages;
+  auto oracle = compileAttentionOracle("mac.ladle", test::readExample("mac"),
+                                       elaboration, messages);
+  INFO(messages);
+  REQUIRE(oracle);
+  for (double bad : {double(NAN), double(INFINITY), 1e20}) {
+    CAPTURE(bad);
+    interpreter::AttentionInterpreter::Row row = oracle->makeRow();
+    auto step = [&](double first, double second) {
+      std::vector<double> queries(16, first), ones(16, 1), output;
+      queries.insert(queries.end(), 16, second);
+      auto found =
+          oracle->step(row, {}, {queries, queries, ones, ones}, output);
+      return std::pair(found[0].position, found[1].position);
+    };
+    using Found = std::pair<int64_t, int64_t>;
+    CHECK(step(bad, 1) == Found(-1, -1));
+    CHECK(step(1, bad) == Found(-1, -1));
+    CHECK(step(1.6, 1.6) == Found(1, 0)); // each head has one that counts
+    CHECK(step(bad, bad) == Found(-1, -1));
+    CHECK(step(-50, 1.6) == Found(-1, 2));
+    row.restart();
+    CHECK(step(1, 1) == Found(-1, -1));
+    CHECK(step(1, 1) == Found(5, 5));
+  }
+}
+
 TEST_CASE("rings wrap around, and are dropped where they do not hold") {
   OneHead head(near);
   head.step(5);

@@ -10,6 +10,7 @@
 #include "runtime/tune/Problem.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <numeric>
 
@@ -71,11 +72,19 @@ void MacTrace::takeMoments() {
   int64_t heads = view.shape[1], size = view.shape[2];
   queries = *toFloats(view.slice(0, 0, tokenCount));
   squares.assign(static_cast<size_t>(heads), 0);
-  for (size_t i = 0; i < queries.size(); ++i)
-    squares[i / static_cast<size_t>(size) % static_cast<size_t>(heads)] +=
-        static_cast<double>(queries[i]) * queries[i];
-  for (double &square : squares)
-    square /= static_cast<double>(tokenCount);
+  // As decoders do, without those that are no numbers in f32.
+  std::vector<double> counted(squares.size());
+  for (int64_t at = 0; at < tokenCount * heads; ++at) {
+    double square = 0;
+    for (int64_t i = at * size; i < (at + 1) * size; ++i)
+      square += static_cast<double>(queries[i]) * queries[i];
+    if (!std::isfinite(static_cast<float>(square)))
+      continue;
+    squares[at % heads] += square;
+    ++counted[at % heads];
+  }
+  for (size_t head = 0; head < squares.size(); ++head)
+    squares[head] /= std::max(counted[head], 1.0);
 }
 
 /// In double, then to bf16.
