@@ -68,6 +68,9 @@ struct ConvertLadleToGPU
     if (slots.entries && slots.entries.getOrder() == BufferOrder::Indexed &&
         !slots.drafts)
       slots.drafts = drafts;
+    // Without entries a slot keeps a state for each draft.
+    if (!slots.entries && !slots.drafts)
+      slots.drafts = drafts;
     return slots;
   }
 

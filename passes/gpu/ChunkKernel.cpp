@@ -374,15 +374,8 @@ void GpuChunkKernel::clearShared() {
 }
 
 LogicalResult GpuChunkKernel::emitRow() {
-  if (drafts && !nextCarries.empty()) {
-    auto version = [&](Value slot) -> Value {
-      return arith::AddIOp::create(
-          b, times(slot, drafts + 1),
-          loadNumber(carryVersions, {slot}, "version"));
-    };
-    readCarry = version(readSlot);
-    writeCarry = version(writeSlot);
-  }
+  if (slots.keepStates() || (drafts && !nextCarries.empty()))
+    takeVersions();
   anchors.push_back(endOfClearing = anchor());
   anchors.push_back(anchor());
   endOfSlotLoads = anchors.back();

@@ -96,9 +96,25 @@ Value GpuDraftKernel::versionAfter(Value of, Value version) {
 // The row
 //===----------------------------------------------------------------------===//
 
+/// The draft goes on from what its parent has left.
+void GpuDraftKernel::takeParent() {
+  Value version = loadNumber(carryVersions, {readSlot}, "version");
+  readCarry = versionAfter(parentOf(draft), version);
+  writeCarry = versionAfter(draft, version);
+  endOfSlotLoads->erase();
+  endOfSlotLoads = anchor();
+}
+
 /// Where the row stands. Returns whether this launch has something to do for
 /// it.
 Value GpuDraftKernel::emitCursor() {
+  if (slots.keepStates()) {
+    length = base = constantIndex(0);
+    takeParent();
+    readState = readCarry;
+    writeState = writeCarry;
+    return compare(Predicate::slt, draft, draftCount);
+  }
   base = loadNumber(cursors, {readSlot, constantIndex(0)}, "base");
   length = loadNumber(cursors, {readSlot, constantIndex(1)}, "length");
   Value which = constantIndex(0);
@@ -109,13 +125,8 @@ Value GpuDraftKernel::emitCursor() {
   foldsBefore = both(both(compare(Predicate::sgt, all, m),
                           compare(Predicate::sgt, length, constantIndex(0))),
                      mayFold);
-  if (!isFold() && !step.getArgumentsOfKind(ArgumentKind::Carry).empty()) {
-    Value version = loadNumber(carryVersions, {readSlot}, "version");
-    readCarry = versionAfter(parentOf(draft), version);
-    writeCarry = versionAfter(draft, version);
-    endOfSlotLoads->erase();
-    endOfSlotLoads = anchor();
-  }
+  if (!isFold() && !step.getArgumentsOfKind(ArgumentKind::Carry).empty())
+    takeParent();
 
   // Without pages nobody knows: rows of kv_only have none until they fold.
   Value isTrue = arith::ConstantOp::create(b, b.getBoolAttr(true));
@@ -137,8 +148,10 @@ Value GpuDraftKernel::emitCursor() {
 /// What waits in the slot from now on: layers that share a cursor all say the
 /// same.
 void GpuDraftKernel::storeWaiting() {
-  Value count = arith::SelectOp::create(b, foldsBefore,
-                                        add(draftCount, kFolded), draftCount);
+  Value count = draftCount;
+  if (foldsBefore)
+    count = arith::SelectOp::create(b, foldsBefore, add(draftCount, kFolded),
+                                    draftCount);
   // With the first draft, by the first block of the row.
   Value isFirst =
       both(both(isBelow(head, 1), isBelow(thread, 1)), isBelow(draft, 1));
@@ -171,6 +184,8 @@ void GpuDraftKernel::emitPlaces() {
     return GpuKernel::emitPlaces();
   endOfTokenLoads = anchor();
   storeWaiting();
+  if (slots.keepStates())
+    return;
   Value held = length, none = constantIndex(0);
   Value committed = arith::SelectOp::create(b, foldsBefore, none, held);
   int64_t count = knownPlaces();

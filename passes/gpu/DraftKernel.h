@@ -48,6 +48,7 @@ private:
   mlir::Value versionAfter(mlir::Value of, mlir::Value version);
   mlir::Value entryAt(mlir::Value position);
   void storeWaiting();
+  void takeParent();
 
   mlir::Value compare(mlir::arith::CmpIPredicate predicate, mlir::Value lhs,
                       mlir::Value rhs);

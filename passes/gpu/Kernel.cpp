@@ -381,7 +381,7 @@ int64_t GpuKernel::knownPlaces() {
 /// Looks up where the entries of a slot lie that can be anywhere. A barrier
 /// follows.
 void GpuKernel::emitPlaces() {
-  if (drafts == 0)
+  if (drafts == 0 || fields.empty())
     return;
   int64_t all = capacity(), count = knownPlaces();
   entryPlaces = shared({count}, "entry_places", b.getI32Type());
@@ -435,6 +435,20 @@ LogicalResult GpuKernel::emitForm(StepOp form) {
   return result;
 }
 
+/// Carries of slots for drafts have versions; so do states, if there are no
+/// entries for drafts.
+void GpuKernel::takeVersions() {
+  auto version = [&](Value slot) -> Value {
+    Value first = arith::MulIOp::create(b, slot, constantIndex(drafts + 1));
+    return arith::AddIOp::create(b, first,
+                                 loadNumber(carryVersions, {slot}, "version"));
+  };
+  readCarry = version(readSlot);
+  writeCarry = version(writeSlot);
+  if (slots.keepStates())
+    readState = readCarry, writeState = writeCarry;
+}
+
 LogicalResult GpuKernel::emitRow() {
   std::optional<OpBuilder::InsertionGuard> groupGuard;
   if (headGroup > 1) {
@@ -450,19 +464,15 @@ LogicalResult GpuKernel::emitRow() {
   // Copies that are started are waited for, so that those that
   // may have nothing to do look first.
   bool looksFirst = !startsEarly();
+  if (slots.keepStates())
+    takeVersions();
   if (!looksFirst)
     stageStates();
   if (headGroup > 1)
     endOfTokenLoads = anchor();
-  if (drafts && !step.getArgumentsOfKind(ArgumentKind::Carry).empty()) {
-    auto version = [&](Value slot) -> Value {
-      Value first = arith::MulIOp::create(b, slot, constantIndex(drafts + 1));
-      return arith::AddIOp::create(
-          b, first, loadNumber(carryVersions, {slot}, "version"));
-    };
-    readCarry = version(readSlot);
-    writeCarry = version(writeSlot);
-  }
+  if (drafts && !slots.keepStates() &&
+      !step.getArgumentsOfKind(ArgumentKind::Carry).empty())
+    takeVersions();
   endOfSlotLoads = anchor();
   std::optional<OpBuilder::InsertionGuard> wantedGuard;
   if (Value wanted = emitCursor()) {
@@ -472,8 +482,7 @@ LogicalResult GpuKernel::emitRow() {
   }
   if (looksFirst)
     stageStates();
-  if (!fields.empty())
-    emitPlaces();
+  emitPlaces();
   if (failed(emitPrologue()))
     return failure();
   if (startsEarly())

@@ -128,13 +128,13 @@ protected:
   virtual mlir::Value isForStateless() { return hasNoState; }
   mlir::Value loadRaw(mlir::Value table, llvm::ArrayRef<mlir::Value> at,
                       llvm::StringRef name);
-  mlir::Value isOwn(mlir::Value block);
-  mlir::Value withoutMark(mlir::Value block);
+  mlir::Value isOwn(mlir::Value block), withoutMark(mlir::Value block);
   void emitActive(mlir::Value padded, bool storesZeros,
                   llvm::function_ref<mlir::LogicalResult()> body,
                   mlir::LogicalResult &result);
   mlir::LogicalResult emitForm(StepOp form);
   virtual mlir::LogicalResult emitRow();
+  void takeVersions();
 
   //===--- Prologue.cpp ---------------------------------------------------===//
   mlir::LogicalResult handToGroups(llvm::ArrayRef<mlir::Value> roots,

@@ -35,6 +35,8 @@ struct GpuSlots {
   BufferType entries = {}; ///< null without a buffer
 
   bool arePaged() const { return entries && entries.isPaged(); }
+  /// Whether they keep a state for each draft, for want of entries.
+  bool keepStates() const { return drafts && !entries; }
 };
 
 /// Where a vector of `size` elements is: element c·lanes·width + lane·width + i

@@ -287,9 +287,8 @@ std::vector<CheckCase> Checker::plan() {
     }
   }
   if (!isOnCpu) {
-    // A GPU keeps no state a draft, prompts of kv_only as entries in pages
-    // alone and by chunks in rings, and takes no drafts of states that lie
-    // [dk, dv].
+    // A GPU keeps prompts of kv_only as entries in pages alone and by chunks in
+    // rings, and takes no drafts of states that lie [dk, dv].
     bool hasPrompts = takesPrompts(sizes.back());
     std::erase_if(cases, [&](const CheckCase &config) {
       return (config.prompts > 0 && !hasPrompts) ||
@@ -297,8 +296,7 @@ std::vector<CheckCase> Checker::plan() {
               (config.byChunk
                    ? config.page > 0 || config.route == RouteKind::KvOnly
                    : config.route == RouteKind::KvOnly && !config.page)) ||
-             (config.drafts > 0 && (config.route == RouteKind::Recurrent ||
-                                    config.layout == StateLayout::DkDv));
+             (config.drafts > 0 && config.layout == StateLayout::DkDv);
     });
     // Slots without pages take no states.
     for (CheckCase &config : cases) {
@@ -395,14 +393,8 @@ Status Checker::noCases() const {
       ErrorCode::Unsupported,
       fmt::format(
           "no case of '{}' is left to check{} on '{}': its only route is {}, "
-          "which {}\nnote: {}",
-          signature.name, wanted, request.target, fmt::join(names, ", "),
-          request.page > 0 ? "has no entries to lie in pages"
-                           : "has no entries for drafts, and a GPU keeps no "
-                             "state a draft",
-          request.page > 0 ? "leave out --pages"
-                           : "leave out --drafts, or check it with --target "
-                             "cpu"));
+          "which has no entries to lie in pages\nnote: leave out --pages",
+          signature.name, wanted, request.target, fmt::join(names, ", ")));
 }
 
 /// The command that repeats a case of `request`.

@@ -320,6 +320,8 @@ Status DeviceCursors::uploadBlocks(int32_t first, int64_t count,
 
 Status DeviceCursors::copySlot(const cuda::Memory &memory, int64_t bytes,
                                int32_t from, int32_t to) const {
+  if (bytes == 0)
+    return Status();
   return code->device.copy(memory.address() + to * bytes,
                            memory.address() + from * bytes, bytes, nullptr);
 }

@@ -156,8 +156,12 @@ Status DeviceCursors::settle(int32_t slot) {
   if (!version || *version == 0)
     return version ? Status() : version.status();
   std::vector<std::byte> bytes;
-  for (const Pool::Impl *pool : pools)
-    for (const Pool::Impl::Array &array : pool->carries) {
+  for (const Pool::Impl *pool : pools) {
+    std::vector<Pool::Impl::Array> arrays = pool->carries;
+    std::copy_if(
+        pool->states.begin(), pool->states.end(), std::back_inserter(arrays),
+        [](const Pool::Impl::Array &array) { return array.versions > 1; });
+    for (const Pool::Impl::Array &array : arrays) {
       const auto &memory = static_cast<const DevicePool &>(*pool);
       bytes.resize(static_cast<size_t>(array.slotBytes()));
       if (Status status = memory.code->device.download(
@@ -173,6 +177,7 @@ Status DeviceCursors::settle(int32_t slot) {
       if (Status status = memory.code->device.synchronize(nullptr); !status)
         return status;
     }
+  }
   return code->device.fillInt(versions.address() + slot * sizeof(int32_t), 0, 1,
                               nullptr);
 }

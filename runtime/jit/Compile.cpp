@@ -220,18 +220,17 @@ Result<jit::Plan> Compilation::plan() {
 }
 
 Status Compilation::keepBuffered(jit::Plan &plan) const {
-  llvm::erase_if(plan.routes, [](const jit::RouteSummary &summary) {
+  auto isRecurrent = [](const jit::RouteSummary &summary) {
     return summary.route == RouteKind::Recurrent;
-  });
-  if (plan.routes.empty() && foldsByChunk(options))
+  };
+  // Drafts that no entry can hold have a state each.
+  if (!foldsByChunk(options) && llvm::all_of(plan.routes, isRecurrent))
+    return Status();
+  llvm::erase_if(plan.routes, isRecurrent);
+  if (plan.routes.empty())
     return Status(ErrorCode::InvalidArgument,
                   "numerics is 'chunk', expected 'step': no route of the "
                   "recurrence has a buffer, so that every token is folded");
-  if (plan.routes.empty())
-    return Status(ErrorCode::Unsupported,
-                  "drafts is " + std::to_string(options.drafts) +
-                      ", expected 0: no route of the recurrence has a buffer, "
-                      "and a GPU keeps no state a draft");
   if (plan.route == RouteKind::Recurrent)
     plan.route = llvm::min_element(plan.routes, [](auto &one, auto &other) {
                    auto rank = [](const jit::RouteSummary &summary) {
@@ -535,6 +534,13 @@ Result<Program> ladle::compileSource(std::string_view text,
       return parsed.status();
     addRoute(routes, *parsed, options);
   }
+  if (isGpu && options.drafts > 0 && routes.size() > 1 &&
+      llvm::is_contained(routes, RouteKind::Recurrent))
+    return Status(ErrorCode::Unsupported,
+                  "drafts is " + std::to_string(options.drafts) +
+                      ", expected 0: 'recurrent' keeps a state for each draft, "
+                      "and on a GPU other routes do not know of them; compile "
+                      "for it alone, or without it");
   Result<std::vector<LoadedRoute>> loaded = compilation.load(routes);
   if (!loaded)
     return loaded.status();
@@ -568,11 +574,8 @@ ladle::compileAllRoutes(std::string_view text, std::string_view name,
   if (compilation.isForGpu())
     compilation.applyTuning(*plan);
   std::vector<RouteKind> routes;
-  // On a GPU no draft is a state of its own.
   for (const jit::RouteSummary &summary : plan->routes)
-    if (!options.drafts || !compilation.isForGpu() ||
-        summary.route != RouteKind::Recurrent)
-      routes.push_back(summary.route);
+    routes.push_back(summary.route);
   Result<std::vector<LoadedRoute>> loaded = compilation.load(routes);
   if (!loaded)
     return loaded.status();

@@ -295,14 +295,6 @@ Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind,
   if (failed(buildGpuProgram(*module, impl->pipelineOptions(toRoute(kind)),
                              optionsOf(layout), program)))
     return impl->failure();
-  if (impl->pipelineOptions(toRoute(kind)).drafts && !program.verify &&
-      !program.draft)
-    return Status(ErrorCode::Unsupported,
-                  "route '" + std::string(toString(kind)) +
-                      "' has no entries for drafts, and a GPU keeps no state a "
-                      "draft: compile without drafts, by another route, or for "
-                      "the target cpu\n" +
-                      impl->diagnostics);
   // Once there is a state, kv_only has handed over to inner.
   if (impl->options.prefill && !program.prefill && kind != RouteKind::KvOnly)
     return Status(ErrorCode::Unsupported,

@@ -139,6 +139,7 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
 // version of the carries becomes that of the last one. In pages, drafts that
 // have found no room or no page are not accepted, and `fault` is told of them;
 // nor are those of a slot without a state that were verified as if it had one.
+// Without entries the drafts are states, which have the versions of carries.
 extern "C" __global__ void __launch_bounds__(128) ladle_commit_drafts(
     const int *slots, const int *num_accepted, const int *accepted,
     int *cursors, int *epochs, int *order, int *versions, int *waiting,
@@ -211,12 +212,12 @@ extern "C" __global__ void __launch_bounds__(128) ladle_commit_drafts(
   if (lane == 0) {
     if (kind == kIgnore && !pages && epoch > 0)
       fault[0] = 4 * slot + kIgnoresState;
-    if (left >= kFolded)
+    if (left >= kFolded || (capacity == 0 && taken > 0))
       epochs[slot] = epoch + 1;
     if (taken > 0)
       versions[slot] = (version + 1 + last) % (drafts + 1);
     waiting[slot] = 0;
-    cursor[1] += taken;
+    cursor[1] += capacity == 0 ? 0 : taken;
     store_vector(cursors + slot * 2LL, cursor);
   }
 }

@@ -86,27 +86,23 @@ void Speculation::clear(int32_t slot) {
   sequences[slot] = {oracle->makeRow(), {}, {}};
 }
 
-void Speculation::push(Sequence &sequence, const Arrays &token,
-                       Row next) const {
-  if (options.page) {
-    sequence.before.push_back(sequence.now);
-    sequence.tokens.push_back(token);
-    auto most = static_cast<size_t>(options.capacity);
-    if (sequence.tokens.size() > most) {
-      sequence.before.erase(sequence.before.begin());
-      sequence.tokens.erase(sequence.tokens.begin());
-    }
-  }
-  sequence.now = std::move(next);
+void Speculation::keep(Sequence &sequence, const Arrays &token) const {
+  if (!options.page)
+    return;
+  sequence.before.push_back(sequence.now);
+  sequence.tokens.push_back(token);
+  if (static_cast<int64_t>(sequence.tokens.size()) <= options.capacity)
+    return;
+  sequence.before.erase(sequence.before.begin());
+  sequence.tokens.erase(sequence.tokens.begin());
 }
 
 void Speculation::follow(Sequence &sequence, const Arrays &token, int64_t row) {
-  Row next = sequence.now;
+  keep(sequence, token);
   Arrays outputs(oracle->getOutputs().size());
-  oracle->step(next, params, token, outputs);
+  oracle->step(sequence.now, params, token, outputs);
   for (size_t i = 0; i < outputs.size(); ++i)
     compare(batch->getOutput(row, i), outputs[i]);
-  push(sequence, token, std::move(next));
 }
 
 std::vector<int64_t> Speculation::standing() const {
@@ -299,8 +295,10 @@ void Speculation::verify() {
     std::vector<int32_t> own;
     for (int32_t draft = last; draft >= 0; draft = parents[first + draft])
       own.insert(own.begin(), draft);
-    for (int32_t draft : own)
-      push(sequences[slots[row]], tokens[first + draft], nodes[draft]);
+    for (int32_t draft : own) {
+      keep(sequences[slots[row]], tokens[first + draft]);
+      sequences[slots[row]].now = std::move(nodes[draft]);
+    }
     numAccepted.push_back(static_cast<int32_t>(own.size()));
     path.insert(path.end(), own.begin(), own.end());
     accepted += static_cast<int64_t>(own.size());
@@ -353,10 +351,9 @@ void Speculation::rebuild() {
     Sequence follower = sequences[other];
     for (auto token = sequence.tokens.end() - kept;
          token != sequence.tokens.end(); ++token) {
-      Row next = follower.now;
+      keep(follower, *token);
       Arrays outputs(oracle->getOutputs().size());
-      oracle->step(next, params, *token, outputs);
-      push(follower, *token, std::move(next));
+      oracle->step(follower.now, params, *token, outputs);
     }
     sequence = std::move(follower);
   }

@@ -78,7 +78,8 @@ private:
   std::vector<int32_t> pickSlots();
   /// The sequence answers a token; the answer is row `row` of the outputs.
   void follow(Sequence &sequence, const Arrays &token, int64_t row);
-  void push(Sequence &sequence, const Arrays &token, Row next) const;
+  /// The sequence is about to go on, and may be cut back to what it is.
+  void keep(Sequence &sequence, const Arrays &token) const;
   void clear(int32_t slot);
   /// Whether a call has done what it should: an error fails the test, unless
   /// pages or states were used up, and it has changed nothing. Then a slot is

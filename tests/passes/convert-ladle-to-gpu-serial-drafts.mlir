@@ -39,3 +39,26 @@ ladle.step @fold of @r route(inner) form(fold) (token %k: tensor<2x16xf32>, toke
   ladle.clear %e : !entries
   ladle.yield
 }
+
+// Without entries a slot has a state for each draft: it reads that of its
+// parent, and writes its own.
+// CHECK-LABEL: gpu.func @states(
+// CHECK-SAME: %[[VERSIONS:[^:]*]]: memref<?xi32> {ladle.name = "carry_versions"}
+// CHECK: %[[NUMBER:.*]] = memref.load %[[VERSIONS]]
+// CHECK: %[[VERSION:.*]] = arith.index_cast %[[NUMBER]]
+// CHECK: arith.addi %{{.*}}, %[[VERSION]]
+// CHECK-LABEL: gpu.func @s_recurrent_draft(
+// CHECK-SAME: %[[OF:[^:]*]]: memref<?xi32> {ladle.name = "carry_versions"}
+// CHECK-SAME: %[[LEFT:[^:]*]]: memref<?xi32> {ladle.name = "waiting"}
+// CHECK-SAME: %[[TREE:[^:]*]]: memref<?xi32> {ladle.name = "parents"}
+// CHECK: memref.load %[[OF]]
+// CHECK: memref.load %[[TREE]]
+// CHECK: memref.store %{{.*}}, %[[LEFT]]
+ladle.step @states of @s route(recurrent) form(decode) (token %k: tensor<2x16xf32>, token %v: tensor<2x8xf32>,
+    state %p: !ladle.pool<2x16x8xf32>) -> (y: tensor<2x8xf32>) {
+  %S = ladle.load_state %p : !ladle.pool<2x16x8xf32> to !ladle.state<2x16x8xf32>
+  %T = ladle.write %S, %k, %v : !ladle.state<2x16x8xf32>, tensor<2x16xf32>, tensor<2x8xf32>
+  ladle.store_state %T, %p : !ladle.state<2x16x8xf32>, !ladle.pool<2x16x8xf32>
+  %y = ladle.read %T, %k : !ladle.state<2x16x8xf32>, tensor<2x16xf32> -> tensor<2x8xf32>
+  ladle.yield %y : tensor<2x8xf32>
+}

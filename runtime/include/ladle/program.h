@@ -59,7 +59,7 @@ public:
   int64_t drafts() const;
   /// Whether the route answers all drafts of a row at once. Otherwise they are
   /// decoded one after another, on a GPU a launch each, and `recurrent` keeps a
-  /// state for each, on the CPU.
+  /// state for each.
   bool verifiesAtOnce() const;
   /// Tokens of a prompt that Decoder::prefill answers at once; 0: it takes no
   /// prompts.

@@ -113,6 +113,16 @@ TEST_CASE("one draft a row, and sixteen") {
              "drafts=16,trees=1,rows=2,tokens=5,seed=5");
 }
 
+TEST_CASE("drafts that have a state each") {
+  if (!hasGpu())
+    return;
+  for (const char *model : {"gated_delta_net", "mamba3", "rwkv7"})
+    checkOnGpu(model, std::string("route=recurrent,L=12,m=6,trees=1") + moving);
+  checkOnGpu("gated_delta_net", "route=recurrent,L=12,m=6,state=bf16,drafts=3,"
+                                "prompts=40,chunk=16,tokens=9,"
+                                "rows=2,seed=3");
+}
+
 TEST_CASE("drafts of all examples by all their routes") {
   // On an emulated device it takes minutes.
   if (!hasGpu() || (emulatedGpu() && !isFull()))
@@ -123,8 +133,7 @@ TEST_CASE("drafts of all examples by all their routes") {
       "kda_lower_bound", "gdn2", "rwkv6", "rwkv7", "rwkv7_core", "mamba3",
       "mamba3_mimo", "short_conv", "coupled");
   for (RouteKind route : routesOf(requestOf(model)))
-    if (route != RouteKind::Recurrent)
-      for (const char *trees : {"0", "1"})
-        checkOnGpu(model, "route=" + std::string(toString(route)) +
-                              ",L=12,m=6,trees=" + trees + moving);
+    for (const char *trees : {"0", "1"})
+      checkOnGpu(model, "route=" + std::string(toString(route)) +
+                            ",L=12,m=6,trees=" + trees + moving);
 }
