@@ -265,7 +265,9 @@ bool CallKernels::prefills() const {
 }
 
 Status CallKernels::launch(int64_t rows, void *stream, bool early) {
-  for (size_t i = 0; i < parts.size(); ++i) {
+  // Rows with a state are last in the list and first here: the others take no
+  // memory's time, and fill what the long ones leave idle at their end.
+  for (size_t i = parts.size(); i-- > 0;) {
     const GpuRoute &route = *routes[i]->gpu;
     std::span<const cuda::Kernel> kernels = route.step;
     if (call != KernelCall::Step)
@@ -273,7 +275,7 @@ Status CallKernels::launch(int64_t rows, void *stream, bool early) {
                  1};
     // Kernels of a call have different rows: none writes what another reads, so
     // that those behind the first start early in any case.
-    bool startsEarly = early || i > 0;
+    bool startsEarly = early || i + 1 < parts.size();
     if (Status status = parts[i]->launch(kernels, rows, stream, startsEarly);
         !status)
       return status;
