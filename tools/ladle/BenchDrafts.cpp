@@ -6,16 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/tune/TunedTable.h"
-#include "tools/ladle/Bench.h"
 #include "tools/ladle/BenchPrograms.h"
-#include "tools/ladle/BenchStore.h"
+#include "tools/ladle/DraftFigures.h"
 #include "tools/ladle/DraftReport.h"
-#include "tools/ladle/DraftTimer.h"
-#include "tools/ladle/Table.h"
-#include "tools/measure/Ceilings.h"
 #include "tools/measure/Statistics.h"
 
-#include <chrono>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -27,78 +22,40 @@ static constexpr const char *kSchema = "ladle-bench-drafts-2";
 
 namespace {
 
-class DraftBench {
+class DraftBench : public DraftFigures {
 public:
   DraftBench(const BenchOptions &options, const measure::Gpu &gpu)
-      : options(options), gpu(gpu) {}
-  Status run();
+      : DraftFigures(options, gpu, kSchema) {}
 
 private:
-  Status open();
-  std::vector<DraftSpec> listSpecs() const;
-  Status beginRun();
-  Json describeRun() const;
   /// In place of the route `auto`: what was tuned, or else what the model
   /// chooses.
-  Result<DraftSpec> choose(const DraftSpec &spec);
-  /// Why it is left out; empty if it was measured or known.
-  Result<std::string> take(const DraftSpec &spec);
-  Result<std::string> measure(const DraftSpec &spec, const DraftCost &cost,
-                              const std::string &kernels);
-  Result<Json> time(const DraftSpec &spec, const DraftCost &cost);
-  bool isOutOfTime() const {
-    return options.budget > 0 && elapsed() + longest > options.budget;
+  Result<DraftSpec> choose(const DraftSpec &spec) override;
+  std::string findObstacle(const DraftSpec &spec) override;
+  Result<std::string> textOf(const DraftSpec &spec) const override;
+  bool isStillValid(const Json &known) const override {
+    return known.value("model_layers", int64_t(0)) == options.modelLayers;
   }
-  double elapsed() const {
-    return std::chrono::duration<double>(Clock::now() - start).count();
+  Result<Json> time(const DraftSpec &spec) override;
+  void report(const DraftSpec &spec, const Json &result) override {
+    figures.add(result, *plans.find(spec)->memory(spec.route));
+  }
+  void summarise() override {
+    figures.summarise(options.modelLayers, options.memory);
+  }
+  std::string describeSetting() const override {
+    return fmt::format("; one commit in {} steps of a layer",
+                       options.modelLayers);
   }
 
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point start = Clock::now();
-  double longest = 0;
-  bool isCutShort = false;
-  const BenchOptions &options;
-  const measure::Gpu &gpu;
-  std::optional<BenchStore> store;
-  std::optional<measure::Ceilings> ceilings;
-  DraftPlans plans;
-  DraftReport report;
+  DraftReport figures;
 };
 
 } // namespace
 
-static BenchKey keyOf(const DraftSpec &spec, bool startsEarly) {
-  BenchKey key{spec.source.file,      spec.source.preset,
-               spec.source.sizes,     spec.route,
-               spec.source.stateType, spec.source.entryType,
-               spec.threshold,        spec.batch,
-               spec.schedule,         spec.source.stateLayout,
-               spec.drafts,           startsEarly};
-  return key;
-}
-
-/// One number of drafts after another, the routes and batches of each.
-std::vector<DraftSpec> DraftBench::listSpecs() const {
-  std::vector<std::string> routes = options.routes;
-  if (routes.empty())
-    routes = {"inner"};
-  std::vector<DraftSpec> specs;
-  for (int64_t drafts : options.drafts)
-    for (const std::string &state : options.states)
-      for (const std::string &entry : options.entries)
-        for (int64_t m : options.thresholds)
-          for (const std::string &route : routes)
-            for (int64_t batch : options.batches) {
-              SourceOptions source = options.source;
-              source.stateType = state;
-              source.entryType = entry;
-              specs.push_back(
-                  {source, route, drafts, m, batch, options.schedule});
-            }
-  return specs;
-}
-
 Result<DraftSpec> DraftBench::choose(const DraftSpec &spec) {
+  if (spec.route != "auto")
+    return spec;
   std::vector<tune::Candidate> candidates;
   for (const char *route : {"inner", "outer", "adjoint"})
     candidates.push_back({route, spec.threshold, spec.schedule});
@@ -154,9 +111,24 @@ static Json describe(Json figure, const std::vector<double> &samples,
   return figure;
 }
 
-Result<Json> DraftBench::time(const DraftSpec &spec, const DraftCost &cost) {
-  Bandwidth bandwidth{ceilings->read().bytesPerSecond(),
-                      ceilings->update().bytesPerSecond()};
+std::string DraftBench::findObstacle(const DraftSpec &spec) {
+  // Rates do not matter to what is legal.
+  return plans.find(spec)
+      ->draftPlan(spec.route, Rates::gpu(""), 1, spec.threshold,
+                  /*accepted=*/0)
+      .obstacle;
+}
+
+Result<std::string> DraftBench::textOf(const DraftSpec &spec) const {
+  Result<jit::GpuProgram> program = spec.compile();
+  if (!program)
+    return program.status();
+  return std::move(program->text);
+}
+
+Result<Json> DraftBench::time(const DraftSpec &spec) {
+  DraftCost cost = *plans.find(spec)->draftCost(spec.route);
+  Bandwidth bandwidth = this->bandwidth();
   auto rows = static_cast<double>(spec.batch);
   auto limitOf = [&](const DraftStep &step) {
     return rows * cost.leastSeconds(step, bandwidth);
@@ -210,158 +182,14 @@ Result<Json> DraftBench::time(const DraftSpec &spec, const DraftCost &cost) {
                                spec.threshold, limitOf)));
     }
   }
-  return Json{{"layers", (*timer)->layerCount()}, {"figures", figures}};
-}
-
-/// The first line: the rest shows sources.
-static std::string firstLine(const std::string &text) {
-  return text.substr(0, text.find('\n'));
-}
-
-Result<std::string> DraftBench::measure(const DraftSpec &spec,
-                                        const DraftCost &cost,
-                                        const std::string &kernels) {
-  if (!ceilings)
-    if (Status status = beginRun(); !status)
-      return status;
-  if (!options.skipCheck) {
-    Result<std::string> wrong = spec.check();
-    if (!wrong)
-      return wrong.status();
-    if (!wrong->empty())
-      return Status(ErrorCode::Internal, *wrong);
-  }
-  Result<Json> timed = time(spec, cost);
-  if (!timed)
-    return timed.status();
-  Json result{{"kernels", kernels}, {"model_layers", options.modelLayers}};
-  result.update(*timed);
-  store->updateRun(describeRun());
-  if (Status status = store->add(keyOf(spec, options.early), result); !status)
-    return status;
-  return std::string();
-}
-
-Result<std::string> DraftBench::take(const DraftSpec &spec) {
-  const Planner *planner = plans.find(spec);
-  if (!planner)
-    return Status(ErrorCode::InvalidData, "the file cannot be planned");
-  // Rates do not matter to what is legal.
-  DraftPlan plan = planner->draftPlan(spec.route, Rates::gpu(""), 1,
-                                      spec.threshold, /*accepted=*/0);
-  if (!plan.obstacle.empty())
-    return plan.obstacle;
-  Result<jit::GpuProgram> program = spec.compile();
-  if (!program)
-    return firstLine(program.message());
-  std::string kernels = tune::fingerprintOf(program->text);
-  auto findKnown = [&]() -> const Json * {
-    const Json *known = store->find(keyOf(spec, options.early));
-    bool isSame =
-        known && known->value("kernels", "") == kernels &&
-        known->value("model_layers", int64_t(0)) == options.modelLayers;
-    return isSame ? known : nullptr;
-  };
-  if (!findKnown()) {
-    if (isOutOfTime()) {
-      isCutShort = true;
-      return std::string();
-    }
-    double before = elapsed();
-    std::optional<DraftCost> cost = planner->draftCost(spec.route);
-    if (Result<std::string> why = measure(spec, *cost, kernels);
-        !why || !why->empty())
-      return why;
-    longest = std::max(longest, elapsed() - before);
-  }
-  // Without a file nothing is found that was not just measured.
-  if (const Json *known = findKnown())
-    report.add(*known, *planner->memory(spec.route));
-  return std::string();
-}
-
-//===----------------------------------------------------------------------===//
-// All of them
-//===----------------------------------------------------------------------===//
-
-Json DraftBench::describeRun() const {
-  return {{"date", today()},
-          {"command", options.commandLine},
-          {"driver", gpu.driver()},
-          {"read_gb_per_s", ceilings->read().bytesPerSecond() / 1e9},
-          {"update_gb_per_s", ceilings->update().bytesPerSecond() / 1e9}};
-}
-
-Status DraftBench::beginRun() {
-  Result<measure::Ceilings> measured = measure::Ceilings::measure(gpu);
-  if (!measured)
-    return measured.status();
-  ceilings.emplace(std::move(*measured));
-  store->beginRun(describeRun());
-  fmt::print(
-      "ceilings: {:.0f} GB/s reading, {:.0f} GB/s updating in place; one "
-      "commit in {} steps of a layer\n",
-      ceilings->read().bytesPerSecond() / 1e9,
-      ceilings->update().bytesPerSecond() / 1e9, options.modelLayers);
-  return Status();
-}
-
-Status DraftBench::open() {
-  Result<BenchStore> opened =
-      BenchStore::open(options.json, gpu.device().name(), kSchema);
-  if (!opened)
-    return opened.status();
-  store.emplace(std::move(*opened));
-  fmt::print("{} {} on {}, driver {}\n", options.source.file,
-             options.source.preset, gpu.device().name(), gpu.driver());
-  return Status();
-}
-
-Status DraftBench::run() {
-  if (Status status = open(); !status)
-    return status;
-  std::vector<DraftSpec> specs = listSpecs();
-  std::string last;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    DraftSpec spec = specs[i];
-    if (spec.route == "auto") {
-      Result<DraftSpec> chosen = choose(spec);
-      if (!chosen)
-        return chosen.status();
-      spec = std::move(*chosen);
-    }
-    Result<std::string> why = take(spec);
-    if (!why)
-      return Status(why.status().code(),
-                    fmt::format("{}\nnote: repeat with: {}", why.message(),
-                                spec.reproducer()));
-    if (isCutShort) {
-      fmt::print(
-          "the budget ends before figure {} of {}{}\n", i + 1, specs.size(),
-          options.json.empty() ? "" : "; the same command goes on there");
-      break;
-    }
-    std::string line =
-        fmt::format("{} with {} drafts and m = {} is left out: {}\n",
-                    spec.route, spec.drafts, spec.threshold, *why);
-    // Batches have the same reasons.
-    if (!why->empty() && line != last)
-      fmt::print("{}", line);
-    last = line;
-    std::fflush(stdout);
-  }
-  report.summarise(options.modelLayers, options.memory);
-  return Status();
+  return Json{{"model_layers", options.modelLayers},
+              {"layers", (*timer)->layerCount()},
+              {"figures", figures}};
 }
 
 int tool::benchDrafts(const BenchOptions &options, const measure::Gpu &gpu) {
-  if (std::string wrong = jit::checkLayout(options.schedule); !wrong.empty()) {
-    fmt::print(stderr, "error: {}\n", wrong);
-    return 2;
-  }
-  if (Status status = DraftBench(options, gpu).run(); !status) {
-    fmt::print(stderr, "error: {}\n", status.message());
-    return 1;
-  }
-  return 0;
+  return DraftBench(options, gpu)
+      .run(options.drafts, options.routes.empty()
+                               ? std::vector<std::string>{"inner"}
+                               : options.routes);
 }

@@ -5,16 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "runtime/tune/TunedTable.h"
-#include "tools/ladle/Bench.h"
 #include "tools/ladle/BenchPrograms.h"
-#include "tools/ladle/BenchStore.h"
+#include "tools/ladle/DraftFigures.h"
 #include "tools/ladle/MixedTimer.h"
 #include "tools/ladle/Table.h"
-#include "tools/measure/Ceilings.h"
 #include "tools/measure/Statistics.h"
 
-#include <chrono>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -29,53 +25,23 @@ static constexpr const char *kShortRoute = "kv_only";
 
 namespace {
 
-class MixedBench {
+class MixedBench : public DraftFigures {
 public:
   MixedBench(const BenchOptions &options, const measure::Gpu &gpu)
-      : options(options), gpu(gpu) {}
-  Status run();
+      : DraftFigures(options, gpu, kSchema) {}
 
 private:
-  std::vector<DraftSpec> listSpecs() const;
-  Status beginRun();
-  Json describeRun() const;
-  /// Why it is left out; empty if it was measured or known.
-  Result<std::string> take(const DraftSpec &spec);
-  /// The text of the kernels of all rows.
-  Result<std::string> textOf(const DraftSpec &spec) const;
+  Result<DraftSpec> choose(const DraftSpec &spec) override;
+  std::string findObstacle(const DraftSpec &spec) override;
+  Result<std::string> textOf(const DraftSpec &spec) const override;
+  Result<Json> time(const DraftSpec &spec) override;
+  void report(const DraftSpec &spec, const Json &result) override;
   /// Of a row: bytes that it cannot do without, and the time that these take.
   Result<std::pair<double, double>> costOf(const DraftSpec &spec,
                                            const MixedRow &row);
-  Result<Json> time(const DraftSpec &spec);
-  bool isOutOfTime() const {
-    return options.budget > 0 && elapsed() + longest > options.budget;
-  }
-  double elapsed() const {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  }
-
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point start = Clock::now();
-  double longest = 0;
-  bool isCutShort = false;
-  const BenchOptions &options;
-  const measure::Gpu &gpu;
-  std::optional<BenchStore> store;
-  std::optional<measure::Ceilings> ceilings;
-  DraftPlans plans;
 };
 
 } // namespace
-
-static BenchKey keyOf(const DraftSpec &spec, bool startsEarly) {
-  BenchKey key{spec.source.file,      spec.source.preset,
-               spec.source.sizes,     spec.route,
-               spec.source.stateType, spec.source.entryType,
-               spec.threshold,        spec.batch,
-               spec.schedule,         spec.source.stateLayout,
-               spec.drafts,           startsEarly};
-  return key;
-}
 
 /// The larger one, unless blocks would keep room for entries that never come.
 static int64_t pageOf(DraftSpec spec) {
@@ -85,30 +51,43 @@ static int64_t pageOf(DraftSpec spec) {
   return spec.capacity() > least ? 8 : 16;
 }
 
-/// Rows without a state and with one, in pages; and without pages, where all
-/// have one.
-std::vector<DraftSpec> MixedBench::listSpecs() const {
-  std::vector<std::string> routes = options.routes;
-  if (routes.empty())
-    routes = {kShortRoute, kLongRoute};
-  std::vector<DraftSpec> specs;
-  for (int64_t drafts :
-       options.drafts.empty() ? std::vector<int64_t>{4} : options.drafts)
-    for (const std::string &state : options.states)
-      for (const std::string &entry : options.entries)
-        for (int64_t m : options.thresholds)
-          for (const std::string &route : routes)
-            for (int64_t batch : options.batches) {
-              SourceOptions source = options.source;
-              source.stateType = state;
-              source.entryType = entry;
-              DraftSpec spec{source, route, drafts, m, batch, options.schedule};
-              if (route == kShortRoute)
-                spec.page = pageOf(spec);
-              spec.isMixed = true;
-              specs.push_back(std::move(spec));
-            }
-  return specs;
+/// Rows without a state and with one are in pages; others all have one.
+Result<DraftSpec> MixedBench::choose(const DraftSpec &spec) {
+  DraftSpec chosen = spec;
+  if (spec.route == kShortRoute)
+    chosen.page = pageOf(spec);
+  chosen.isMixed = true;
+  return chosen;
+}
+
+/// Routes of the kernels of a call.
+static std::vector<std::string> routesOf(const DraftSpec &spec) {
+  if (spec.page)
+    return {spec.route, kLongRoute};
+  return {spec.route};
+}
+
+std::string MixedBench::findObstacle(const DraftSpec &spec) {
+  for (const std::string &route : routesOf(spec)) {
+    DraftPlan plan = plans.find(spec)->draftPlan(
+        route, Rates::gpu(""), 1, spec.threshold, /*accepted=*/0);
+    if (!plan.obstacle.empty())
+      return plan.obstacle;
+  }
+  return std::string();
+}
+
+Result<std::string> MixedBench::textOf(const DraftSpec &spec) const {
+  std::string text;
+  for (const std::string &route : routesOf(spec)) {
+    DraftSpec own = spec;
+    own.route = route;
+    Result<jit::GpuProgram> program = own.compile();
+    if (!program)
+      return program.status();
+    text += program->text;
+  }
+  return text;
 }
 
 //===----------------------------------------------------------------------===//
@@ -132,11 +111,9 @@ Result<std::pair<double, double>> MixedBench::costOf(const DraftSpec &spec,
         ErrorCode::Unsupported,
         fmt::format("{} has no costs of {} drafts", route, row.drafts));
   DraftStep step(row.fill, row.drafts, spec.threshold);
-  Bandwidth bandwidth{ceilings->read().bytesPerSecond(),
-                      ceilings->update().bytesPerSecond()};
   return std::pair(step.folds ? cost->foldBytes(row.fill)
                               : cost->bytes(row.fill),
-                   cost->leastSeconds(step, bandwidth));
+                   cost->leastSeconds(step, bandwidth()));
 }
 
 //===----------------------------------------------------------------------===//
@@ -216,7 +193,7 @@ Result<Json> MixedBench::time(const DraftSpec &spec) {
 }
 
 /// Figures of a batch, as text.
-static void print(const Json &result, const DraftSpec &spec) {
+void MixedBench::report(const DraftSpec &spec, const Json &result) {
   std::string route = spec.route;
   if (spec.page)
     route += fmt::format(" in pages of {}, then {}", spec.page, kLongRoute);
@@ -263,139 +240,10 @@ static void print(const Json &result, const DraftSpec &spec) {
                 : fmt::format("one kernel of {} for all rows", spec.route));
 }
 
-Result<std::string> MixedBench::textOf(const DraftSpec &spec) const {
-  std::string text;
-  for (const std::string &route :
-       spec.page ? std::vector<std::string>{spec.route, kLongRoute}
-                 : std::vector<std::string>{spec.route}) {
-    DraftSpec own = spec;
-    own.route = route;
-    Result<jit::GpuProgram> program = own.compile();
-    if (!program)
-      return program.status();
-    text += program->text;
-  }
-  return text;
-}
-
-Result<std::string> MixedBench::take(const DraftSpec &spec) {
-  const Planner *planner = plans.find(spec);
-  if (!planner)
-    return Status(ErrorCode::InvalidData, "the file cannot be planned");
-  for (const std::string &route :
-       spec.page ? std::vector<std::string>{spec.route, kLongRoute}
-                 : std::vector<std::string>{spec.route}) {
-    DraftPlan plan = planner->draftPlan(route, Rates::gpu(""), 1,
-                                        spec.threshold, /*accepted=*/0);
-    if (!plan.obstacle.empty())
-      return plan.obstacle;
-  }
-  Result<std::string> text = textOf(spec);
-  if (!text) // The rest of the message shows sources.
-    return text.message().substr(0, text.message().find('\n'));
-  std::string kernels = tune::fingerprintOf(*text);
-  auto findKnown = [&]() -> const Json * {
-    const Json *known = store->find(keyOf(spec, options.early));
-    return known && known->value("kernels", "") == kernels ? known : nullptr;
-  };
-  if (!findKnown()) {
-    if (isOutOfTime()) {
-      isCutShort = true;
-      return std::string();
-    }
-    double before = elapsed();
-    if (!ceilings)
-      if (Status status = beginRun(); !status)
-        return status;
-    if (!options.skipCheck) {
-      Result<std::string> wrong = spec.check();
-      if (!wrong)
-        return wrong.status();
-      if (!wrong->empty())
-        return Status(ErrorCode::Internal, *wrong);
-    }
-    Result<Json> timed = time(spec);
-    if (!timed)
-      return timed.status();
-    Json result{{"kernels", kernels}};
-    result.update(*timed);
-    store->updateRun(describeRun());
-    if (Status status = store->add(keyOf(spec, options.early), result); !status)
-      return status;
-    longest = std::max(longest, elapsed() - before);
-  }
-  if (const Json *known = findKnown())
-    print(*known, spec);
-  return std::string();
-}
-
-//===----------------------------------------------------------------------===//
-// All of them
-//===----------------------------------------------------------------------===//
-
-Json MixedBench::describeRun() const {
-  return {{"date", today()},
-          {"command", options.commandLine},
-          {"driver", gpu.driver()},
-          {"read_gb_per_s", ceilings->read().bytesPerSecond() / 1e9},
-          {"update_gb_per_s", ceilings->update().bytesPerSecond() / 1e9}};
-}
-
-Status MixedBench::beginRun() {
-  Result<measure::Ceilings> measured = measure::Ceilings::measure(gpu);
-  if (!measured)
-    return measured.status();
-  ceilings.emplace(std::move(*measured));
-  store->beginRun(describeRun());
-  fmt::print("ceilings: {:.0f} GB/s reading, {:.0f} GB/s updating in place\n",
-             ceilings->read().bytesPerSecond() / 1e9,
-             ceilings->update().bytesPerSecond() / 1e9);
-  return Status();
-}
-
-Status MixedBench::run() {
-  Result<BenchStore> opened =
-      BenchStore::open(options.json, gpu.device().name(), kSchema);
-  if (!opened)
-    return opened.status();
-  store.emplace(std::move(*opened));
-  fmt::print("{} {} on {}, driver {}\n", options.source.file,
-             options.source.preset, gpu.device().name(), gpu.driver());
-  std::vector<DraftSpec> specs = listSpecs();
-  std::string last;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    const DraftSpec &spec = specs[i];
-    Result<std::string> why = take(spec);
-    if (!why)
-      return Status(why.status().code(),
-                    fmt::format("{}\nnote: repeat with: {}", why.message(),
-                                spec.reproducer()));
-    if (isCutShort) {
-      fmt::print(
-          "the budget ends before figure {} of {}{}\n", i + 1, specs.size(),
-          options.json.empty() ? "" : "; the same command goes on there");
-      break;
-    }
-    std::string line =
-        fmt::format("{} with {} drafts and m = {} is left out: {}\n",
-                    spec.route, spec.drafts, spec.threshold, *why);
-    // Batches have the same reasons.
-    if (!why->empty() && line != last)
-      fmt::print("{}", line);
-    last = line;
-    std::fflush(stdout);
-  }
-  return Status();
-}
-
 int tool::benchMixed(const BenchOptions &options, const measure::Gpu &gpu) {
-  if (std::string wrong = jit::checkLayout(options.schedule); !wrong.empty()) {
-    fmt::print(stderr, "error: {}\n", wrong);
-    return 2;
-  }
-  if (Status status = MixedBench(options, gpu).run(); !status) {
-    fmt::print(stderr, "error: {}\n", status.message());
-    return 1;
-  }
-  return 0;
+  return MixedBench(options, gpu)
+      .run(options.drafts.empty() ? std::vector<int64_t>{4} : options.drafts,
+           options.routes.empty()
+               ? std::vector<std::string>{kShortRoute, kLongRoute}
+               : options.routes);
 }

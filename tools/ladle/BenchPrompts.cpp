@@ -46,7 +46,9 @@ public:
   Result<std::vector<double>> timePrompts();
   /// Seconds of a verify step of `kDrafts` a row.
   Result<std::vector<double>> timeDrafts();
-  bool verifies() const { return program->drafts() > 0; }
+  bool verifiesAtOnce() const {
+    return program->drafts() > 0 && program->verifiesAtOnce();
+  }
 
 private:
   Result<std::span<const int32_t>> keep(std::vector<int32_t> values);
@@ -218,8 +220,10 @@ static Status benchOne(const BenchOptions &options, const measure::Gpu &gpu,
   CompileOptions wanted = compile;
   PromptBench bench(options, gpu);
   Status status = bench.prepare(wanted, rows, stateBytes);
-  if (!status && status.code() == ErrorCode::Unsupported && wanted.drafts) {
-    // Prompts alone.
+  bool verifies =
+      status ? bench.verifiesAtOnce() : status.code() != ErrorCode::Unsupported;
+  if (wanted.drafts && !verifies) {
+    // Prompts alone: drafts one after another are no measure of them.
     wanted.drafts = 0;
     status = bench.prepare(wanted, rows, stateBytes);
   }
@@ -244,7 +248,7 @@ static Status benchOne(const BenchOptions &options, const measure::Gpu &gpu,
   for (double each : *prompts)
     figure["samples_us"].push_back(1e6 * each);
   std::string verified = "-", gain = "-";
-  if (bench.verifies()) {
+  if (bench.verifiesAtOnce()) {
     Result<std::vector<double>> drafts = bench.timeDrafts();
     if (!drafts)
       return drafts.status();
