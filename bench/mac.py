@@ -5,6 +5,8 @@
 
 bench/mac.py          writes the parts of the document between its markers, and
                       the plots beside it (needs matplotlib)
+bench/mac.py --pool FILE  prints results/mac/layers.json, from a profile of
+                      all layers of several streams
 bench/mac.py --check  fails if those parts are not what the results say
 """
 
@@ -77,37 +79,55 @@ def profile_text(profiles):
     return "\n\n".join(parts) or "Nothing was profiled yet."
 
 
-def comparisons(profiles, references):
-    """Single-step errors over hits beside those of another program."""
-    for reference in references.values():
-        for _, chain, trace, figures in series(profiles):
-            for f in figures:
-                for r in reference["figures"]:
-                    wanted = r["error"].get(str(f["band"]))
-                    if (chain == 0 and f["window"] == reference["window"]
-                            and r["layer"] == layer_of(trace)
-                            and r["tau"] == f["tau"] and wanted is not None
-                            and f["single_hits"] > 0):
-                        yield (title(trace), f, r["hits"],
-                               f["single"] / f["single_hits"], wanted)
+def pool(document):
+    """Of profiles of all layers of several streams: means over the streams."""
+    sums = {}
+    for trace in document["traces"]:
+        for f in trace["figures"]:
+            key = layer_of(trace["trace"]), f["tau"], f["window"], f["band"]
+            sums.setdefault(key, []).append(f)
+    figures = []
+    for (layer, tau, window, band), found in sorted(sums.items()):
+        hits = [f["single_hits"] for f in found]
+        errors = [f["single"] / f["single_hits"] for f in found
+                  if f["single_hits"] > 0]
+        figures.append({"layer": layer, "tau": tau, "window": window,
+                        "band": band, "streams": len(found),
+                        "hits": round(sum(hits) / len(hits), 5),
+                        "error": round(sum(errors) / len(errors), 6)})
+    first = document["traces"][0]
+    lines = ",\n".join(" " + json.dumps(f) for f in figures)
+    return (f'{{"schema": "ladle-mac-layers-1", "tokens": {first["tokens"]}, '
+            f'"decoded": {first["decoded"]}, "figures": [\n{lines}\n]}}\n')
 
 
-def reference_text(profiles, references):
-    lines = [head("", "tau", "r", "hits", "reference", "error of a hit",
-                  "reference", "ratio")]
-    ratios = []
-    for name, f, hits, error, wanted in comparisons(profiles, references):
-        ratios.append(error / wanted)
-        lines.append(row(name, f["tau"], f["band"], f"{f['single_hits']:.3f}",
-                         f"{hits:.3f}", f"{error:.4f}", f"{wanted:.4f}",
-                         f"{error / wanted:.2f}"))
-    if not ratios:
+def reference_text(pooled, references):
+    """Single steps beside those of another program, on the same streams."""
+    wanted = {(r["layer"], r["tau"], int(band)): (r["hits"], error)
+              for reference in references.values()
+              for r in reference["figures"]
+              for band, error in r["error"].items()}
+    pairs = {}
+    for document in pooled.values():
+        for f in document["figures"]:
+            found = wanted.get((f["layer"], f["tau"], f["band"]))
+            if found:
+                pairs.setdefault((f["tau"], f["band"]), []).append(
+                    (f["hits"], f["error"], *found))
+    if not pairs:
         return "There is nothing to compare with yet."
-    mean = 1
-    for ratio in ratios:
-        mean *= ratio ** (1 / len(ratios))
-    return (f"Of {len(ratios)} figures the geometric mean of the ratios is "
-            f"{mean:.3f}.\n\n" + "\n".join(lines))
+    ratios = [mine / other for each in pairs.values()
+              for _, mine, _, other in each]
+    lines = [head("tau", "r", "hits", "reference", "error of a hit",
+                  "reference", "ratio")]
+    for (tau, band), each in sorted(pairs.items()):
+        hits, mine, other_hits, other = (
+            sum(column) / len(each) for column in zip(*each))
+        lines.append(row(tau, band, f"{hits:.3f}", f"{other_hits:.3f}",
+                         f"{mine:.4f}", f"{other:.4f}", f"{mine / other:.3f}"))
+    return (f"Means over {len(each)} layers; of single layers the ratios are "
+            f"{min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)} figures."
+            "\n\n" + "\n".join(lines))
 
 
 def ranges_text(profiles, key, cells):
@@ -259,13 +279,20 @@ def main():
     parser.add_argument("--results", type=pathlib.Path,
                         default=ROOT / "bench/results/mac")
     parser.add_argument("--document", type=pathlib.Path, default=ROOT / NAME)
+    parser.add_argument("--pool", type=pathlib.Path, metavar="FILE",
+                        help="print the layers' means of what mac-profile "
+                        "--json said of all layers of several streams")
     arguments = parser.parse_args()
+    if arguments.pool:
+        sys.stdout.write(pool(json.loads(arguments.pool.read_text())))
+        return
     profiles = read(arguments.results, "ladle-mac-profile-1")
     references = read(arguments.results, "ladle-mac-reference-1")
     drawn = plots(profiles)
     parts = {
         "profile": profile_text(profiles),
-        "reference": reference_text(profiles, references),
+        "reference": reference_text(
+            read(arguments.results, "ladle-mac-layers-1"), references),
         "gaps": ranges_text(
             profiles, "gaps",
             lambda e: f"{e['single']:.4f} / {e['closed']:.4f}"),
