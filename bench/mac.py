@@ -253,10 +253,37 @@ def draw_ranges(pyplot, profiles, path, key, labels, xlabel):
     save(pyplot, figure, path)
 
 
+def draw_hits(pyplot, profiles, path):
+    """What matches and what is skipped, over tau, at the largest r."""
+    traces = [s for s in series(profiles) if not s[1]]
+    shape = {"figsize": (4.4 * len(traces), 3.6), "squeeze": False}
+    figure, axes = pyplot.subplots(1, len(traces), **shape)
+    for axis, (_, _, trace, figures) in zip(axes[0], traces):
+        band = max(f["band"] for f in figures)
+        for i, window in enumerate(sorted({f["window"] for f in figures})):
+            chosen = sorted(
+                (f["tau"], f["hits"], f["skipped"]) for f in figures
+                if (f["window"], f["band"]) == (window, band))
+            for at, style in ((1, "-"), (2, ":")):
+                axis.plot([f[0] for f in chosen], [f[at] for f in chosen],
+                          style, color=f"C{i}", marker="o", markersize=3,
+                          label=f"K = {window}" if at == 1 else None)
+        axis.set(xlabel="tau", ylim=(0, 1.05))
+        axis.set_title(f"{title(trace)}, r = {band}", fontsize=9)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7)
+    axes[0][0].set_ylabel("of tokens and heads, of the cache")
+    save(pyplot, figure, path)
+
+
 def plots(profiles):
     if not profiles:
         return {}
     return {
+        "mac-hits": (
+            "Tokens and heads that match, over tau; dotted: the cache that is "
+            "skipped",
+            lambda p, path: draw_hits(p, profiles, path)),
         "mac-quality": (
             "The error of the closed loop over the cache that is read; squares "
             "are knees",
@@ -302,7 +329,7 @@ def main():
                                        "ladle-mac-settings-1")),
         "bits": bits_text(read(arguments.results, "ladle-mac-bits-1")),
     }
-    for name in ("mac-quality", "mac-gaps", "mac-chains"):
+    for name in ("mac-hits", "mac-quality", "mac-gaps", "mac-chains"):
         parts[f"plot of {name}"] = (
             f"![{drawn[name][0]}](plots/{name}.svg)" if name in drawn else "")
     before = arguments.document.read_text(encoding="utf-8")
