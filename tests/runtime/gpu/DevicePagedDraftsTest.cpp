@@ -122,10 +122,10 @@ void PagedDrafts::step() {
       int32_t parent = below(static_cast<size_t>(draft) + 1) - 1;
       step.parents.push_back(parent);
       tokens.push_back(inputs.draw(oracle->getTokens(), 0, position++));
-      nodes.push_back(slot < 0 ? oracle->makeRow()
-                      : parent < 0
-                          ? sequences[static_cast<size_t>(slot)]
-                          : nodes[static_cast<size_t>(first + parent)]);
+      nodes.push_back(slot < 0     ? oracle->makeRow()
+                      : parent < 0 ? sequences[static_cast<size_t>(slot)]
+                                   : nodes[static_cast<size_t>(first) +
+                                           static_cast<size_t>(parent)]);
       Interpreter::Arrays outputs(oracle->getOutputs().size());
       oracle->step(nodes.back(), params, tokens.back(), outputs);
       expected.push_back(std::move(outputs));
@@ -133,11 +133,12 @@ void PagedDrafts::step() {
     std::vector<int32_t> path;
     int32_t last = slot < 0 ? -1 : below(static_cast<size_t>(count) + 1) - 1;
     for (int32_t draft = last; draft >= 0;
-         draft = step.parents[static_cast<size_t>(first + draft)])
+         draft = step.parents[static_cast<size_t>(first) +
+                              static_cast<size_t>(draft)])
       path.insert(path.begin(), draft);
     if (last >= 0)
       sequences[static_cast<size_t>(slot)] =
-          nodes[static_cast<size_t>(first + last)];
+          nodes[static_cast<size_t>(first) + static_cast<size_t>(last)];
     step.numAccepted.push_back(static_cast<int32_t>(path.size()));
     step.accepted.insert(step.accepted.end(), path.begin(), path.end());
     accepted += static_cast<int64_t>(path.size());

@@ -116,7 +116,7 @@ TEST_CASE("what a slot that the device resets shared is the others' alone") {
   Tensors got(program, 2), wanted(onCpu, 2);
   Cursors cursors = pool.cursors();
   std::vector<int32_t> slots{0, 1}, one{1, 1};
-  auto decode = [&](int32_t position, std::vector<int32_t> rows) {
+  auto decode = [&](int32_t position, const std::vector<int32_t> &rows) {
     need(cursors.reserve(slots, one));
     for (Tensors *each : {&got, &wanted}) {
       each->fill({1, 2}, {position, position});

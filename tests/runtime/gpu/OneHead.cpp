@@ -78,7 +78,7 @@ Status OneHead::prefill(const std::vector<int32_t> &slots,
   std::vector<float> queries(static_cast<size_t>(tokens * size), query),
       values(queries.size(), 1);
   std::map<std::string, DeviceTensor> there;
-  auto upload = [&](const std::string &name, TensorView from) {
+  auto upload = [&](const std::string &name, const TensorView &from) {
     there[name] =
         need(DeviceTensor::allocate(program->device(), from.dtype, from.shape));
     need(copy(from, there[name].view()));
