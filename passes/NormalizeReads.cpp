@@ -15,6 +15,7 @@
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "passes/Passes.h"
 #include "passes/analysis/HistoryForm.h"
+#include "passes/build/Locations.h"
 #include <numeric>
 
 namespace ladle {
@@ -48,14 +49,6 @@ static Value withFewestHeads(Value value) {
     value = broadcast.getInput();
   }
   return value;
-}
-
-/// The location of an operation that helps to compute a named value: the name
-/// stays with the operation that gives the value.
-static Location unnamed(Location loc) {
-  while (auto named = dyn_cast<NameLoc>(loc))
-    loc = named.getChildLoc();
-  return loc;
 }
 
 static Value broadcast(OpBuilder &builder, Location loc, Value value,

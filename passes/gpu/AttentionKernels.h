@@ -33,6 +33,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "passes/analysis/AttentionPlan.h"
+#include "passes/build/Locations.h"
 #include "passes/gpu/AttentionInfo.h"
 #include <functional>
 
@@ -71,11 +72,6 @@ protected:
   static constexpr int64_t kListFields = 5;
   /// Warps that merge the pieces of a head.
   static constexpr int64_t kMergeWarps = 8;
-  /// Values without a name do not take the step's.
-  static mlir::Location unnamed(mlir::Location location) {
-    auto named = llvm::dyn_cast<mlir::NameLoc>(location);
-    return named ? named.getChildLoc() : location;
-  }
 
   //===--- AttentionKernels.cpp: kernels, arguments, rows -----------------===//
   /// Looks at the step, and emits what cannot be lowered.

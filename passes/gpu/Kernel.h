@@ -29,6 +29,7 @@
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "passes/build/Locations.h"
 #include "passes/build/MemoryLayout.h"
 #include "passes/gpu/KernelLayout.h"
 #include <map>
@@ -52,11 +53,6 @@ protected:
   /// All components of a value; of a vector over dk its chunks one after the
   /// other.
   using Components = llvm::SmallVector<mlir::Value>;
-  /// What is not a value of the source gets no name of it.
-  static mlir::Location unnamed(mlir::Location location) {
-    auto named = llvm::dyn_cast<mlir::NameLoc>(location);
-    return named ? named.getChildLoc() : location;
-  }
 
   /// Diagnostics of what no kernel is made of.
   virtual mlir::LogicalResult check() { return mlir::success(); }
@@ -123,12 +119,14 @@ protected:
   /// Entries that a place is known of: those of drafts may be more than fit.
   int64_t knownPlaces();
   virtual void emitPlaces();
-  /// Whether the row is for this kernel, or that of rows without a state.
+  /// Whether the row is for this kernel: null for always. Finds its states.
   mlir::Value emitBlocks();
+  /// Whether it is for the kernel of rows without a state.
   virtual mlir::Value isForStateless() { return hasNoState; }
   mlir::Value loadRaw(mlir::Value table, llvm::ArrayRef<mlir::Value> at,
                       llvm::StringRef name);
-  mlir::Value isOwn(mlir::Value block), withoutMark(mlir::Value block);
+  mlir::Value isOwn(mlir::Value block);
+  mlir::Value withoutMark(mlir::Value block);
   void emitActive(mlir::Value padded, bool storesZeros,
                   llvm::function_ref<mlir::LogicalResult()> body,
                   mlir::LogicalResult &result);
@@ -350,7 +348,8 @@ protected:
 
   //===--- Buffers.cpp: entries -------------------------------------------===//
   int64_t capacity();
-  /// Entries that are read at once, beside which drafts of a row find room.
+  /// Entries that are read at once: drafts of a row that folds find room beside
+  /// them.
   virtual int64_t mostEntries() { return capacity(); }
   int64_t tilesOfEntries(FoldBufferOp op);
   static unsigned argumentOf(mlir::Value buffer) {

@@ -7,15 +7,11 @@
 
 #include "tools/ladle/DraftTimer.h"
 
-#include <chrono>
 #include <cmath>
 #include <numeric>
-#include <thread>
 
 using namespace ladle;
 using namespace ladle::tool;
-
-static constexpr int64_t kMostLaunches = 512;
 
 //===----------------------------------------------------------------------===//
 // Drafts of all rows
@@ -52,7 +48,7 @@ Result<DraftTimer::Tree> DraftTimer::makeTree(int64_t drafts, double accepted,
     path.push_back(0);
   int64_t most = *std::max_element(numAccepted.begin(), numAccepted.end());
   int64_t first = numAccepted.front();
-  DeviceId device = program->device();
+  DeviceId device = layers->device();
   Result<DeviceTensor> all[] = {
       numbersOn(device, starts), numbersOn(device, parents),
       numbersOn(device, numAccepted), numbersOn(device, path)};
@@ -91,54 +87,27 @@ Result<std::unique_ptr<DraftTimer>> DraftTimer::create(const DraftSpec &spec,
 }
 
 Status DraftTimer::prepare(const Options &options) {
-  Result<Program> made = compileFile(spec.source.file, spec.programOptions());
+  DraftLayers::Options layered;
+  layered.cursors.slots = spec.batch;
+  layered.cursors.foldThreshold = spec.threshold;
+  layered.batchBytes = static_cast<double>(spec.batch) * options.rowBytes;
+  layered.drafts = spec.batch * spec.drafts;
+  layered.startsEarly = options.startsEarly;
+  layered.replaySeconds = options.replaySeconds;
+  layered.restSeconds = options.restSeconds;
+  Result<DraftLayers> made =
+      DraftLayers::create(spec.source, spec.programOptions(), gpu, layered);
   if (!made)
     return made.status();
-  program = std::move(*made);
-  CursorOptions cursorOptions;
-  cursorOptions.slots = spec.batch;
-  cursorOptions.foldThreshold = spec.threshold;
-  Result<Cursors> shared = Cursors::create(*program, cursorOptions);
-  if (!shared)
-    return shared.status();
-  cursors = std::move(*shared);
-  auto cache = static_cast<double>(gpu.device().cacheBytes());
-  double bytes = static_cast<double>(spec.batch) * options.rowBytes;
-  // Most steps follow one of another layer, as in a model.
-  auto count =
-      std::max<int64_t>(static_cast<int64_t>(3 * cache / bytes) + 2, 8);
-  startsEarly = options.startsEarly;
-  restSeconds = options.restSeconds;
-  PoolOptions poolOptions;
-  poolOptions.cursors = cursors;
-  for (int64_t i = 0; i < count; ++i) {
-    Result<Pool> pool = Pool::create(*program, poolOptions);
-    if (!pool)
-      return pool.status();
-    Layer layer;
-    layer.pool = std::make_unique<Pool>(std::move(*pool));
-    Result<Decoder> decoder = Decoder::create(*program, *layer.pool);
-    if (!decoder)
-      return decoder.status();
-    layer.decoder = std::make_unique<Decoder>(std::move(*decoder));
-    layers.push_back(std::move(layer));
-  }
+  layers.emplace(std::move(*made));
   slotNumbers.resize(spec.batch);
   std::iota(slotNumbers.begin(), slotNumbers.end(), 0);
-  Result<DeviceTensor> numbers = numbersOn(program->device(), slotNumbers);
+  Result<DeviceTensor> numbers = numbersOn(layers->device(), slotNumbers);
   if (!numbers)
     return numbers.status();
   slots.emplace(std::move(*numbers));
-  Result<DeviceInputs> filled =
-      DeviceInputs::create(spec.source, *program, spec.batch * spec.drafts);
-  if (!filled)
-    return filled.status();
-  inputs = std::move(*filled);
-  modelLayers = std::max<int64_t>(options.modelLayers, count);
-  double once = std::max(options.leastSeconds, 1.5e-6);
-  steps =
-      std::clamp<int64_t>(std::llround(options.replaySeconds / once),
-                          modelLayers, std::max(modelLayers, kMostLaunches));
+  modelLayers = std::max(options.modelLayers, layers->count());
+  steps = layers->stepsOf(options.leastSeconds, modelLayers);
   return Status();
 }
 
@@ -149,27 +118,12 @@ VerifyArguments DraftTimer::arguments(const Tree &tree) const {
   result.cuSeqlens = numbersOf(tree.starts);
   result.parents = numbersOf(tree.parents);
   result.drafts = spec.batch * tree.drafts;
-  result.tensors = inputs.first(program->signature(), result.drafts);
   return result;
 }
 
-Status DraftTimer::verifyAll(const Tree &tree, int64_t count) {
-  VerifyArguments given = arguments(tree);
-  for (int64_t i = 0; i < count; ++i) {
-    size_t layer = i % layers.size();
-    // In order where a layer comes again, and after a commit.
-    Start start = startsEarly && layer > 0 ? Start::Early : Start::InOrder;
-    if (Status status =
-            layers[layer].decoder->verify(given, gpu.device().stream(), start);
-        !status)
-      return status;
-  }
-  return Status();
-}
-
 Status DraftTimer::commit(const Tree &tree) {
-  return cursors->commit(numbersOf(*slots), numbersOf(tree.numAccepted),
-                         numbersOf(tree.path), gpu.device().stream());
+  return layers->commit(numbersOf(*slots), numbersOf(tree.numAccepted),
+                        numbersOf(tree.path));
 }
 
 /// All slots with so many entries behind states that are not zero.
@@ -181,8 +135,7 @@ Status DraftTimer::setFill(int64_t fill) {
     return none.status();
   if (Status status = commit(*none); !status)
     return status;
-  if (Status status = cursors->flush(slotNumbers, gpu.device().stream());
-      !status)
+  if (Status status = layers->flush(slotNumbers); !status)
     return status;
   for (int64_t left = fill; left > 0;) {
     int64_t count = std::min(left, spec.drafts);
@@ -190,8 +143,7 @@ Status DraftTimer::setFill(int64_t fill) {
         makeTree(count, static_cast<double>(count), /*branches=*/false);
     if (!chain)
       return chain.status();
-    if (Status status = verifyAll(*chain, static_cast<int64_t>(layers.size()));
-        !status)
+    if (Status status = layers->verifyEach(arguments(*chain)); !status)
       return status;
     if (Status status = commit(*chain); !status)
       return status;
@@ -206,12 +158,6 @@ Status DraftTimer::setFill(int64_t fill) {
 // Graphs
 //===----------------------------------------------------------------------===//
 
-/// A GPU that has worked for long lowers its clock to keep to its power, so
-/// that what is timed next would depend on what was timed before.
-void DraftTimer::rest() const {
-  std::this_thread::sleep_for(std::chrono::duration<double>(restSeconds));
-}
-
 Result<std::vector<double>> DraftTimer::timeVerify(bool branches, int64_t fill,
                                                    int64_t count) {
   if (Status status = setFill(fill); !status)
@@ -219,22 +165,8 @@ Result<std::vector<double>> DraftTimer::timeVerify(bool branches, int64_t fill,
   Result<Tree> tree = makeTree(spec.drafts, /*accepted=*/0, branches);
   if (!tree)
     return tree.status();
-  Result<cuda::Graph> graph = cuda::Graph::record(
-      gpu.device(), [&] { return verifyAll(*tree, steps); });
-  if (!graph)
-    return graph.status();
-  rest();
-  // The first replay uploads the graph.
-  if (Status status = graph->replay(); !status)
-    return status;
-  std::vector<double> samples;
-  for (int64_t i = 0; i < count; ++i) {
-    Result<double> seconds = graph->time(1);
-    if (!seconds)
-      return seconds.status();
-    samples.push_back(*seconds / static_cast<double>(steps));
-  }
-  return samples;
+  return layers->time([&] { return layers->verify(arguments(*tree), steps); },
+                      steps, count);
 }
 
 /// A graph verifies in all layers and commits; it is replayed until rows have
@@ -251,7 +183,8 @@ Status DraftTimer::recordCycle(bool branches, double accepted) {
   cycleSteps = modelLayers;
   Result<cuda::Graph> graph =
       cuda::Graph::record(gpu.device(), [&]() -> Status {
-        if (Status status = verifyAll(*cycleTree, cycleSteps); !status)
+        if (Status status = layers->verify(arguments(*cycleTree), cycleSteps);
+            !status)
           return status;
         return commit(*cycleTree);
       });
@@ -266,7 +199,7 @@ Status DraftTimer::recordCycle(bool branches, double accepted) {
   int64_t length = lengthFor(cycleTree->mostAccepted);
   if (accepted != std::floor(accepted))
     length = std::lcm(length, lengthFor(cycleTree->mostAccepted - 1));
-  rest();
+  layers->rest();
   for (int64_t i = 0; i <= length; ++i)
     if (Status status = cycle->replay(); !status)
       return status;

@@ -9,10 +9,8 @@
 #define LADLE_TOOLS_LADLE_DRAFTTIMER_H
 
 #include "ladle/compile.h"
-#include "ladle/decode.h"
-#include "ladle/device.h"
 #include "runtime/jit/GpuProgram.h"
-#include "tools/ladle/DeviceInputs.h"
+#include "tools/ladle/DraftLayers.h"
 #include "tools/ladle/Plan.h"
 #include "tools/measure/Gpu.h"
 
@@ -57,11 +55,9 @@ private:
   std::map<std::string, Planner> planners;
 };
 
-/// Layers of a program that take turns, in memory of more than the L2, and
-/// share cursors. Steps are recorded by the calls that an engine makes. A
-/// verify alone leaves the cursors where they are, so that it can be replayed
-/// at one fill; a cycle commits after the layers of a model, and folds when
-/// that is due.
+/// Of layers that take turns: a verify alone leaves the cursors where they are,
+/// so that it can be replayed at one fill; a cycle commits after the layers of
+/// a model, and folds when that is due.
 class DraftTimer {
 public:
   struct Options {
@@ -78,7 +74,7 @@ public:
                                                     const Options &options);
   ~DraftTimer();
 
-  size_t layerCount() const { return layers.size(); }
+  int64_t layerCount() const { return layers->count(); }
   /// Samples of a step in which all rows have `fill` entries, in seconds.
   Result<std::vector<double>> timeVerify(bool branches, int64_t fill,
                                          int64_t samples);
@@ -91,30 +87,19 @@ public:
   int64_t acceptedByFirstRow() const { return cycleAccepted; }
 
 private:
-  struct Layer {
-    std::unique_ptr<Pool> pool;
-    std::unique_ptr<Decoder> decoder;
-  };
   struct Tree;
   DraftTimer(DraftSpec spec, const measure::Gpu &gpu);
   Status prepare(const Options &options);
   Result<Tree> makeTree(int64_t drafts, double accepted, bool branches) const;
   VerifyArguments arguments(const Tree &tree) const;
-  Status verifyAll(const Tree &tree, int64_t steps);
   Status commit(const Tree &tree);
   Status setFill(int64_t fill);
-  void rest() const;
 
   DraftSpec spec;
   const measure::Gpu &gpu;
   int64_t steps = 1; ///< of a layer, in a replay
   int64_t modelLayers = 1;
-  bool startsEarly = false;
-  double restSeconds = 0;
-  std::optional<Program> program;
-  std::optional<Cursors> cursors;
-  std::vector<Layer> layers;
-  DeviceInputs inputs;
+  std::optional<DraftLayers> layers;
   std::optional<DeviceTensor> slots;
   std::vector<int32_t> slotNumbers;
   std::unique_ptr<Tree> cycleTree; ///< numbers that the graph reads

@@ -7,16 +7,11 @@
 
 #include "tools/ladle/MixedTimer.h"
 
-#include <chrono>
-#include <cmath>
 #include <fmt/format.h>
 #include <numeric>
-#include <thread>
 
 using namespace ladle;
 using namespace ladle::tool;
-
-static constexpr int64_t kMostLaunches = 512;
 
 MixedTimer::MixedTimer(DraftSpec given, MixedRows of,
                        const measure::Gpu &device)
@@ -65,7 +60,7 @@ MixedTimer::makeCall(const std::vector<size_t> &of,
   auto count = static_cast<int64_t>(slots.size());
   // Of padding alone there is room for a draft that nobody has.
   int64_t all = std::max<int64_t>(starts.back(), 1);
-  DeviceId device = program->device();
+  DeviceId device = layers->device();
   Result<DeviceTensor> made[] = {numbersOn(device, std::move(slots)),
                                  numbersOn(device, std::move(starts)),
                                  numbersOn(device, std::move(numAccepted))};
@@ -76,29 +71,17 @@ MixedTimer::makeCall(const std::vector<size_t> &of,
               count, all};
 }
 
-Status MixedTimer::verifyAll(const Call &call, int64_t steps) {
+VerifyArguments MixedTimer::argumentsOf(const Call &call) {
   VerifyArguments given;
   given.rows = call.rows;
   given.slots = numbersOf(call.slots);
   given.cuSeqlens = numbersOf(call.starts);
   given.drafts = call.drafts;
-  given.tensors = inputs.first(program->signature(), call.drafts);
-  for (int64_t i = 0; i < steps; ++i) {
-    size_t layer = static_cast<size_t>(i) % layers.size();
-    // In order where a layer comes again.
-    Start start =
-        options.startsEarly && layer > 0 ? Start::Early : Start::InOrder;
-    if (Status status =
-            layers[layer].decoder->verify(given, gpu.device().stream(), start);
-        !status)
-      return status;
-  }
-  return Status();
+  return given;
 }
 
 Status MixedTimer::commit(const Call &call) {
-  return cursors->commit(numbersOf(call.slots), numbersOf(call.numAccepted), {},
-                         gpu.device().stream());
+  return layers->commit(numbersOf(call.slots), numbersOf(call.numAccepted), {});
 }
 
 //===----------------------------------------------------------------------===//
@@ -114,7 +97,7 @@ Status MixedTimer::reserve(const std::vector<int64_t> &entries) {
       slots.push_back(static_cast<int32_t>(row));
       counts.push_back(static_cast<int32_t>(entries[row]));
     }
-  return spec.page ? cursors->reserve(slots, counts) : Status();
+  return spec.page ? layers->cursors.reserve(slots, counts) : Status();
 }
 
 Status MixedTimer::append(std::vector<int64_t> entries) {
@@ -135,8 +118,7 @@ Status MixedTimer::append(std::vector<int64_t> entries) {
     Result<Call> call = makeCall(some, now, /*accepts=*/true);
     if (!call)
       return call.status();
-    if (Status status = verifyAll(*call, static_cast<int64_t>(layers.size()));
-        !status)
+    if (Status status = layers->verifyEach(argumentsOf(*call)); !status)
       return status;
     if (Status status = commit(*call); !status)
       return status;
@@ -163,14 +145,14 @@ Status MixedTimer::fillRows() {
     return status;
   if (Status status = append(first); !status)
     return status;
-  if (Status status = cursors->flush(withState, gpu.device().stream()); !status)
+  if (Status status = layers->flush(withState); !status)
     return status;
   if (Status status = append(then); !status)
     return status;
   if (Status status = reserve(draftsOfRows()); !status)
     return status;
   for (size_t row = 0; row < rows.rows.size(); ++row) {
-    Result<Cursor> cursor = cursors->cursor(static_cast<int32_t>(row));
+    Result<Cursor> cursor = layers->cursors.cursor(static_cast<int32_t>(row));
     if (!cursor)
       return cursor.status();
     epochs.push_back(cursor->epoch);
@@ -192,13 +174,12 @@ Status MixedTimer::checkFolds() {
   if (!call)
     return call.status();
   // A simulated graph has verified nothing.
-  if (Status status = verifyAll(*call, static_cast<int64_t>(layers.size()));
-      !status)
+  if (Status status = layers->verifyEach(argumentsOf(*call)); !status)
     return status;
   if (Status status = commit(*call); !status)
     return status;
   for (size_t row = 0; row < rows.rows.size(); ++row) {
-    Result<Cursor> cursor = cursors->cursor(static_cast<int32_t>(row));
+    Result<Cursor> cursor = layers->cursors.cursor(static_cast<int32_t>(row));
     if (!cursor)
       return cursor.status();
     const MixedRow &each = rows.rows[row];
@@ -216,61 +197,29 @@ Status MixedTimer::checkFolds() {
 }
 
 //===----------------------------------------------------------------------===//
-// Layers
-//===----------------------------------------------------------------------===//
-
-Status MixedTimer::prepareLayers(double batchBytes) {
-  CursorOptions cursorOptions;
-  cursorOptions.slots = spec.batch;
-  cursorOptions.foldThreshold = spec.threshold;
-  if (spec.page) {
-    cursorOptions.crossover = spec.threshold;
-    // Rows that may come to one with their next token take it before.
-    cursorOptions.states = spec.batch;
-  }
-  Result<Cursors> shared = Cursors::create(*program, cursorOptions);
-  if (!shared)
-    return shared.status();
-  cursors = std::move(*shared);
-  auto cache = static_cast<double>(gpu.device().cacheBytes());
-  auto count = std::max<int64_t>(
-      static_cast<int64_t>(3 * cache / std::max(batchBytes, 1.0)) + 2, 8);
-  PoolOptions poolOptions;
-  poolOptions.cursors = cursors;
-  for (int64_t i = 0; i < count; ++i) {
-    Result<Pool> pool = Pool::create(*program, poolOptions);
-    if (!pool)
-      return pool.status();
-    Layer layer;
-    layer.pool = std::make_unique<Pool>(std::move(*pool));
-    Result<Decoder> decoder = Decoder::create(*program, *layer.pool);
-    if (!decoder)
-      return decoder.status();
-    layer.decoder = std::make_unique<Decoder>(std::move(*decoder));
-    layers.push_back(std::move(layer));
-  }
-  return Status();
-}
-
-Status MixedTimer::prepare(const Options &given) {
-  options = given;
-  Result<Program> made = compileFile(spec.source.file, spec.programOptions());
-  if (!made)
-    return made.status();
-  program = std::move(*made);
-  if (Status status = prepareLayers(options.batchBytes); !status)
-    return status;
-  Result<DeviceInputs> filled =
-      DeviceInputs::create(spec.source, *program, spec.batch * spec.drafts);
-  if (!filled)
-    return filled.status();
-  inputs = std::move(*filled);
-  return fillRows();
-}
-
-//===----------------------------------------------------------------------===//
 // Times
 //===----------------------------------------------------------------------===//
+
+Status MixedTimer::prepare(const Options &options) {
+  DraftLayers::Options layered;
+  layered.cursors.slots = spec.batch;
+  layered.cursors.foldThreshold = spec.threshold;
+  if (spec.page) {
+    layered.cursors.crossover = spec.threshold;
+    // Rows that may come to one with their next token take it before.
+    layered.cursors.states = spec.batch;
+  }
+  layered.batchBytes = options.batchBytes;
+  layered.drafts = spec.batch * spec.drafts;
+  layered.startsEarly = options.startsEarly;
+  layered.restSeconds = options.restSeconds;
+  Result<DraftLayers> made =
+      DraftLayers::create(spec.source, spec.programOptions(), gpu, layered);
+  if (!made)
+    return made.status();
+  layers.emplace(std::move(*made));
+  return fillRows();
+}
 
 Result<std::vector<double>> MixedTimer::time(const std::vector<size_t> &of,
                                              double leastSeconds,
@@ -278,38 +227,17 @@ Result<std::vector<double>> MixedTimer::time(const std::vector<size_t> &of,
   Result<Call> call = makeCall(of, draftsOfRows(), /*accepts=*/false);
   if (!call)
     return call.status();
-  auto turns = static_cast<int64_t>(layers.size());
-  double once = std::max(leastSeconds, 1.5e-6);
-  auto steps = std::clamp<int64_t>(std::llround(options.replaySeconds / once),
-                                   turns, std::max(turns, kMostLaunches));
-  Result<cuda::Graph> graph = cuda::Graph::record(
-      gpu.device(), [&] { return verifyAll(*call, steps); });
-  if (!graph)
-    return graph.status();
-  // As of a DraftTimer: a clock that was lowered is not the next figure's.
-  std::this_thread::sleep_for(
-      std::chrono::duration<double>(options.restSeconds));
-  if (Status status = graph->replay(); !status)
-    return status;
-  std::vector<double> samples;
-  for (int64_t i = 0; i < count; ++i) {
-    Result<double> seconds = graph->time(1);
-    if (!seconds)
-      return seconds.status();
-    samples.push_back(*seconds / static_cast<double>(steps));
-  }
-  // What the graph reads is freed when this returns.
-  if (Status status = gpu.device().synchronize(); !status)
-    return status;
-  return samples;
+  int64_t steps = layers->stepsOf(leastSeconds, layers->count());
+  return layers->time([&] { return layers->verify(argumentsOf(*call), steps); },
+                      steps, count);
 }
 
 Result<int64_t> MixedTimer::countNodes() {
   Result<Call> call = makeCall(allRows(), draftsOfRows(), /*accepts=*/false);
   if (!call)
     return call.status();
-  Result<cuda::Graph> graph =
-      cuda::Graph::record(gpu.device(), [&] { return verifyAll(*call, 1); });
+  Result<cuda::Graph> graph = cuda::Graph::record(
+      gpu.device(), [&] { return layers->verify(argumentsOf(*call), 1); });
   if (!graph)
     return graph.status();
   return graph->nodes();

@@ -12,13 +12,11 @@
 
 namespace ladle::tool {
 
-/// Layers of a program that take turns and share cursors, as of a DraftTimer,
-/// in which each row stands elsewhere. Nothing is committed between replays, so
-/// that all of them find the same.
+/// Of layers that take turns, in which each row stands elsewhere. Nothing is
+/// committed between replays, so that all of them find the same.
 class MixedTimer {
 public:
   struct Options {
-    double replaySeconds = 2e-3;
     double batchBytes = 0; ///< that a call of all rows cannot do without
     bool startsEarly = false;
     double restSeconds = 0; ///< before each that is timed
@@ -29,7 +27,7 @@ public:
                                                     const Options &options);
   ~MixedTimer();
 
-  size_t layerCount() const { return layers.size(); }
+  int64_t layerCount() const { return layers->count(); }
   /// Samples of a call of these rows alone, in seconds; it takes `leastSeconds`
   /// at least.
   Result<std::vector<double>> time(const std::vector<size_t> &rows,
@@ -41,10 +39,6 @@ public:
   Status checkFolds();
 
 private:
-  struct Layer {
-    std::unique_ptr<Pool> pool;
-    std::unique_ptr<Decoder> decoder;
-  };
   /// Numbers in memory of the device.
   struct Call {
     DeviceTensor slots, starts, numAccepted;
@@ -52,12 +46,11 @@ private:
   };
   MixedTimer(DraftSpec spec, MixedRows rows, const measure::Gpu &gpu);
   Status prepare(const Options &options);
-  Status prepareLayers(double batchBytes);
   /// So many drafts of each row, all accepted or none; a row without is left
   /// out unless it is padding.
   Result<Call> makeCall(const std::vector<size_t> &rows,
                         const std::vector<int64_t> &drafts, bool accepts) const;
-  Status verifyAll(const Call &call, int64_t steps);
+  static VerifyArguments argumentsOf(const Call &call);
   Status commit(const Call &call);
   /// Appends so many entries to each row.
   Status append(std::vector<int64_t> entries);
@@ -69,11 +62,7 @@ private:
   DraftSpec spec;
   MixedRows rows;
   const measure::Gpu &gpu;
-  Options options;
-  std::optional<Program> program;
-  std::optional<Cursors> cursors;
-  std::vector<Layer> layers;
-  DeviceInputs inputs;
+  std::optional<DraftLayers> layers;
   std::vector<int64_t> epochs; ///< of each slot, before anything was timed
 };
 
