@@ -8,6 +8,7 @@
 #include "runtime/check/AttentionCheck.h"
 
 #include "runtime/Convert.h"
+#include "runtime/check/CaseText.h"
 #include "runtime/check/Comparison.h"
 #include "runtime/check/DeviceCopies.h"
 
@@ -22,29 +23,48 @@ using interpreter::AttentionInterpreter;
 using interpreter::Precision;
 using interpreter::ValueInfo;
 
-std::string AttentionCase::str() const {
-  std::string text =
-      fmt::format("type={},summaries={},page={},tokens={},prompt={}", type,
-                  summaryType, pageSize, tokens, prompt);
-  if (settings.window)
-    text += fmt::format(",tau={},window={},band={},sinks={}", settings.tau,
-                        settings.window, settings.band, settings.sinks);
-  for (auto [name, value] : {std::pair{"max_gap", settings.maxGap},
-                             {"max_chain", settings.maxChain},
-                             {"skip", settings.skip},
-                             {"wide_band", settings.wideBand},
-                             {"wide_gap", settings.wideGap}})
-    if (value)
-      text += fmt::format(",{}={}", name, value);
-  if (settings.drift > 0)
-    text += fmt::format(",drift={}", settings.drift);
-  for (const auto &[name, size] : sizes)
-    text += fmt::format(",size.{}={}", name, size);
-  if (target != "cpu")
-    text += ",target=" + target;
-  if (batchInvariant)
-    text += ",batch_invariant=1";
-  return text + fmt::format(",seed={}", seed);
+namespace ladle::check {
+template <typename Case, typename Visitor>
+static void visitKeys(Case &c, Visitor visit) {
+  visit("type", c.type);
+  visit("summaries", c.summaryType);
+  visit("page", c.pageSize);
+  visit("tokens", c.tokens);
+  visit("prompt", c.prompt);
+  visit("tau", c.settings.tau);
+  visit("window", c.settings.window);
+  visit("band", c.settings.band);
+  visit("sinks", c.settings.sinks);
+  visit("max_gap", c.settings.maxGap);
+  visit("max_chain", c.settings.maxChain);
+  visit("skip", c.settings.skip);
+  visit("drift", c.settings.drift);
+  visit("wide_band", c.settings.wideBand);
+  visit("wide_gap", c.settings.wideGap);
+  visit("threads", c.threads);
+  visit("batch_invariant", c.batchInvariant);
+  visit("seed", c.seed);
+}
+} // namespace ladle::check
+
+std::string AttentionCase::str() const { return writeCase(*this); }
+
+Result<AttentionCase> AttentionCase::parse(std::string_view text) {
+  AttentionCase result;
+  if (Status status = readCase(text, result); !status)
+    return status;
+  if (Status status = checkTypeKey("type", result.type); !status)
+    return status;
+  if (Status status = checkTypeKey("summaries", result.summaryType); !status)
+    return status;
+  if (result.tokens < 1 || result.prompt < 0 || result.pageSize < 1 ||
+      result.threads < 1)
+    return Status(ErrorCode::InvalidArgument,
+                  fmt::format("tokens = {}, prompt = {}, page = {} and threads "
+                              "= {} of a case are not 1, 0, 1 and 1 at least",
+                              result.tokens, result.prompt, result.pageSize,
+                              result.threads));
+  return result;
 }
 
 static Precision precisionOf(std::string_view type) {
@@ -462,6 +482,19 @@ Result<AttentionReport> check::checkAttention(const AttentionRequest &request) {
   bool reuses = oracle->reuses() && oracle->numbers.tau < 1;
   AttentionReport report;
   report.name = oracle->name;
+  report.reproducer =
+      showCommand(request.path, request.target, request.elaboration);
+  if (!request.only.empty()) {
+    Result<AttentionCase> only = AttentionCase::parse(request.only);
+    if (!only)
+      return only.status();
+    only->target = request.target;
+    Result<AttentionResult> result = checkAttention(request, *only);
+    if (!result)
+      return result.status();
+    report.cases.push_back(std::move(*result));
+    return report;
+  }
   std::vector<AttentionCase> cases =
       planAttention(reuses, oracle->numbers.wideBand.has_value(), request.seed);
   if (request.full) {
@@ -512,15 +545,14 @@ std::string AttentionReport::table() const {
     std::string sizes;
     for (const auto &[name, size] : config.sizes)
       sizes += fmt::format("{}={} ", name, size);
-    text +=
-        fmt::format("{:>6} {:>9} {:>5} {:>7} {:>6} {:>6} {:>6} {:>5.0f} % "
-                    "{:>9.1e} {:>9.1e}  {}{}\n",
-                    config.type, config.summaryType, config.pageSize,
-                    config.prompt, config.settings.tau, config.settings.window,
-                    config.settings.band, share, one.error, one.bound, sizes,
-                    one.passed() ? "ok" : "FAILED " + one.failure);
+    text += fmt::format(
+        "{:>6} {:>9} {:>5} {:>7} {:>6} {:>6} {:>6} {:>5.0f} % "
+        "{:>9.1e} {:>9.1e}  {}{}\n",
+        config.type, config.summaryType, config.pageSize, config.prompt,
+        config.settings.tau, config.settings.window, config.settings.band,
+        share, one.error, one.bound, sizes, one.passed() ? "ok" : "FAILED");
   }
-  return text;
+  return text + showRepeats(cases, reproducer);
 }
 
 std::string AttentionReport::json() const {

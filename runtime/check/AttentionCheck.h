@@ -29,22 +29,29 @@ std::optional<interpreter::AttentionInterpreter> compileAttentionOracle(
 bool choosesAttention(std::string_view path, std::string_view source,
                       const frontend::ElaborationOptions &options);
 
-/// One run of a batch whose slots begin, end and stand differently.
+/// One run of a batch whose slots begin, end and stand differently. As text it
+/// is what `ladle check --case` takes, for instance
+/// "type=bf16,page=64,tau=0.3,window=24,band=3,seed=7": keys in any order,
+/// those left out as here.
 struct AttentionCase {
-  std::string type = "bf16";       ///< of the tokens
-  std::string summaryType = "f32"; ///< of stored summaries
-  int64_t pageSize = 16;
-  int64_t tokens = 60; ///< steps
-  int64_t prompt = 0;  ///< tokens of the prompt that two slots begin with
-  /// Instead of the file's, where it matches.
+  std::string type = "bf16";       ///< type: of the tokens
+  std::string summaryType = "f32"; ///< summaries: of stored ones
+  int64_t pageSize = 16;           ///< page
+  int64_t tokens = 60;             ///< tokens: steps
+  /// prompt: tokens of the prompt that two slots begin with.
+  int64_t prompt = 0;
+  /// Instead of the file's, where it matches: tau, window, band, sinks,
+  /// max_gap, max_chain, skip, drift, wide_band, wide_gap.
   AttentionSettings settings;
-  std::map<std::string, int64_t> sizes; ///< overrides
-  int threads = 1;
-  bool batchInvariant = false; ///< of a GPU
-  uint64_t seed = 1;
-  std::string target = "cpu"; ///< or "cuda"
+  int threads = 1;                      ///< threads
+  bool batchInvariant = false;          ///< batch_invariant: of a GPU
+  uint64_t seed = 1;                    ///< seed
+  std::string target = "cpu";           ///< or "cuda"; no key
+  std::map<std::string, int64_t> sizes; ///< size.NAME: overrides
 
+  /// What differs from a default case, the type always.
   std::string str() const;
+  static Result<AttentionCase> parse(std::string_view text);
 };
 
 struct AttentionResult {
@@ -59,6 +66,7 @@ struct AttentionResult {
 
 struct AttentionReport {
   std::string name;
+  std::string reproducer; ///< the command that runs one of its cases
   std::vector<AttentionResult> cases;
 
   bool passed() const;
@@ -72,6 +80,7 @@ struct AttentionRequest {
   frontend::ElaborationOptions elaboration;
   uint64_t seed = 1;
   bool full = false;          ///< the matrix of shapes, too
+  std::string only;           ///< one case alone, as a report names it
   std::string target = "cpu"; ///< what decodes, or "cuda"
   std::function<void(size_t done, size_t total)> progress;
 };

@@ -8,9 +8,11 @@
 #include "runtime/check/BoundedCheck.h"
 
 #include "runtime/Convert.h"
+#include "runtime/check/CaseText.h"
 #include "runtime/check/Comparison.h"
 #include "runtime/check/DeviceCopies.h"
 
+#include "llvm/ADT/StringExtras.h"
 #include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -22,19 +24,59 @@ using interpreter::BoundedInterpreter;
 using interpreter::Precision;
 using interpreter::ValueInfo;
 
-std::string BoundedCase::str() const {
-  std::string text =
-      fmt::format("type={},tokens={},prompt={}", type, tokens, prompt);
-  if (later)
-    text += fmt::format(",later={}", later);
-  if (segments)
-    text += fmt::format(",sinks={},window={},segment={}", segments->sinks,
-                        segments->window, segments->segment);
-  if (lowered)
-    text += fmt::format(",lowered={}", lowered);
-  for (const auto &[name, size] : sizes)
-    text += fmt::format(",size.{}={}", name, size);
-  return text + fmt::format(",threads={},seed={}", threads, seed);
+// Found by their arguments' namespace.
+namespace ladle {
+static std::string showValue(const std::optional<SegmentSettings> &segments) {
+  return segments ? fmt::format("{}:{}:{}", segments->sinks, segments->window,
+                                segments->segment)
+                  : "";
+}
+static bool readValue(std::string_view text,
+                      std::optional<SegmentSettings> &segments) {
+  auto [sinks, others] = llvm::StringRef(text).split(':');
+  auto [window, segment] = others.split(':');
+  SegmentSettings read;
+  if (!llvm::to_integer(sinks, read.sinks, 10) ||
+      !llvm::to_integer(window, read.window, 10) ||
+      !llvm::to_integer(segment, read.segment, 10))
+    return false;
+  segments = read;
+  return true;
+}
+} // namespace ladle
+
+namespace ladle::check {
+template <typename Case, typename Visitor>
+static void visitKeys(Case &c, Visitor visit) {
+  visit("type", c.type);
+  visit("tokens", c.tokens);
+  visit("prompt", c.prompt);
+  visit("later", c.later);
+  visit("segments", c.segments);
+  visit("lowered", c.lowered);
+  visit("threads", c.threads);
+  visit("seed", c.seed);
+}
+} // namespace ladle::check
+
+std::string BoundedCase::str() const { return writeCase(*this); }
+
+Result<BoundedCase> BoundedCase::parse(std::string_view text) {
+  BoundedCase result;
+  if (Status status = readCase(text, result); !status)
+    return status;
+  if (Status status = checkTypeKey("type", result.type); !status)
+    return status;
+  if (result.tokens < 1 || result.prompt < 0 || result.later < 0 ||
+      result.lowered < 0 || result.threads < 1)
+    return Status(
+        ErrorCode::InvalidArgument,
+        fmt::format("tokens = {}, prompt = {}, later = {}, lowered = "
+                    "{} and threads = {} of a case are not 1, 0, 0, 0 "
+                    "and 1 at least",
+                    result.tokens, result.prompt, result.later, result.lowered,
+                    result.threads));
+  return result;
 }
 
 static DType dtypeOf(Precision precision) {
@@ -451,6 +493,18 @@ Result<BoundedReport> check::checkBounded(const AttentionRequest &request) {
     return Status(ErrorCode::InvalidArgument, messages);
   BoundedReport report;
   report.name = oracle->name;
+  report.reproducer =
+      showCommand(request.path, request.target, request.elaboration);
+  if (!request.only.empty()) {
+    Result<BoundedCase> only = BoundedCase::parse(request.only);
+    if (!only)
+      return only.status();
+    Result<BoundedResult> result = checkBounded(request, *only);
+    if (!result)
+      return result.status();
+    report.cases.push_back(std::move(*result));
+    return report;
+  }
   std::vector<BoundedCase> cases =
       oracle->isEvicting ? planEviction(oracle->eviction, request.seed)
                          : planSegments(request.seed);
@@ -485,8 +539,8 @@ static std::string evictionTable(const BoundedReport &report) {
     text += fmt::format("{:>6} {:>6} {:>6} {:>7} {:>7} {:>9.1e} {:>9.1e}  {}\n",
                         one.config.type, one.config.prompt, one.config.later,
                         one.config.lowered, one.evicted, one.error, one.bound,
-                        one.passed() ? "ok" : "FAILED " + one.failure);
-  return text;
+                        one.passed() ? "ok" : "FAILED");
+  return text + showRepeats(report.cases, report.reproducer);
 }
 
 std::string BoundedReport::table() const {
@@ -504,9 +558,9 @@ std::string BoundedReport::table() const {
         "{:>6} {:>6} {:>6} {:>7} {:>6} {:>6} {:>6} {:>9.1e} {:>9.1e}  {}\n",
         config.type, segments.sinks, segments.window, segments.segment,
         config.prompt, config.later, one.folds, one.error, one.bound,
-        one.passed() ? "ok" : "FAILED " + one.failure);
+        one.passed() ? "ok" : "FAILED");
   }
-  return text;
+  return text + showRepeats(cases, reproducer);
 }
 
 std::string BoundedReport::json() const {

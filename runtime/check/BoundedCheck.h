@@ -27,22 +27,29 @@ compileBoundedOracle(std::string_view path, std::string_view source,
 bool choosesBounded(std::string_view path, std::string_view source,
                     const frontend::ElaborationOptions &options);
 
-/// One run of a batch whose slots begin, end and stand differently.
+/// One run of a batch whose slots begin, end and stand differently. As text it
+/// is what `ladle check --case` takes, for instance
+/// "type=bf16,prompt=20,segments=4:8:16,seed=7": keys in any order, those left
+/// out as here.
 struct BoundedCase {
-  std::string type = "bf16"; ///< of the tokens
-  int64_t tokens = 60;       ///< steps
-  int64_t prompt = 0;        ///< tokens of the prompt that two slots begin with
-  /// Tokens of a prompt that one of them is given among the steps.
+  std::string type = "bf16"; ///< type: of the tokens
+  int64_t tokens = 60;       ///< tokens: steps
+  /// prompt: tokens of the prompt that two slots begin with.
+  int64_t prompt = 0;
+  /// later: tokens of a prompt that one of them is given among the steps.
   int64_t later = 0;
-  std::optional<SegmentSettings> segments; ///< instead of the file's
-  /// Of a cache that evicts: that of one slot falls to it among the steps; 0
-  /// leaves it.
+  /// segments: instead of the file's, as sinks:window:segment.
+  std::optional<SegmentSettings> segments;
+  /// lowered: of a cache that evicts, that of one slot falls to it among the
+  /// steps; 0 leaves it.
   int64_t lowered = 0;
-  std::map<std::string, int64_t> sizes; ///< overrides
-  int threads = 1;
-  uint64_t seed = 1;
+  int threads = 1;                      ///< threads
+  uint64_t seed = 1;                    ///< seed
+  std::map<std::string, int64_t> sizes; ///< size.NAME: overrides
 
+  /// What differs from a default case, the type always.
   std::string str() const;
+  static Result<BoundedCase> parse(std::string_view text);
 };
 
 struct BoundedResult {
@@ -58,6 +65,7 @@ struct BoundedResult {
 
 struct BoundedReport {
   std::string name;
+  std::string reproducer; ///< the command that runs one of its cases
   std::vector<BoundedResult> cases;
 
   bool passed() const;

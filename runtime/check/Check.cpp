@@ -7,6 +7,7 @@
 
 #include "runtime/check/Check.h"
 
+#include "runtime/check/CaseText.h"
 #include "runtime/check/Oracle.h"
 
 #include <algorithm>
@@ -397,12 +398,12 @@ Status Checker::noCases() const {
           signature.name, wanted, request.target, fmt::join(names, ", ")));
 }
 
-/// The command that repeats a case of `request`.
-static std::string reproducerOf(const CheckRequest &request) {
-  std::string text = fmt::format("ladle check {}", request.path);
-  if (request.target != "cpu")
-    text += " --target " + request.target;
-  const frontend::ElaborationOptions &options = request.elaboration;
+std::string
+ladle::check::showCommand(std::string_view path, std::string_view target,
+                          const frontend::ElaborationOptions &options) {
+  std::string text = fmt::format("ladle check {}", path);
+  if (target != "cpu")
+    text += fmt::format(" --target {}", target);
   if (!options.recurrence.empty())
     text += " --recurrence " + options.recurrence;
   if (!options.preset.empty())
@@ -411,6 +412,13 @@ static std::string reproducerOf(const CheckRequest &request) {
     text += fmt::format(" --set {}={}", name, value);
   for (const auto &[name, value] : options.options)
     text += fmt::format(" --set {}={}", name, value);
+  return text;
+}
+
+/// The command that repeats a case of `request`.
+static std::string reproducerOf(const CheckRequest &request) {
+  std::string text =
+      showCommand(request.path, request.target, request.elaboration);
   for (const auto &[name, range] : request.ranges)
     text += fmt::format(" --range {}={}", name, range.str());
   return text;

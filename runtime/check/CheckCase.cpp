@@ -7,8 +7,7 @@
 
 #include "runtime/check/CheckCase.h"
 
-#include <charconv>
-#include <fmt/format.h>
+#include "runtime/check/CaseText.h"
 
 using namespace ladle;
 using namespace ladle::check;
@@ -20,11 +19,39 @@ std::optional<DType> ladle::check::parseStorageType(std::string_view text) {
   return std::nullopt;
 }
 
-namespace {
-/// Visits every key of a case with its name, so that reading and writing
-/// cannot differ.
+// Found by their arguments' namespace.
+namespace ladle {
+static std::string showValue(RouteKind value) {
+  return std::string(toString(value));
+}
+static std::string showValue(DType value) {
+  return std::string(toString(value));
+}
+static std::string showValue(StateLayout value) {
+  return std::string(toString(value));
+}
+
+static bool readValue(std::string_view text, RouteKind &value) {
+  std::optional<RouteKind> route = parseRoute(text);
+  value = route.value_or(value);
+  return route.has_value();
+}
+static bool readValue(std::string_view text, DType &value) {
+  std::optional<DType> dtype = check::parseStorageType(text);
+  value = dtype.value_or(value);
+  return dtype.has_value();
+}
+static bool readValue(std::string_view text, StateLayout &value) {
+  std::optional<StateLayout> layout = parseStateLayout(text);
+  value = layout.value_or(value);
+  return layout.has_value();
+}
+
+} // namespace ladle
+
+namespace ladle::check {
 template <typename Case, typename Visitor>
-void visitKeys(Case &c, Visitor visit) {
+static void visitKeys(Case &c, Visitor visit) {
   visit("route", c.route);
   visit("state", c.stateType);
   visit("entries", c.entryType);
@@ -51,103 +78,18 @@ void visitKeys(Case &c, Visitor visit) {
   visit("packed", c.packed);
   visit("seed", c.seed);
 }
+} // namespace ladle::check
 
-std::string show(RouteKind value) { return std::string(toString(value)); }
-std::string show(DType value) { return std::string(toString(value)); }
-std::string show(StateLayout value) { return std::string(toString(value)); }
-std::string show(bool value) { return value ? "1" : "0"; }
-template <typename T> std::string show(T value) {
-  return fmt::format("{}", value);
-}
-
-template <typename T> bool read(std::string_view text, T &value) {
-  auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-bool read(std::string_view text, bool &value) {
-  value = text == "1";
-  return value || text == "0";
-}
-bool read(std::string_view text, RouteKind &value) {
-  std::optional<RouteKind> route = parseRoute(text);
-  value = route.value_or(value);
-  return route.has_value();
-}
-bool read(std::string_view text, DType &value) {
-  std::optional<DType> dtype = parseStorageType(text);
-  value = dtype.value_or(value);
-  return dtype.has_value();
-}
-bool read(std::string_view text, StateLayout &value) {
-  std::optional<StateLayout> layout = parseStateLayout(text);
-  value = layout.value_or(value);
-  return layout.has_value();
-}
-
-constexpr std::string_view sizePrefix = "size.";
-
-Status fail(std::string message) {
+static Status fail(std::string message) {
   return {ErrorCode::InvalidArgument, std::move(message)};
 }
 
-Status setKey(CheckCase &result, std::string_view key, std::string_view value) {
-  bool isKnown = false, isRead = false;
-  if (key.starts_with(sizePrefix)) {
-    isKnown = true;
-    key.remove_prefix(sizePrefix.size());
-    isRead = read(value, result.sizes[std::string(key)]);
-  }
-  visitKeys(result, [&](std::string_view name, auto &field) {
-    if (key == name && !isKnown) {
-      isKnown = true;
-      isRead = read(value, field);
-    }
-  });
-  if (!isKnown)
-    return fail(fmt::format("a case has no key '{}'", key));
-  if (!isRead)
-    return fail(fmt::format("case key '{}' cannot be '{}'", key, value));
-  return {};
-}
-} // namespace
-
-std::string CheckCase::str() const {
-  const CheckCase initial;
-  std::map<std::string_view, std::string> defaults;
-  visitKeys(initial, [&](std::string_view name, const auto &field) {
-    defaults[name] = show(field);
-  });
-  std::string text;
-  auto append = [&](std::string_view prefix, std::string_view name,
-                    const std::string &value) {
-    text +=
-        fmt::format("{}{}{}={}", text.empty() ? "" : ",", prefix, name, value);
-  };
-  visitKeys(*this, [&](std::string_view name, const auto &field) {
-    std::string value = show(field);
-    if (name == "route" || value != defaults[name])
-      append("", name, value);
-  });
-  for (const auto &[name, size] : sizes)
-    append(sizePrefix, name, show(size));
-  return text;
-}
+std::string CheckCase::str() const { return writeCase(*this); }
 
 Result<CheckCase> CheckCase::parse(std::string_view text) {
   CheckCase result;
-  while (!text.empty()) {
-    size_t comma = std::min(text.find(','), text.size());
-    std::string_view part = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-    size_t equals = part.find('=');
-    if (equals == std::string_view::npos)
-      return fail(fmt::format("'{}' in a case is not key=value", part));
-    if (Status status =
-            setKey(result, part.substr(0, equals), part.substr(equals + 1));
-        !status)
-      return status;
-  }
+  if (Status status = readCase(text, result); !status)
+    return status;
   if (result.rows < 1 || result.tokens < 1 || result.capacity < 1)
     return fail("a case needs at least one row, token and entry");
   if (result.batch < 0)

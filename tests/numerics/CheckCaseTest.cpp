@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/check/AttentionCheck.h"
+#include "runtime/check/BoundedCheck.h"
 #include "runtime/check/CasePlan.h"
 #include "runtime/check/Comparison.h"
 #include "runtime/check/RoundedRuns.h"
@@ -16,6 +18,8 @@
 #include <vector>
 
 using namespace ladle;
+using check::AttentionCase, check::AttentionReport, check::AttentionResult;
+using check::BoundedCase, check::BoundedReport;
 using check::CheckCase;
 
 TEST_CASE("a case is read as it is written") {
@@ -41,6 +45,79 @@ TEST_CASE("a case is read as it is written") {
   Result<CheckCase> read = CheckCase::parse(text);
   REQUIRE(read.ok());
   REQUIRE(*read == config);
+}
+
+TEST_CASE("a case of an attention is read as it is written") {
+  AttentionCase config;
+  REQUIRE(config.str() == "type=bf16");
+  config.type = "f16";
+  config.summaryType = "bf16";
+  config.prompt = 20;
+  config.settings = {.tau = 0.3, .window = 8, .band = 3, .maxChain = 2};
+  config.settings.drift = 0.125;
+  config.batchInvariant = true;
+  config.sizes["Hq"] = 3;
+  std::string text = config.str();
+  REQUIRE(text == "type=f16,summaries=bf16,prompt=20,tau=0.3,window=8,band=3,"
+                  "max_chain=2,drift=0.125,batch_invariant=1,size.Hq=3");
+  Result<AttentionCase> read = AttentionCase::parse(text);
+  REQUIRE(read.ok());
+  REQUIRE(read->str() == text);
+  REQUIRE(read->settings == config.settings);
+}
+
+TEST_CASE("a case of a bounded cache is read as it is written") {
+  BoundedCase config;
+  REQUIRE(config.str() == "type=bf16");
+  config.later = 5;
+  config.segments = SegmentSettings{.sinks = 2, .window = 0, .segment = 8};
+  config.seed = 3;
+  std::string text = config.str();
+  REQUIRE(text == "type=bf16,later=5,segments=2:0:8,seed=3");
+  Result<BoundedCase> read = BoundedCase::parse(text);
+  REQUIRE(read.ok());
+  REQUIRE(read->segments == config.segments);
+  REQUIRE(read->str() == text);
+}
+
+TEST_CASE("a case of an attention that cannot be is refused") {
+  auto message = [](const char *text) {
+    return AttentionCase::parse(text).message();
+  };
+  REQUIRE(message("type=f8") == "case key 'type' cannot be 'f8'");
+  REQUIRE(message("summaries=i32") == "case key 'summaries' cannot be 'i32'");
+  REQUIRE(message("tau=near") == "case key 'tau' cannot be 'near'");
+  REQUIRE(message("page=0") ==
+          "tokens = 60, prompt = 0, page = 0 and threads = 1 of a case are not "
+          "1, 0, 1 and 1 at least");
+  REQUIRE(message("segments=1:2:3") == "a case has no key 'segments'");
+  auto ofBounded = [](const char *text) {
+    return BoundedCase::parse(text).message();
+  };
+  REQUIRE(ofBounded("segments=1:2") == "case key 'segments' cannot be '1:2'");
+  REQUIRE(ofBounded("later=-1") ==
+          "tokens = 60, prompt = 0, later = -1, lowered = 0 and threads = 1 of "
+          "a case are not 1, 0, 0, 0 and 1 at least");
+}
+
+TEST_CASE("a report says how to repeat the case of an attention that failed") {
+  AttentionReport report;
+  report.name = "mac";
+  report.reproducer = "ladle check mac.ladle --target cuda";
+  report.cases.emplace_back();
+  AttentionResult &failed = report.cases.emplace_back();
+  failed.config.settings.window = 8;
+  failed.failure = "head 3 is off by 2.00e-02 (bound 1.00e-05) in step 4";
+  std::string text = report.table();
+  REQUIRE(text.find("head 3 is off by 2.00e-02 (bound 1.00e-05) in step 4\n"
+                    "  repeat with: ladle check mac.ladle --target cuda --case "
+                    "'type=bf16,window=8'\n") != std::string::npos);
+  REQUIRE(text.find("repeat") == text.rfind("repeat"));
+  BoundedReport bounded;
+  bounded.reproducer = "ladle check edge.ladle";
+  bounded.cases.emplace_back().failure = "late";
+  REQUIRE(bounded.table().find("repeat with: ladle check edge.ladle --case "
+                               "'type=bf16'\n") != std::string::npos);
 }
 
 TEST_CASE("a case that cannot be is refused with the value that is wrong") {

@@ -97,7 +97,6 @@ static int fail(const Status &status) {
 static int checkAttention(const check::CheckRequest &from,
                           const CheckOptions &options) {
   for (auto [flag, isGiven] : {std::pair{"--trace", !options.trace.empty()},
-                               {"--case", !options.only.empty()},
                                {"--drafts", options.drafts != 0},
                                {"--range", !options.ranges.empty()}})
     if (isGiven)
@@ -113,6 +112,7 @@ static int checkAttention(const check::CheckRequest &from,
     request.elaboration.stateTypes["*"] = options.source.stateType;
   request.seed = from.seed;
   request.full = from.full;
+  request.only = options.only;
   request.target = from.target;
   bool isBounded =
       check::choosesBounded(request.path, request.source, request.elaboration);
