@@ -3,11 +3,17 @@
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Compiles an attention, answers two prompts, and decodes after them.
+// Compiles an attention, answers two prompts, and decodes after them, on the
+// CPU or with --gpu on a GPU:
+//
+//   host_attention [--gpu] [FILE [TABLE]]
+//
+// TABLE is what `ladle tune --trace` has chosen for a layer.
 //
 //===----------------------------------------------------------------------===//
 
 #include "ladle/attention.h"
+#include "ladle/device.h"
 
 #include <cmath>
 #include <cstdio>
@@ -39,17 +45,18 @@ static float makeInput(const std::string &name, int64_t token, int64_t index) {
 }
 
 namespace {
-/// One dense array [tokens, heads, ...] for each token and output.
+/// One dense array [tokens, heads, ...] for each token and output, where the
+/// program wants it.
 struct Arguments {
-  Arguments(const Signature &signature, int64_t tokens) {
+  Arguments(const AttentionProgram &program, int64_t tokens) {
+    const Signature &signature = program.signature();
     for (const auto *specs : {&signature.tokens, &signature.outputs})
       for (const TensorSpec &spec : *specs) {
         std::vector<int64_t> shape{tokens};
         shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-        TensorView view = TensorView::dense(nullptr, spec.dtype, shape);
-        view.data =
-            memory.emplace_back(view.count() * sizeInBytes(spec.dtype)).data();
-        tensors[spec.name] = view;
+        memory.push_back(orExit(
+            DeviceTensor::allocate(program.device(), spec.dtype, shape)));
+        tensors[spec.name] = memory.back().view();
       }
   }
   /// `at` says the position in its sequence of each token.
@@ -63,18 +70,40 @@ struct Arguments {
       orExit(copy(TensorView::dense(values, DType::F32, view.shape), view));
     }
   }
-  std::vector<std::vector<std::byte>> memory;
+  std::vector<DeviceTensor> memory;
   std::map<std::string, TensorView, std::less<>> tensors;
+};
+
+/// Numbers in the memory of a device, or in the host's.
+struct Numbers {
+  Numbers(DeviceId device, std::vector<int32_t> all)
+      : memory(orExit(DeviceTensor::copyOf(
+            device, TensorView::dense(all.data(), DType::I32,
+                                      {static_cast<int64_t>(all.size())})))),
+        count(all.size()) {}
+  std::span<const int32_t> view() const {
+    return {memory.as<int32_t>(), count};
+  }
+  DeviceTensor memory;
+  size_t count;
 };
 } // namespace
 
 int main(int argc, char **argv) {
-  const char *path = argc > 1 ? argv[1] : "examples/mac.ladle";
+  std::vector<std::string> words(argv + 1, argv + argc);
+  bool onGpu = std::erase(words, "--gpu") > 0;
+  std::string path = words.empty() ? "examples/mac.ladle" : words[0];
   std::ifstream file(path);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   AttentionCompileOptions compile;
   compile.preset = "small";
-  AttentionProgram program = orExit(compileAttention(text, path, compile));
+  compile.target = onGpu ? "cuda" : "cpu";
+  Result<AttentionProgram> compiled = compileAttention(text, path, compile);
+  if (onGpu && !compiled && compiled.status().code() == ErrorCode::NotFound) {
+    std::printf("no GPU: %s\n", compiled.message().c_str());
+    return 0;
+  }
+  AttentionProgram program = orExit(std::move(compiled));
   const Signature &signature = program.signature();
 
   // Two sequences of 512 tokens at most, whose pages come from one pool.
@@ -84,34 +113,42 @@ int main(int argc, char **argv) {
   AttentionPool pool = orExit(AttentionPool::create(program, room));
   AttentionDecoderOptions options;
   options.diagnostics = true;
-  // What `ladle tune --trace` chose for layer 0, if there is a table.
-  if (argc > 2)
-    options.settings = orExit(readAttentionSettings(argv[2])).at(0);
+  if (words.size() > 1)
+    options.settings = orExit(readAttentionSettings(words[1])).at(0);
   AttentionDecoder decoder =
       orExit(AttentionDecoder::create(program, pool, options));
 
   // Prompts of 200 and 100 tokens, one after the other.
-  std::vector<int32_t> slots{0, 1}, starts{0, 200, 300};
+  const int32_t first[] = {0}, second[] = {1}, both[] = {0, 1};
+  Numbers slots(program.device(), {0, 1});
+  Numbers starts(program.device(), {0, 200, 300});
   std::vector<int64_t> positions;
   for (int64_t i = 0; i < 300; ++i)
     positions.push_back(i < 200 ? i : i - 200);
-  Arguments prompt(signature, 300);
+  Arguments prompt(program, 300);
   prompt.fill(signature, positions);
   PrefillArguments prompts;
   prompts.rows = 2;
-  prompts.slots = slots;
-  prompts.cuSeqlens = starts;
+  prompts.slots = slots.view();
+  prompts.cuSeqlens = starts.view();
+  prompts.tokens = onGpu ? 300 : 0;
   prompts.tensors = prompt.tensors;
+  // A GPU cannot take pages, so that they are there before a call.
+  orExit(pool.reserve(first, 200));
+  orExit(pool.reserve(second, 100));
   orExit(decoder.prefill(prompts));
 
-  Arguments token(signature, 2);
-  AttentionArguments step;
-  step.rows = 2;
-  step.slots = slots;
-  step.tensors = token.tensors;
+  // Checked once, launched for every token; a CUDA graph could capture it.
+  Arguments token(program, 2);
+  AttentionArguments arguments;
+  arguments.rows = 2;
+  arguments.slots = slots.view();
+  arguments.tensors = token.tensors;
+  BoundStep step = orExit(decoder.bind(arguments));
   for (int64_t i = 0; i < 100; ++i) {
     token.fill(signature, {200 + i, 100 + i});
-    orExit(decoder.step(step));
+    orExit(pool.reserve(both, 1));
+    orExit(step.launch());
   }
   double sum = 0;
   for (float value : orExit(toFloats(token.tensors[signature.outputs[0].name])))
