@@ -424,19 +424,8 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   };
   for (Value value : form.getYieldedOutputs())
     know(value);
-  allowWrites();
-  for (auto [value, output] : llvm::zip(form.getYieldedOutputs(), outputs))
-    if (succeeded(result))
-      result = storeStack(value, output, /*asEntries=*/false);
-  for (auto append : body.getOps<AppendDraftsOp>())
-    for (auto [i, value] : llvm::enumerate(append.getValues())) {
-      unsigned argument =
-          cast<BlockArgument>(append.getBuffer()).getArgNumber();
-      FieldAttr field = append.getBuffer().getType().getFields()[i];
-      // Those of teams have been stored when they were computed.
-      if (succeeded(result) && field.getSide() == Side::Value)
-        result = storeStack(value, fields[argument][i], /*asEntries=*/true);
-    }
+  if (succeeded(result))
+    result = storeStacks(form);
   values = std::move(before);
   rowStacks = std::move(rowsBefore);
   stacks = std::move(stacksBefore);
@@ -448,103 +437,4 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   mayWrite = mayWriteBefore;
   isInBranch = false;
   return result;
-}
-
-void GpuVerifyKernel::emitDraftPlaces() {
-  if (!page())
-    return;
-  Type i32 = b.getI32Type();
-  draftPages = shared({most()}, "draft_pages", i32);
-  draftEntries = shared({most()}, "draft_entries", i32);
-  guarded(isBelow(thread, most()), [&] {
-    EntryPlace place = placeToWrite(arith::AddIOp::create(b, length, thread));
-    for (auto [value, memory] : {std::pair(place.outer, draftPages),
-                                 std::pair(place.entry, draftEntries)})
-      memref::StoreOp::create(b, arith::IndexCastOp::create(b, i32, value),
-                              memory, ValueRange{thread});
-  });
-  written.insert(draftPages);
-}
-
-GpuKernel::EntryPlace GpuVerifyKernel::placeOfDraft(Value draft) {
-  if (!page())
-    return placeToWrite(arith::AddIOp::create(b, length, draft));
-  return {loadNumber(draftPages, {draft}, "page"),
-          loadNumber(draftEntries, {draft}, "place")};
-}
-
-/// Stores the drafts of a stack as outputs, or as entries after the others.
-LogicalResult GpuVerifyKernel::storeStack(Value value, Value target,
-                                          bool asEntries) {
-  value = canonical(value);
-  b.setLoc(value.getLoc());
-  RankedTensorType type = unstackType(typeOf(value));
-  int64_t count = type.getDimSize(0), components = componentCount(type);
-  Type element = cast<MemRefType>(target.getType()).getElementType();
-  bool ofRows = asEntries || naturalSide(type, value) == Rows;
-  Components all;
-  if (ofRows) {
-    FailureOr<Components> found = rowsOf(value);
-    if (failed(found))
-      return failure();
-    all = *found;
-  } else {
-    sync();
-  }
-  for (int64_t draft = 0; draft < most(); ++draft)
-    guarded(isDraft(draft), [&] {
-      SmallVector<Value> indices;
-      if (asEntries) {
-        EntryPlace place = placeOfDraft(constantIndex(draft));
-        indices = {place.outer, headIndex(count), place.entry};
-      } else {
-        indices = {add(firstDraft, draft), headIndex(count)};
-      }
-      if (type.getRank() == 1) {
-        Value number =
-            ofRows ? all[draft]
-                   : loadStack(teamOf(value), constantIndex(draft), Place())[0];
-        Value mine = both(sharesHead(count), isBelow(thread, 1));
-        if (tiles > 1)
-          mine = both(mine, isFirstTile);
-        guarded(mine, [&] {
-          memref::StoreOp::create(b, convertTo(number, element), target,
-                                  indices);
-        });
-        return;
-      }
-      for (int64_t i = 0; i < components; ++i) {
-        SmallVector<Value> at(indices);
-        if (type.getRank() == 3)
-          at.push_back(constantIndex(i));
-        if (ofRows) {
-          guarded(both(sharesHead(count), ownsRow), [&] {
-            at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
-            auto store = memref::StoreOp::create(
-                b, convertTo(all[draft * components + i], element), target, at);
-            // The next kernel reads it.
-            if (!asEntries)
-              store->setAttr(kKeptAttr, b.getUnitAttr());
-          });
-          continue;
-        }
-        Stack stack = teamOf(value);
-        Value mine = sharesHead(count);
-        if (tiles > 1)
-          mine = both(mine, isFirstTile);
-        guarded(mine, [&] {
-          auto loop = scf::ForOp::create(b, thread, constantIndex(stack.size),
-                                         constantIndex(schedule.threads));
-          OpBuilder::InsertionGuard guard(b);
-          b.setInsertionPointToStart(loop.getBody());
-          Value number = memref::LoadOp::create(
-              b, stack.memory,
-              ValueRange{constantIndex(stack.first + draft * components + i),
-                         loop.getInductionVar()});
-          at.push_back(loop.getInductionVar());
-          memref::StoreOp::create(b, convertTo(number, element), target, at);
-        });
-      }
-    });
-  return success();
 }

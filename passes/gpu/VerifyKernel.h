@@ -153,15 +153,10 @@ private:
   void emitTree();
   mlir::LogicalResult emitTeamOp(mlir::Operation *op);
   mlir::LogicalResult emitBranch(StepOp form);
-  mlir::LogicalResult storeStack(mlir::Value stack, mlir::Value target,
-                                 bool asEntries);
   /// What others wrote to shared memory is there after it: all, or these.
   void sync();
   void sync(llvm::ArrayRef<mlir::Value> memories);
   void barrier() override;
-  void emitDraftPlaces();
-  /// Where the entry of a draft is put.
-  EntryPlace placeOfDraft(mlir::Value draft);
   mlir::Value isDraft(int64_t draft);
   mlir::Value sharesHead(int64_t count);
 
@@ -355,6 +350,28 @@ private:
   mlir::LogicalResult emitStackTransport(TransportOp op);
   mlir::Value placeOfDots(llvm::ArrayRef<Stack> stacks, int64_t ranks);
 
+  //===--- VerifyStores.cpp: what drafts leave ----------------------------===//
+  /// A stack that drafts leave, and where it goes.
+  struct StoredStack {
+    mlir::Value value, target;
+    bool asEntries;
+  };
+  void emitDraftPlaces();
+  /// Where the entry of a draft is put.
+  EntryPlace placeOfDraft(mlir::Value draft);
+  llvm::SmallVector<mlir::Value> placeOfStack(const StoredStack &stack,
+                                              mlir::Value draft);
+  mlir::LogicalResult storeStacks(StepOp form);
+  mlir::LogicalResult storeStack(const StoredStack &stack);
+  mlir::Value memoryToPackIn();
+  int64_t bitsOf(mlir::Value memory) const;
+  bool mayPack(const StoredStack &stack);
+  int64_t rowsToPack(const StoredStack &stack);
+  mlir::LogicalResult packStacks(llvm::ArrayRef<StoredStack> stacks,
+                                 mlir::Value in,
+                                 llvm::SmallVectorImpl<mlir::Value> &memories);
+  void storePacked(const StoredStack &stack, mlir::Value memory, int64_t first);
+
   //===--- VerifyHeld.cpp: what a warp adds up for its rows ---------------===//
   void warpBarrier();
   bool hasRowsOfThreads() const;
@@ -428,6 +445,8 @@ private:
   llvm::DenseMap<mlir::Value, mlir::Value> rebuiltTiles;
   llvm::SmallVector<mlir::Value> stateProducts;
   llvm::DenseMap<mlir::Value, mlir::Value> productsInTiles; ///< by the tile
+  /// By memory and type, where rows of drafts lie before they are stored.
+  llvm::DenseMap<std::pair<mlir::Value, mlir::Type>, mlir::Value> packedRows;
   llvm::DenseSet<mlir::Value> usedProducts;     ///< of the form at hand
   llvm::SmallSetVector<mlir::Value, 8> written; ///< behind no barrier yet
   bool waited = false;

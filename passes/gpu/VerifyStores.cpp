@@ -1,0 +1,283 @@
+//===- VerifyStores.cpp - what a verify step leaves behind ----------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// A thread has the row of all drafts, and memory the rows of a draft side by
+// side. What has 16 bits goes through memory that nobody reads any more, so
+// that a warp stores all rows of a draft at once and not 32 of them: of steps
+// with states of 16 bits that is 1 to 3 % of the time.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/KernelInfo.h"
+#include "passes/gpu/VerifyKernel.h"
+
+using namespace mlir;
+using namespace ladle;
+
+/// Rows that a thread stores at once.
+static constexpr int64_t kTogether = 4;
+
+static RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+void GpuVerifyKernel::emitDraftPlaces() {
+  if (!page())
+    return;
+  Type i32 = b.getI32Type();
+  draftPages = shared({most()}, "draft_pages", i32);
+  draftEntries = shared({most()}, "draft_entries", i32);
+  guarded(isBelow(thread, most()), [&] {
+    EntryPlace place = placeToWrite(arith::AddIOp::create(b, length, thread));
+    for (auto [value, memory] : {std::pair(place.outer, draftPages),
+                                 std::pair(place.entry, draftEntries)})
+      memref::StoreOp::create(b, arith::IndexCastOp::create(b, i32, value),
+                              memory, ValueRange{thread});
+  });
+  written.insert(draftPages);
+}
+
+GpuKernel::EntryPlace GpuVerifyKernel::placeOfDraft(Value draft) {
+  if (!page())
+    return placeToWrite(arith::AddIOp::create(b, length, draft));
+  return {loadNumber(draftPages, {draft}, "page"),
+          loadNumber(draftEntries, {draft}, "place")};
+}
+
+/// Where a draft of a stack lies, as far as all of its rows have in common.
+SmallVector<Value> GpuVerifyKernel::placeOfStack(const StoredStack &stack,
+                                                 Value draft) {
+  int64_t count = unstackType(typeOf(stack.value)).getDimSize(0);
+  if (!stack.asEntries)
+    return {arith::AddIOp::create(b, firstDraft, draft), headIndex(count)};
+  EntryPlace place = placeOfDraft(draft);
+  return {place.outer, headIndex(count), place.entry};
+}
+
+/// All that a form leaves of its drafts but for states. Values of rows are
+/// known.
+LogicalResult GpuVerifyKernel::storeStacks(StepOp form) {
+  SmallVector<StoredStack> all;
+  for (auto [value, output] : llvm::zip(form.getYieldedOutputs(), outputs))
+    all.push_back({canonical(value), output, /*asEntries=*/false});
+  for (auto append : form.getBody().front().getOps<AppendDraftsOp>())
+    for (auto [i, value] : llvm::enumerate(append.getValues())) {
+      unsigned argument =
+          cast<BlockArgument>(append.getBuffer()).getArgNumber();
+      // Those of teams have been stored when they were computed.
+      if (append.getBuffer().getType().getFields()[i].getSide() == Side::Value)
+        all.push_back(
+            {canonical(value), fields[argument][i], /*asEntries=*/true});
+    }
+  Value memory = memoryToPackIn();
+  SmallVector<StoredStack> packed, others;
+  for (const StoredStack &each : all)
+    (memory && mayPack(each) ? packed : others).push_back(each);
+  int64_t rows = 0;
+  for (const StoredStack &each : packed)
+    rows += rowsToPack(each);
+  if (rows * schedule.tileRows * 16 > bitsOf(memory)) {
+    others = all;
+    packed.clear();
+  }
+  SmallVector<Value> memories;
+  if (failed(packStacks(packed, memory, memories)))
+    return failure();
+  allowWrites();
+  for (const StoredStack &each : others)
+    if (failed(storeStack(each)))
+      return failure();
+  if (packed.empty())
+    return success();
+  barrier();
+  int64_t first = 0;
+  for (auto [each, memory] : llvm::zip(packed, memories)) {
+    storePacked(each, memory, first);
+    first += rowsToPack(each);
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Through the tile
+//===----------------------------------------------------------------------===//
+
+/// Where what this form has read of a state was put, which threads have by
+/// now. Null if nothing was.
+Value GpuVerifyKernel::memoryToPackIn() {
+  if (turns > 1)
+    return earlyReads.empty() ? Value() : earlyReads.begin()->second.products;
+  for (Value tile : llvm::make_second_range(stagedStates))
+    if (productsInTiles.contains(tile))
+      return tile;
+  return {};
+}
+
+int64_t GpuVerifyKernel::bitsOf(Value memory) const {
+  if (!memory)
+    return 0;
+  auto type = cast<MemRefType>(memory.getType());
+  return type.getNumElements() * type.getElementTypeBitWidth();
+}
+
+bool GpuVerifyKernel::mayPack(const StoredStack &stack) {
+  RankedTensorType type = unstackType(typeOf(stack.value));
+  auto target = cast<MemRefType>(stack.target.getType());
+  bool isOfRows = stack.asEntries || naturalSide(type, stack.value) == Rows;
+  return isOfRows && type.getRank() > 1 && !ownsRow &&
+         target.getElementTypeBitWidth() == 16 &&
+         schedule.tileRows % kTogether == 0;
+}
+
+/// Vectors over the rows of a tile.
+int64_t GpuVerifyKernel::rowsToPack(const StoredStack &stack) {
+  return most() * componentCount(unstackType(typeOf(stack.value)));
+}
+
+/// Puts the row of each thread where it is found by others. A barrier follows.
+LogicalResult GpuVerifyKernel::packStacks(ArrayRef<StoredStack> stacks,
+                                          Value in,
+                                          SmallVectorImpl<Value> &memories) {
+  int64_t first = 0;
+  for (const StoredStack &stack : stacks) {
+    b.setLoc(stack.value.getLoc());
+    FailureOr<Components> all = rowsOf(stack.value);
+    if (failed(all))
+      return failure();
+    if (memories.empty())
+      barrier();
+    Type element = cast<MemRefType>(stack.target.getType()).getElementType();
+    int64_t rows = rowsToPack(stack);
+    Value &memory = packedRows[{in, element}];
+    if (!memory)
+      memory =
+          sharedIn(in, {bitsOf(in) / 16 / schedule.tileRows, schedule.tileRows},
+                   "packed_rows", element);
+    for (int64_t i = 0; i < rows; ++i)
+      memref::StoreOp::create(b, convertTo((*all)[i], element), memory,
+                              ValueRange{constantIndex(first + i), ownRow});
+    memories.push_back(memory);
+    first += rows;
+  }
+  return success();
+}
+
+/// Stores what all threads have put there, some rows a thread.
+void GpuVerifyKernel::storePacked(const StoredStack &stack, Value memory,
+                                  int64_t first) {
+  b.setLoc(stack.value.getLoc());
+  RankedTensorType type = unstackType(typeOf(stack.value));
+  int64_t components = componentCount(type),
+          ofDraft = schedule.tileRows / kTogether;
+  auto part = VectorType::get(
+      {kTogether}, cast<MemRefType>(memory.getType()).getElementType());
+  int64_t &bytes = alignments[cast<BlockArgument>(stack.target).getArgNumber()];
+  bytes = std::max<int64_t>(bytes, kTogether * 2);
+  int64_t parts = rowsToPack(stack) * ofDraft;
+  for (int64_t start = 0; start < parts; start += schedule.threads) {
+    Value number = add(thread, start);
+    Value row = arith::DivUIOp::create(b, number, constantIndex(ofDraft));
+    Value column = arith::MulIOp::create(
+        b, arith::RemUIOp::create(b, number, constantIndex(ofDraft)),
+        constantIndex(kTogether));
+    Value draft = row;
+    if (components > 1)
+      draft = arith::DivUIOp::create(b, row, constantIndex(components));
+    // There are no more drafts than there are rows.
+    Value isThere =
+        arith::CmpIOp::create(b, arith::CmpIPredicate::slt, draft, draftCount);
+    guarded(both(isThere, sharesHead(type.getDimSize(0))), [&] {
+      SmallVector<Value> at = placeOfStack(stack, draft);
+      if (type.getRank() == 3)
+        at.push_back(arith::RemUIOp::create(b, row, constantIndex(components)));
+      at.push_back(arith::AddIOp::create(b, tileStart, column));
+      Value loaded = vector::LoadOp::create(
+          b, part, memory, ValueRange{add(row, first), column});
+      auto store = vector::StoreOp::create(b, loaded, stack.target, at);
+      // The next kernel reads it.
+      if (!stack.asEntries)
+        store->setAttr(kKeptAttr, b.getUnitAttr());
+    });
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// By each thread
+//===----------------------------------------------------------------------===//
+
+/// Stores the drafts of a stack as outputs, or as entries after the others.
+LogicalResult GpuVerifyKernel::storeStack(const StoredStack &stack) {
+  auto [value, target, asEntries] = stack;
+  b.setLoc(value.getLoc());
+  RankedTensorType type = unstackType(typeOf(value));
+  int64_t count = type.getDimSize(0), components = componentCount(type);
+  Type element = cast<MemRefType>(target.getType()).getElementType();
+  bool ofRows = asEntries || naturalSide(type, value) == Rows;
+  Components all;
+  if (ofRows) {
+    FailureOr<Components> found = rowsOf(value);
+    if (failed(found))
+      return failure();
+    all = *found;
+  } else {
+    sync();
+  }
+  for (int64_t draft = 0; draft < most(); ++draft)
+    guarded(isDraft(draft), [&] {
+      SmallVector<Value> indices = placeOfStack(stack, constantIndex(draft));
+      if (type.getRank() == 1) {
+        Value number =
+            ofRows ? all[draft]
+                   : loadStack(teamOf(value), constantIndex(draft), Place())[0];
+        Value mine = both(sharesHead(count), isBelow(thread, 1));
+        if (tiles > 1)
+          mine = both(mine, isFirstTile);
+        guarded(mine, [&] {
+          memref::StoreOp::create(b, convertTo(number, element), target,
+                                  indices);
+        });
+        return;
+      }
+      for (int64_t i = 0; i < components; ++i) {
+        SmallVector<Value> at(indices);
+        if (type.getRank() == 3)
+          at.push_back(constantIndex(i));
+        if (ofRows) {
+          guarded(both(sharesHead(count), ownsRow), [&] {
+            at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
+            auto store = memref::StoreOp::create(
+                b, convertTo(all[draft * components + i], element), target, at);
+            // The next kernel reads it.
+            if (!asEntries)
+              store->setAttr(kKeptAttr, b.getUnitAttr());
+          });
+          continue;
+        }
+        Stack ofTeam = teamOf(value);
+        Value mine = sharesHead(count);
+        if (tiles > 1)
+          mine = both(mine, isFirstTile);
+        guarded(mine, [&] {
+          auto loop = scf::ForOp::create(b, thread, constantIndex(ofTeam.size),
+                                         constantIndex(schedule.threads));
+          OpBuilder::InsertionGuard guard(b);
+          b.setInsertionPointToStart(loop.getBody());
+          Value number = memref::LoadOp::create(
+              b, ofTeam.memory,
+              ValueRange{constantIndex(ofTeam.first + draft * components + i),
+                         loop.getInductionVar()});
+          at.push_back(loop.getInductionVar());
+          memref::StoreOp::create(b, convertTo(number, element), target, at);
+        });
+      }
+    });
+  return success();
+}
