@@ -363,12 +363,12 @@ private:
                                               mlir::Value draft);
   mlir::LogicalResult storeStacks(StepOp form);
   mlir::LogicalResult storeStack(const StoredStack &stack);
-  mlir::Value memoryToPackIn();
+  mlir::Value tileToPackIn();
   int64_t bitsOf(mlir::Value memory) const;
   bool mayPack(const StoredStack &stack);
   int64_t rowsToPack(const StoredStack &stack);
   mlir::LogicalResult packStacks(llvm::ArrayRef<StoredStack> stacks,
-                                 mlir::Value in,
+                                 mlir::Value tile,
                                  llvm::SmallVectorImpl<mlir::Value> &memories);
   void storePacked(const StoredStack &stack, mlir::Value memory, int64_t first);
 
@@ -445,7 +445,7 @@ private:
   llvm::DenseMap<mlir::Value, mlir::Value> rebuiltTiles;
   llvm::SmallVector<mlir::Value> stateProducts;
   llvm::DenseMap<mlir::Value, mlir::Value> productsInTiles; ///< by the tile
-  /// By memory and type, where rows of drafts lie before they are stored.
+  /// By tile and type, where rows of drafts lie before they are stored.
   llvm::DenseMap<std::pair<mlir::Value, mlir::Type>, mlir::Value> packedRows;
   llvm::DenseSet<mlir::Value> usedProducts;     ///< of the form at hand
   llvm::SmallSetVector<mlir::Value, 8> written; ///< behind no barrier yet

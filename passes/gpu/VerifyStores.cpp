@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 // A thread has the row of all drafts, and memory the rows of a draft side by
-// side. What has 16 bits goes through memory that nobody reads any more, so
+// side. What has 16 bits goes through the tile, which nobody reads any more, so
 // that a warp stores all rows of a draft at once and not 32 of them: of steps
 // with states of 16 bits that is 1 to 3 % of the time.
 //
@@ -77,19 +77,19 @@ LogicalResult GpuVerifyKernel::storeStacks(StepOp form) {
         all.push_back(
             {canonical(value), fields[argument][i], /*asEntries=*/true});
     }
-  Value memory = memoryToPackIn();
+  Value tile = tileToPackIn();
   SmallVector<StoredStack> packed, others;
   for (const StoredStack &each : all)
-    (memory && mayPack(each) ? packed : others).push_back(each);
+    (tile && mayPack(each) ? packed : others).push_back(each);
   int64_t rows = 0;
   for (const StoredStack &each : packed)
     rows += rowsToPack(each);
-  if (rows * schedule.tileRows * 16 > bitsOf(memory)) {
+  if (rows * schedule.tileRows * 16 > bitsOf(tile)) {
     others = all;
     packed.clear();
   }
   SmallVector<Value> memories;
-  if (failed(packStacks(packed, memory, memories)))
+  if (failed(packStacks(packed, tile, memories)))
     return failure();
   allowWrites();
   for (const StoredStack &each : others)
@@ -110,11 +110,10 @@ LogicalResult GpuVerifyKernel::storeStacks(StepOp form) {
 // Through the tile
 //===----------------------------------------------------------------------===//
 
-/// Where what this form has read of a state was put, which threads have by
-/// now. Null if nothing was.
-Value GpuVerifyKernel::memoryToPackIn() {
-  if (turns > 1)
-    return earlyReads.empty() ? Value() : earlyReads.begin()->second.products;
+/// The tile in which what this form has read lies, and nothing else. Null if
+/// there is none: heads in turn gain nothing by it, and two barriers a turn
+/// take 2 % of bf16 states.
+Value GpuVerifyKernel::tileToPackIn() {
   for (Value tile : llvm::make_second_range(stagedStates))
     if (productsInTiles.contains(tile))
       return tile;
@@ -144,7 +143,7 @@ int64_t GpuVerifyKernel::rowsToPack(const StoredStack &stack) {
 
 /// Puts the row of each thread where it is found by others. A barrier follows.
 LogicalResult GpuVerifyKernel::packStacks(ArrayRef<StoredStack> stacks,
-                                          Value in,
+                                          Value tile,
                                           SmallVectorImpl<Value> &memories) {
   int64_t first = 0;
   for (const StoredStack &stack : stacks) {
@@ -156,11 +155,11 @@ LogicalResult GpuVerifyKernel::packStacks(ArrayRef<StoredStack> stacks,
       barrier();
     Type element = cast<MemRefType>(stack.target.getType()).getElementType();
     int64_t rows = rowsToPack(stack);
-    Value &memory = packedRows[{in, element}];
+    Value &memory = packedRows[{tile, element}];
     if (!memory)
-      memory =
-          sharedIn(in, {bitsOf(in) / 16 / schedule.tileRows, schedule.tileRows},
-                   "packed_rows", element);
+      memory = sharedIn(
+          tile, {bitsOf(tile) / 16 / schedule.tileRows, schedule.tileRows},
+          "packed_rows", element);
     for (int64_t i = 0; i < rows; ++i)
       memref::StoreOp::create(b, convertTo((*all)[i], element), memory,
                               ValueRange{constantIndex(first + i), ownRow});
