@@ -194,13 +194,35 @@ GpuAttention::FewPiece GpuAttention::pieceOfTasks(Value tile,
   return piece;
 }
 
+/// Of the task that attends to most.
+Value GpuAttention::mostTilesOfTask() {
+  Value tasks = mul(scalar("rows"), tasksOfRow), none = index(0);
+  Value most = loop(lane, tasks, index(kWarp), none,
+                    [&](Value task, ValueRange carried) -> Values {
+                      Value before = load(
+                          taskSums, {maximum(sub(task, index(1)), none), none});
+                      before = select(less(none, task), before, none);
+                      Value tiles = sub(load(taskSums, {task, none}), before);
+                      return {maximum(carried[0], tiles)};
+                    })
+                   .front();
+  for (int64_t mask = 1; mask < kWarp; mask *= 2)
+    most = maximum(most, exchange(most, mask));
+  return most;
+}
+
 /// Whether blocks merge what their warps have of a range: where a task has many
-/// pieces, those of more blocks than one in two ranges.
+/// pieces, those of more blocks than one in two ranges. With portions of the
+/// least size one head that does not match may have a thousand, and one that
+/// does has 40, which are not worth it.
 Value GpuAttention::mergesBlocks(Value portion) {
-  constexpr int64_t blocksOfTask = 4;
+  constexpr int64_t blocksOfTask = 4, manyPieces = 48;
   Value blocks = gpu::GridDimOp::create(b, gpu::Dimension::x);
   Value tasks = mul(scalar("rows"), tasksOfRow * blocksOfTask);
-  return both(less(index(kPortionTiles), portion), notLess(blocks, tasks));
+  Value isMany =
+      either(less(index(kPortionTiles), portion),
+             notLess(mostTilesOfTask(), index(manyPieces * kPortionTiles)));
+  return both(isMany, notLess(blocks, tasks));
 }
 
 /// Where the pieces of each range are, by the last block.

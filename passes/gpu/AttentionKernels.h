@@ -242,6 +242,7 @@ protected:
   mlir::Value isLastBlock();
   void leaveRanges(mlir::Value portion, mlir::Value allTiles);
   Values loadRange(mlir::Value range);
+  mlir::Value mostTilesOfTask();
   mlir::Value mergesBlocks(mlir::Value portion);
   FewRows addUpTasks();
   FewMatched openTask(mlir::Value task);

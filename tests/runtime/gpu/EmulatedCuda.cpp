@@ -59,9 +59,12 @@ EXPORT int cuDriverGetVersion(int *version) {
   *version = 13000;
   return success;
 }
+static int numberOf(const char *variable, int otherwise) {
+  const char *text = std::getenv(variable);
+  return text ? static_cast<int>(std::strtol(text, nullptr, 10)) : otherwise;
+}
 EXPORT int cuDeviceGetCount(int *count) {
-  const char *devices = std::getenv("LADLE_EMULATED_DEVICES");
-  *count = devices ? static_cast<int>(std::strtol(devices, nullptr, 10)) : 1;
+  *count = numberOf("LADLE_EMULATED_DEVICES", 1);
   return success;
 }
 EXPORT int cuDeviceGet(int *device, int ordinal) {
@@ -75,7 +78,7 @@ EXPORT int cuDeviceGetName(char *name, int size, int) {
 EXPORT int cuDeviceGetAttribute(int *value, int attribute, int) {
   switch (attribute) {
   case 16: // multiprocessors
-    *value = 4;
+    *value = numberOf("LADLE_EMULATED_MULTIPROCESSORS", 4);
     return success;
   case 38: // L2
     *value = 1 << 20;
