@@ -465,5 +465,8 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
 }
 
 int tool::benchAttention(const BenchOptions &options, const measure::Gpu &gpu) {
-  return exitCodeOf(benchAll(options, gpu));
+  constexpr int64_t usual = 32768;
+  BenchOptions filled = options;
+  filled.context = options.context ? options.context : usual;
+  return exitCodeOf(benchAll(filled, gpu));
 }

@@ -4,10 +4,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Sequences are decoded until their caches are full, and a segmented one until
-// the middle of a segment after the first fold. What a step takes there is the
-// median of replays; what it takes with all that leaves the cache, the mean
-// over as many steps as a segment has. Layers take turns until they read twice
-// the second-level cache.
+// the middle of a segment after the first fold; longer ones, by --context,
+// begin with prompts. What a step takes there is the median of replays; what it
+// takes with all that leaves the cache, the mean over as many steps as a
+// segment has. Layers take turns until they read twice the second-level cache.
 //
 //===----------------------------------------------------------------------===//
 
@@ -43,15 +43,18 @@ public:
   Status time();
   /// Keys, values and memories that a step reads, and a memory that it writes.
   double bytes() const;
-  int64_t steps() const { return warmup; }
+  int64_t tokens() const { return warmup; }
   size_t layers() const { return bound.size(); }
   std::vector<double> samples;
   double mean = 0, early = 0; ///< early: each step started ahead of time
 
 private:
   bool evicts() const { return bounded.kind == BoundedKind::Evicting; }
-  Status makeTensors();
+  Status makeTensors(int64_t tokens,
+                     std::map<std::string, TensorView, std::less<>> &tensors);
+  Result<std::span<const int32_t>> keep(std::vector<int32_t> list);
   Status addLayer();
+  Status fill(int64_t tokens);
   Status launchAll(Start start = Start::InOrder);
   /// Seconds of a step of a layer.
   Result<double> timeCycle(Start start, std::vector<double> *each);
@@ -60,9 +63,11 @@ private:
   const cuda::Device &device;
   AttentionProgram program;
   const BoundedProgram &bounded;
-  int64_t rows, warmup = 0;
+  int64_t rows, warmup = 0; ///< tokens of a sequence before it is timed
   std::mt19937_64 random{1};
-  std::map<std::string, DeviceTensor> memory;
+  std::vector<DeviceTensor> memory;
+  /// Of a call.
+  static constexpr int64_t mostPromptTokens = 8192;
   AttentionArguments arguments;
   std::vector<std::unique_ptr<AttentionPool>> pools;
   std::vector<std::unique_ptr<AttentionDecoder>> decoders;
@@ -89,16 +94,16 @@ double BoundedGpuBench::bytes() const {
                              (kept * token + remembered));
 }
 
-Status BoundedGpuBench::makeTensors() {
+Status BoundedGpuBench::makeTensors(
+    int64_t tokens, std::map<std::string, TensorView, std::less<>> &tensors) {
   const Signature &signature = program.signature();
   std::normal_distribution<float> normal;
-  arguments.rows = rows;
   for (const auto *specs :
        {&signature.tokens, &signature.params, &signature.outputs})
     for (const TensorSpec &spec : *specs) {
       std::vector<int64_t> shape = spec.shape;
       if (specs != &signature.params)
-        shape.insert(shape.begin(), rows);
+        shape.insert(shape.begin(), tokens);
       auto count = static_cast<size_t>(std::accumulate(
           shape.begin(), shape.end(), int64_t(1), std::multiplies<>()));
       auto width = static_cast<size_t>(sizeInBytes(spec.dtype));
@@ -111,17 +116,46 @@ Status BoundedGpuBench::makeTensors() {
           TensorView::dense(values.data(), spec.dtype, shape));
       if (!made)
         return made.status();
-      arguments.tensors[spec.name] = made->view();
-      memory[spec.name] = std::move(*made);
+      tensors[spec.name] = made->view();
+      memory.push_back(std::move(*made));
     }
-  std::vector<int32_t> list(static_cast<size_t>(rows));
-  std::iota(list.begin(), list.end(), 0);
-  Result<DeviceTensor> slots = DeviceTensor::copyOf(
-      program.device(), TensorView::dense(list, DType::I32, {rows}));
-  if (!slots)
-    return slots.status();
-  arguments.slots = {slots->as<int32_t>(), list.size()};
-  memory["slots of rows"] = std::move(*slots);
+  return Status();
+}
+
+Result<std::span<const int32_t>>
+BoundedGpuBench::keep(std::vector<int32_t> list) {
+  Result<DeviceTensor> made = DeviceTensor::copyOf(
+      program.device(),
+      TensorView::dense(list, DType::I32, {static_cast<int64_t>(list.size())}));
+  if (!made)
+    return made.status();
+  memory.push_back(std::move(*made));
+  return std::span<const int32_t>{memory.back().as<int32_t>(), list.size()};
+}
+
+/// Prompts of so many tokens, a part of one sequence at a time, in every layer.
+Status BoundedGpuBench::fill(int64_t tokens) {
+  std::map<std::string, TensorView, std::less<>> tensors;
+  int64_t part = std::min(tokens, mostPromptTokens);
+  if (Status status = makeTensors(part, tensors); !status)
+    return status;
+  for (int32_t slot = 0; slot < rows; ++slot)
+    for (int64_t done = 0; done < tokens; done += part) {
+      PrefillArguments prompt;
+      prompt.rows = 1;
+      prompt.tensors = tensors;
+      prompt.tokens = part;
+      Result<std::span<const int32_t>> slots = keep({slot});
+      Result<std::span<const int32_t>> starts =
+          keep({0, static_cast<int32_t>(std::min(part, tokens - done))});
+      if (!slots || !starts)
+        return slots ? starts.status() : slots.status();
+      prompt.slots = *slots;
+      prompt.cuSeqlens = *starts;
+      for (auto &decoder : decoders)
+        if (Status status = decoder->prefill(prompt, device.stream()); !status)
+          return status;
+    }
   return Status();
 }
 
@@ -132,6 +166,8 @@ Status BoundedGpuBench::addLayer() {
   pools.push_back(std::make_unique<AttentionPool>(std::move(*pool)));
   AttentionDecoderOptions decoding;
   decoding.rows = rows;
+  decoding.promptTokens =
+      std::clamp<int64_t>(options.context, 1, mostPromptTokens);
   Result<AttentionDecoder> decoder =
       AttentionDecoder::create(program, *pools.back(), decoding);
   if (!decoder)
@@ -152,8 +188,15 @@ Status BoundedGpuBench::launchAll(Start start) {
 }
 
 Status BoundedGpuBench::prepare() {
-  if (Status status = makeTensors(); !status)
+  arguments.rows = rows;
+  if (Status status = makeTensors(rows, arguments.tensors); !status)
     return status;
+  std::vector<int32_t> list(static_cast<size_t>(rows));
+  std::iota(list.begin(), list.end(), 0);
+  Result<std::span<const int32_t>> slots = keep(std::move(list));
+  if (!slots)
+    return slots.status();
+  arguments.slots = *slots;
   auto cache = static_cast<double>(device.cacheBytes());
   constexpr int64_t leastLayers = 4, mostLayers = 64;
   auto count = std::clamp<int64_t>(
@@ -164,9 +207,17 @@ Status BoundedGpuBench::prepare() {
   warmup = evicts() ? bounded.capacity + bounded.queries + 1
                     : bounded.sinks + bounded.window + bounded.segment +
                           bounded.segment / 2;
+  // Longer ones stand where they would in a segment.
+  int64_t before = std::max<int64_t>(options.context - warmup, 0);
+  if (!evicts())
+    before = before / bounded.segment * bounded.segment;
+  if (before > 0)
+    if (Status status = fill(before); !status)
+      return status;
   for (int64_t i = 0; i < warmup; ++i)
     if (Status status = launchAll(); !status)
       return status;
+  warmup += before;
   return device.synchronize();
 }
 
@@ -235,7 +286,7 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
     double limit = bench.bytes() / rate;
     Json figure{{"batch", batch},
                 {"layers", bench.layers()},
-                {"steps_before", bench.steps()},
+                {"tokens_before", bench.tokens()},
                 {"us", 1e6 * step},
                 {"mean_us", 1e6 * bench.mean},
                 {"early_us", 1e6 * bench.early},

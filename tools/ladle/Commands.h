@@ -133,7 +133,9 @@ struct BenchOptions {
   bool mixed = false;
   /// Tokens of the prompts that rows take in a call, on a GPU; 0: steps.
   int64_t prompts = 0;
-  int64_t context = 32768; ///< tokens of a sequence, of attentions
+  /// Tokens of a sequence, of attentions. 0 is 32768; of a bounded cache, as
+  /// many as fill it.
+  int64_t context = 0;
   /// Of a model, which share cursors: on a GPU these move once in so many
   /// steps.
   int64_t modelLayers = 32;

@@ -255,8 +255,8 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
       ->check(CLI::Range(1, 1 << 20));
   command
       .add_option("--context", bench.context,
-                  "tokens of a sequence (default: 32768), of an attention on "
-                  "a GPU")
+                  "tokens of a sequence, of an attention on a GPU (default: "
+                  "32768; of a bounded cache, as many as fill it)")
       ->check(CLI::Range(1, 1 << 20));
   command.add_option("--samples", bench.samples, "of each step")
       ->check(CLI::PositiveNumber)
