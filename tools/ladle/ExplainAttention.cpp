@@ -9,6 +9,7 @@
 #include "dialect/LadleOps.h"
 #include "passes/Pipelines.h"
 #include "tools/ladle/AttentionBytes.h"
+#include "tools/ladle/Errors.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
@@ -126,7 +127,6 @@ static void print(AttentionStepOp step, const Bytes &bytes,
                     showBytes(bytes.miss(static_cast<double>(context))));
     return;
   }
-  double gap = bytes.window / 2;
   os << formatv("  the rings of a sequence are {0}: {1:f0} queries with "
                 "{2} each, as much as {3:f0} cached tokens\n\n",
                 showBytes(bytes.ringBytes), bytes.window,
@@ -134,12 +134,12 @@ static void print(AttentionStepOp step, const Bytes &bytes,
                 bytes.ringBytes / bytes.token)
      << formatv("  bytes of a token and row, all heads alike; a hit is {0:f0} "
                 "tokens back\n",
-                gap)
+                bytes.window / 2)
      << formatv("  {0,10} {1,12} {2,12} {3,12}\n", "context", "hit", "miss",
                 "no match");
   for (int64_t context : contexts)
     os << formatv("  {0,10} {1,12} {2,12} {3,12}\n", context,
-                  showBytes(bytes.hit(static_cast<double>(context), gap)),
+                  showBytes(bytes.hit(static_cast<double>(context), bytes.window / 2)),
                   showBytes(bytes.miss(static_cast<double>(context))),
                   showBytes(static_cast<double>(context) * bytes.token));
   os << formatv("\n  a hit pays from p - r = {0:f0} on; with skip = {0:f0} "
@@ -186,6 +186,13 @@ static llvm::json::Value toJSON(AttentionStepOp step, const Bytes &bytes,
 
 int ladle::tool::explainAttention(Source &source,
                                   const ExplainOptions &options) {
+  if (Status status = refuse(options.source,
+                             {"--batch", "--machine", "--drafts", "--layers",
+                              "--memory", "--capacity", "--state-layout"});
+      !status) {
+    printError(status);
+    return 2;
+  }
   AttentionPipelineOptions pipeline;
   pipeline.summaryType = options.source.entryType;
   mlir::PassManager manager(&source.context);
@@ -198,12 +205,14 @@ int ladle::tool::explainAttention(Source &source,
   for (AttentionStepOp step : source.module->getOps<AttentionStepOp>()) {
     if (step.getForm() != AttentionForm::Decode)
       continue;
-    if (!options.chances.empty() && !step.getRing()) {
-      llvm::errs() << "error: --false-positive is for attentions that match, "
-                      "and '"
-                   << step.getAttention() << "' does not\n"
-                   << "note: leave it out\n";
-      return 2;
+    if (!step.getRing()) {
+      std::string reason = "'" + step.getAttention().str() + "' does not";
+      if (Status status = refuse(options.source, {"--false-positive"},
+                                 {"attentions that match", reason});
+          !status) {
+        printError(status);
+        return 2;
+      }
     }
     if (step.isBounded()) {
       explainBounded(step, options.json);
