@@ -14,6 +14,7 @@
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <algorithm>
 #include <cmath>
 
 using namespace ladle;
@@ -55,6 +56,7 @@ class Bytes : public AttentionBytes {
 public:
   explicit Bytes(AttentionStepOp step);
   RingType ring;
+  double gap = 0; ///< how far back a match lies on average
 };
 
 } // namespace
@@ -86,7 +88,12 @@ Bytes::Bytes(AttentionStepOp step) {
                              4) +
                     4 + (parts > 1 ? 8 : 0) + (ring.getRotated() ? query : 0));
   left = candidate + stored;
-  window = static_cast<double>(ring.getCapacity());
+  window = gap = static_cast<double>(ring.getCapacity());
+  step.walk([&](FindOp find) {
+    if (uint64_t most = find.getMaxGap())
+      gap = std::min(window, static_cast<double>(most));
+  });
+  gap /= 2;
   band = static_cast<double>(ring.getParts() == 2 ? *step.getWideBand()
                                                   : *step.getBand());
   sinks = static_cast<double>(*step.getSinks());
@@ -134,12 +141,12 @@ static void print(AttentionStepOp step, const Bytes &bytes,
                 bytes.ringBytes / bytes.token)
      << formatv("  bytes of a token and row, all heads alike; a hit is {0:f0} "
                 "tokens back\n",
-                bytes.window / 2)
+                bytes.gap)
      << formatv("  {0,10} {1,12} {2,12} {3,12}\n", "context", "hit", "miss",
                 "no match");
   for (int64_t context : contexts)
     os << formatv("  {0,10} {1,12} {2,12} {3,12}\n", context,
-                  showBytes(bytes.hit(static_cast<double>(context), bytes.window / 2)),
+                  showBytes(bytes.hit(static_cast<double>(context), bytes.gap)),
                   showBytes(bytes.miss(static_cast<double>(context))),
                   showBytes(static_cast<double>(context) * bytes.token));
   os << formatv("\n  a hit pays from p - r = {0:f0} on; with skip = {0:f0} "
@@ -167,7 +174,7 @@ static llvm::json::Value toJSON(AttentionStepOp step, const Bytes &bytes,
     llvm::json::Object line{{"context", context},
                             {"miss", bytes.miss(static_cast<double>(context))}};
     if (bytes.ring)
-      line["hit"] = bytes.hit(static_cast<double>(context), bytes.window / 2);
+      line["hit"] = bytes.hit(static_cast<double>(context), bytes.gap);
     lines.push_back(std::move(line));
   }
   all["bytes"] = std::move(lines);
