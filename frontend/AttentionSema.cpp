@@ -108,7 +108,8 @@ Symbol *AttentionChecker::checkToken(const Expr *expr, llvm::StringRef what) {
 }
 
 bool AttentionChecker::checkCount(Expr *expr, llvm::StringRef what,
-                                  int64_t least, int64_t &result) {
+                                  int64_t least, int64_t &result,
+                                  llvm::StringRef counted) {
   if (!expr)
     return true;
   std::optional<double> value = exprs.checkConstant(*expr, what);
@@ -121,10 +122,12 @@ bool AttentionChecker::checkCount(Expr *expr, llvm::StringRef what,
   }
   diagnostics.error(expr->loc, what + " is " + formatNumber(*value),
                     expr->range);
-  diagnostics.note(expr->loc, formatv("it counts tokens: a whole number from "
-                                      "{0} on",
-                                      least)
-                                  .str());
+  bool isTooLarge = *value > static_cast<double>(maxCount);
+  diagnostics.note(
+      expr->loc,
+      formatv("it counts {0}: a whole number from {1} {2}", counted, least,
+              isTooLarge ? formatv("to {0}", maxCount).str() : "on")
+          .str());
   return false;
 }
 
@@ -206,6 +209,18 @@ bool AttentionChecker::checkPaged(CallExpr &call) {
                                  "the size of a page", 1, scheme.pageSize);
 }
 
+void AttentionChecker::checkReach(const Expr *maxGap) {
+  const AttentionScheme::Match &match = *scheme.match;
+  if (!maxGap || match.maxGap <= match.window)
+    return;
+  diagnostics.warning(maxGap->loc, formatv("max_gap is {0}, the window {1}",
+                                           match.maxGap, match.window)
+                                       .str());
+  diagnostics.note(maxGap->loc,
+                   "a match lies in the window: leave max_gap out, "
+                   "or make it smaller");
+}
+
 bool AttentionChecker::checkMoment(const Expr *expr, const Symbol &query) {
   auto *name = dyn_cast<NameExpr>(expr);
   Symbol *symbol = name ? scope.lookup(name->name) : nullptr;
@@ -267,15 +282,17 @@ bool AttentionChecker::checkMatch(Statement &statement) {
     valid &=
         checkCount(arguments->lookup("max_gap"), "max_gap", 0, match.maxGap);
     valid &= checkCount(arguments->lookup("max_chain"), "max_chain", 0,
-                        match.maxChain);
+                        match.maxChain, "summaries");
     valid &= checkCount(arguments->lookup("skip"), "skip", 0, match.skip);
     if (Expr *drift = arguments->lookup("drift"))
       valid &= checkShare(drift, "drift", match.drift.emplace());
     if (Expr *moment = arguments->lookup("moment"); moment && query)
       valid &= checkMoment(moment, *query);
   }
-  if (valid)
+  if (valid) {
     symbol.kind = Symbol::Kind::Prefix;
+    checkReach(arguments->lookup("max_gap"));
+  }
   scope.declare(statement.name, symbol);
   return true;
 }

@@ -28,6 +28,8 @@ public:
   /// A call that gives a value where the cache is bounded; nothing if it is
   /// none of these.
   std::optional<bool> checkCall(CallExpr &call);
+  /// Their names.
+  llvm::ArrayRef<llvm::StringRef> callNames() const;
   bool isBounded() const { return scheme.bounds.has_value(); }
   /// There is one output.
   void countOutput(const Statement &statement);
@@ -47,10 +49,13 @@ private:
                                 llvm::StringRef signature);
   /// A token of two dimensions, heads and features; null after an error.
   Symbol *checkToken(const Expr *expr, llvm::StringRef what);
+  /// A whole number of `counted` from `least` on.
   bool checkCount(Expr *expr, llvm::StringRef what, int64_t least,
-                  int64_t &result);
+                  int64_t &result, llvm::StringRef counted = "tokens");
   bool checkShare(Expr *expr, llvm::StringRef what, double &result);
   bool checkPaged(CallExpr &call);
+  /// Warns of a `max_gap` that the window does not reach.
+  void checkReach(const Expr *maxGap);
   bool checkMoment(const Expr *expr, const Symbol &query);
   bool checkSoftmax(Expr &expr);
   bool checkComplete(CallExpr &call);

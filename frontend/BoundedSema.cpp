@@ -86,8 +86,8 @@ bool AttentionChecker::checkEvicting(CallExpr &call) {
       checkCount(arguments->lookup("budget"), "the budget", 1, bounds.budget);
   valid &= checkCount(arguments->lookup("sinks"), "sinks", 0, bounds.sinks);
   valid &= checkCount(arguments->lookup("recent"), "recent", 1, bounds.recent);
-  valid &=
-      checkCount(arguments->lookup("queries"), "queries", 0, bounds.queries);
+  valid &= checkCount(arguments->lookup("queries"), "queries", 0,
+                      bounds.queries, "queries");
   valid &= checkCount(arguments->lookup("pool"), "pool", 1, bounds.pool);
   if (!bounds.queries && !arguments->lookup("variance"))
     bounds.variance = 0;
@@ -106,6 +106,10 @@ bool AttentionChecker::checkEvicting(CallExpr &call) {
                       call.range);
     diagnostics.note(call.loc, "it holds the sinks and the recent tokens, and "
                                "those that were salient");
+    if (!arguments->lookup("recent"))
+      diagnostics.note(
+          call.loc,
+          formatv("recent = {0} is the default", bounds.recent).str());
     return false;
   }
   if (bounds.pool % 2 == 0) {
@@ -202,7 +206,8 @@ void AttentionChecker::checkMemory(Statement &statement,
   const NamedPlace &place = statement.fields.front();
   Symbol *cache = scope.lookup(place.name);
   if (!cache) {
-    scope.reportUnknown(place.name, place.loc, "cache");
+    scope.reportUnknown(place.name, place.loc, "cache",
+                        "declare it before: " + segmentedSignature);
     return declare();
   }
   if (cache->kind == Symbol::Kind::Invalid)
@@ -275,7 +280,16 @@ bool AttentionChecker::checkMemoryName(const CallExpr &call, const Expr &expr,
   auto *name = dyn_cast<NameExpr>(&expr);
   Symbol *symbol = name ? scope.lookup(name->name) : nullptr;
   if (name && !symbol) {
-    scope.reportUnknown(name->name, name->loc, "memory");
+    std::string wayOut =
+        scheme.memory ? "the memory of cache " + quote(scheme.cache) + " is " +
+                            quote(scheme.memory->name)
+                      : formatv("declare it: memory {0}[{1}] = {2} : f32",
+                                name->name, scheme.cache,
+                                scheme.bounds->evicts
+                                    ? "taylor(limit = 0)"
+                                    : "linear(elu(" + scheme.key + ") + 1)")
+                            .str();
+    scope.reportUnknown(name->name, name->loc, "memory", wayOut);
     return false;
   }
   if (symbol && symbol->kind == Symbol::Kind::Invalid)
@@ -408,6 +422,14 @@ bool AttentionChecker::checkMerge(CallExpr &call) {
                     call.range);
   diagnostics.note(call.loc, "they are of the same query and values");
   return false;
+}
+
+llvm::ArrayRef<llvm::StringRef> AttentionChecker::callNames() const {
+  static constexpr llvm::StringRef names[] = {"softmax", "expand", "merge",
+                                              "recall", "once"};
+  if (!isBounded())
+    return {};
+  return names;
 }
 
 void AttentionChecker::reportMatch(llvm::SMLoc loc) {

@@ -187,6 +187,9 @@ void ExprChecker::reportUnknownFunction(const CallExpr &call) {
     suggestion.consider(function.name);
   for (llvm::StringRef name : {"decay", "write", "read"})
     suggestion.consider(name);
+  if (callNames)
+    for (llvm::StringRef name : callNames())
+      suggestion.consider(name);
   if (!suggestion.get().empty()) {
     diagnostics.note(call.loc, "did you mean '" + suggestion.get() + "'?");
     return;

@@ -26,7 +26,12 @@ public:
   /// Checks calls that are no functions of the library. Returns nothing for one
   /// that it does not know, and else whether it is right.
   using CallChecker = std::function<std::optional<bool>(CallExpr &)>;
-  void setCalls(CallChecker checker) { calls = std::move(checker); }
+  /// `names` gives those that it knows, for suggestions.
+  void setCalls(CallChecker checker,
+                std::function<llvm::ArrayRef<llvm::StringRef>()> names) {
+    calls = std::move(checker);
+    callNames = std::move(names);
+  }
 
   /// An expression that gives a value.
   bool checkValue(Expr &expr);
@@ -61,6 +66,7 @@ private:
   Scope &scope;
   Diagnostics &diagnostics;
   CallChecker calls;
+  std::function<llvm::ArrayRef<llvm::StringRef>()> callNames;
 };
 
 } // namespace ladle::frontend

@@ -43,6 +43,7 @@ private:
   std::optional<int64_t> parseInteger();
   bool parseType(Statement &statement);
   bool parseNamedValue(Statement &statement, Statement::Kind kind);
+  bool parseOption(Recurrence &recurrence, Statement &statement);
   bool parseOutput(Statement &statement);
   bool parseCache(Statement &statement);
   bool parseMemory(Statement &statement);
@@ -51,6 +52,7 @@ private:
   bool atDeclaration() const {
     return tokens.at(Kind::KwRecurrence) || tokens.at(Kind::KwAttention);
   }
+  void reportExpectedStatement();
   void reportNoStatement();
 
   Diagnostics &diagnostics;
@@ -148,8 +150,7 @@ bool Parser::parseStatement(Recurrence &recurrence) {
     parsed = parseDeclaration(statement);
     break;
   case Kind::KwOption:
-    tokens.advance();
-    parsed = parseNamedValue(statement, Statement::Kind::Option);
+    parsed = parseOption(recurrence, statement);
     break;
   case Kind::KwLet:
     tokens.advance();
@@ -179,9 +180,13 @@ bool Parser::parseStatement(Recurrence &recurrence) {
   return parsed;
 }
 
-void Parser::reportNoStatement() {
+void Parser::reportExpectedStatement() {
   diagnostics.error(tokens.get().loc,
                     "expected a statement, got " + quote(tokens.get().text));
+}
+
+void Parser::reportNoStatement() {
+  reportExpectedStatement();
   Suggestion suggestion(tokens.get().text);
   for (llvm::StringRef word : {"preset", "option", "param", "token", "carry",
                                "state", "cache", "memory", "let", "out"})
@@ -362,6 +367,26 @@ bool Parser::parseNamedValue(Statement &statement, Statement::Kind kind) {
     return false;
   statement.value = exprs.parseExpr();
   return statement.value != nullptr;
+}
+
+/// option = "option" name "=" expr
+bool Parser::parseOption(Recurrence &recurrence, Statement &statement) {
+  tokens.advance();
+  while (parseNamedValue(statement, Statement::Kind::Option)) {
+    if (!tokens.at(Kind::Comma))
+      return true;
+    // What follows is taken, so that no use of it is an error, too.
+    reportExpectedStatement();
+    llvm::StringRef next = tokens.peek().is(Kind::Identifier)
+                               ? tokens.peek().text
+                               : llvm::StringRef("name");
+    diagnostics.note(tokens.get().loc,
+                     "options are one a line: option " + next + " = ...");
+    recurrence.statements.push_back(std::move(statement));
+    statement = Statement();
+    tokens.advance();
+  }
+  return false;
 }
 
 /// output = "out" array ":" type "=" expr

@@ -61,7 +61,7 @@ const Symbol *Scope::lookup(llvm::StringRef name) const {
 }
 
 void Scope::reportUnknown(llvm::StringRef name, llvm::SMLoc loc,
-                          llvm::StringRef what) {
+                          llvm::StringRef what, const llvm::Twine &wayOut) {
   diagnostics.error(loc, "unknown " + what + " " + quote(name));
   auto later = announced.find(name);
   if (later != announced.end()) {
@@ -80,5 +80,5 @@ void Scope::reportUnknown(llvm::StringRef name, llvm::SMLoc loc,
                           "name(..., " +
                               name + ")");
   else
-    diagnostics.note(loc, "declare it with token, param or let");
+    diagnostics.note(loc, wayOut);
 }

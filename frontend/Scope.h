@@ -73,9 +73,11 @@ public:
   void announce(llvm::StringRef name, llvm::SMLoc loc) {
     announced.try_emplace(name, loc);
   }
-  /// Reports that `name` is unknown, with the nearest known one.
-  void reportUnknown(llvm::StringRef name, llvm::SMLoc loc,
-                     llvm::StringRef what);
+  /// Reports that `name` is unknown, with the nearest known one, or else the
+  /// way out.
+  void reportUnknown(
+      llvm::StringRef name, llvm::SMLoc loc, llvm::StringRef what,
+      const llvm::Twine &wayOut = "declare it with token, param or let");
 
   /// In declaration order.
   const llvm::MapVector<llvm::StringRef, Symbol> &getSymbols() const {

@@ -75,7 +75,8 @@ void RecurrenceChecker::run() {
   announceNames();
   collectFeatureNames();
   if (recurrence.isAttention)
-    exprs.setCalls([&](CallExpr &call) { return attention.checkCall(call); });
+    exprs.setCalls([&](CallExpr &call) { return attention.checkCall(call); },
+                   [&] { return attention.callNames(); });
   for (Statement &statement : recurrence.statements)
     checkStatement(statement);
   checkOverrides(options.stateTypes,

@@ -63,14 +63,21 @@ Recurrence *ladle::frontend::selectRecurrence(SourceFile &file,
   if (!options.recurrence.empty())
     chosen = findByName(file.recurrences, options.recurrence, chosen->loc,
                         "recurrence", diagnostics);
-  if (!chosen || !chosen->isAttention || options.takesAttention)
+  if (!chosen || !chosen->isAttention)
+    return chosen;
+  // What a broken statement was to declare would be missed wherever it is used,
+  // and who takes attentions may have been asked only if the file parses.
+  if (diagnostics.hasErrors())
+    return nullptr;
+  if (options.takesAttention)
     return chosen;
   diagnostics.error(chosen->loc, quote(chosen->name) +
                                      " is an attention, which this does not "
                                      "take");
   diagnostics.note(chosen->loc,
-                   "check, explain, emit and tune --trace take attentions, and "
-                   "programs compile them with compileAttention");
+                   "bench, check, emit, explain, run and tune --trace take "
+                   "attentions, and programs compile them with "
+                   "compileAttention");
   return nullptr;
 }
 

@@ -9,9 +9,12 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/TargetParser/AArch64TargetParser.h"
 #include "llvm/TargetParser/Host.h"
 #include "llvm/TargetParser/Triple.h"
 #include "llvm/TargetParser/X86TargetParser.h"
+
+#include <algorithm>
 
 using namespace ladle;
 
@@ -34,7 +37,26 @@ const CpuTarget &CpuTarget::host() {
   return target;
 }
 
-CpuTarget CpuTarget::named(llvm::StringRef cpu) {
+std::vector<llvm::StringRef> CpuTarget::names() {
+  llvm::Triple triple(host().triple);
+  llvm::SmallVector<llvm::StringRef> all;
+  if (triple.isX86())
+    llvm::X86::fillValidCPUArchList(all, /*Only64Bit=*/triple.isX86_64());
+  else if (triple.isAArch64())
+    llvm::AArch64::fillValidCPUArchList(all);
+  return {all.begin(), all.end()};
+}
+
+std::string CpuTarget::architecture() {
+  std::string name = llvm::Triple(host().triple).getArchName().str();
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+std::optional<CpuTarget> CpuTarget::named(llvm::StringRef cpu) {
+  if (std::vector<llvm::StringRef> all = names();
+      !all.empty() && !llvm::is_contained(all, cpu))
+    return std::nullopt;
   CpuTarget target{host().triple, cpu.str(), ""};
   if (!llvm::Triple(target.triple).isX86())
     return target;

@@ -9,7 +9,9 @@
 #define LADLE_CODEGEN_CPU_CPUTARGET_H
 
 #include "llvm/ADT/StringRef.h"
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace ladle {
 
@@ -21,8 +23,13 @@ struct CpuTarget {
 
   /// The processor that this runs on, with all that it offers.
   static const CpuTarget &host();
-  /// One of this architecture by its name, x86-64-v3 say.
-  static CpuTarget named(llvm::StringRef cpu);
+  /// One of this architecture by its name, x86-64-v3 say; nothing if there is
+  /// none, and code for it would be refused deep in LLVM.
+  static std::optional<CpuTarget> named(llvm::StringRef cpu);
+  /// The names of this architecture's processors; empty if they are not known.
+  static std::vector<llvm::StringRef> names();
+  /// This architecture as people write it: x86-64.
+  static std::string architecture();
 
   bool has(llvm::StringRef feature) const;
   /// Whether pairs of bf16 are multiplied faster than what they are as f32:

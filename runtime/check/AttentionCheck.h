@@ -25,6 +25,10 @@ std::optional<interpreter::AttentionInterpreter> compileAttentionOracle(
     frontend::ElaborationOptions options, std::string &messages,
     interpreter::Precision precision = interpreter::Precision::Float64);
 
+/// What is wrong with a text before anything is chosen of it; empty if it
+/// parses.
+std::string parseErrors(std::string_view path, std::string_view source);
+
 /// Whether the declaration that the options choose is an attention.
 bool choosesAttention(std::string_view path, std::string_view source,
                       const frontend::ElaborationOptions &options);

@@ -14,6 +14,19 @@
 
 using namespace ladle;
 
+/// Has what is said of a text printed into `stream`.
+static void collectInto(llvm::SourceMgr &sourceManager, std::string_view path,
+                        std::string_view source, llvm::raw_ostream &stream) {
+  sourceManager.AddNewSourceBuffer(
+      llvm::MemoryBuffer::getMemBufferCopy(source, path), llvm::SMLoc());
+  sourceManager.setDiagHandler(
+      [](const llvm::SMDiagnostic &diagnostic, void *into) {
+        diagnostic.print(nullptr, *static_cast<llvm::raw_ostream *>(into),
+                         /*ShowColors=*/false);
+      },
+      &stream);
+}
+
 /// What `make` makes of the attention of a text; nothing, and diagnostics in
 /// `messages`, if it does not compile.
 template <typename Made>
@@ -24,14 +37,7 @@ withAttention(std::string_view path, std::string_view source,
   mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
   llvm::SourceMgr sourceManager;
   llvm::raw_string_ostream stream(messages);
-  sourceManager.AddNewSourceBuffer(
-      llvm::MemoryBuffer::getMemBufferCopy(source, path), llvm::SMLoc());
-  sourceManager.setDiagHandler(
-      [](const llvm::SMDiagnostic &diagnostic, void *into) {
-        diagnostic.print(nullptr, *static_cast<llvm::raw_ostream *>(into),
-                         /*ShowColors=*/false);
-      },
-      static_cast<llvm::raw_ostream *>(&stream));
+  collectInto(sourceManager, path, source, stream);
   mlir::SourceMgrDiagnosticHandler handler(sourceManager, &context, stream);
   options.takesAttention = true;
   mlir::OwningOpRef<mlir::ModuleOp> module =
@@ -69,16 +75,15 @@ check::compileBoundedOracle(std::string_view path, std::string_view source,
       });
 }
 
-bool check::choosesBounded(std::string_view path, std::string_view source,
-                           const frontend::ElaborationOptions &options) {
+std::optional<bool>
+check::hasBoundedCache(std::string_view path, std::string_view source,
+                       const frontend::ElaborationOptions &options) {
   // Whoever compiles the file reports what is wrong with it.
   std::string messages;
-  return withAttention<bool>(path, source, options, messages,
-                             [](AttentionOp attention) {
-                               return llvm::FailureOr<bool>(
-                                   attention.isBounded());
-                             })
-      .value_or(false);
+  return withAttention<bool>(
+      path, source, options, messages, [](AttentionOp attention) {
+        return llvm::FailureOr<bool>(attention.isBounded());
+      });
 }
 
 check::AttentionSizeNames
@@ -105,6 +110,16 @@ check::attentionSizeNames(std::string_view path, std::string_view source,
              nameOf(oracle.getKey(), 1), nameOf(oracle.getValue(), 1)};
   }
   return names;
+}
+
+std::string check::parseErrors(std::string_view path, std::string_view source) {
+  std::string messages;
+  llvm::raw_string_ostream stream(messages);
+  llvm::SourceMgr sourceManager;
+  collectInto(sourceManager, path, source, stream);
+  if (frontend::listRecurrences(sourceManager))
+    messages.clear(); // of warnings
+  return messages;
 }
 
 bool check::choosesAttention(std::string_view path, std::string_view source,

@@ -23,9 +23,11 @@ compileBoundedOracle(std::string_view path, std::string_view source,
                      std::string &messages,
                      const std::optional<SegmentSettings> &segments = {});
 
-/// Whether the declaration that the options choose has a bounded cache.
-bool choosesBounded(std::string_view path, std::string_view source,
-                    const frontend::ElaborationOptions &options);
+/// Whether the attention that the options choose has a bounded cache; nothing
+/// if it does not compile.
+std::optional<bool>
+hasBoundedCache(std::string_view path, std::string_view source,
+                const frontend::ElaborationOptions &options);
 
 /// One run of a batch whose slots begin, end and stand differently. As text it
 /// is what `ladle check --case` takes, for instance

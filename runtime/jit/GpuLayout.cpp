@@ -13,6 +13,8 @@
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
 
+#include <algorithm>
+
 using namespace ladle;
 using namespace ladle::jit;
 
@@ -74,6 +76,12 @@ const std::vector<GpuParameter> &jit::gpuParameters() {
     return list;
   }();
   return parameters;
+}
+
+std::string jit::GpuParameter::flag() const {
+  std::string flag = "--" + name;
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
 }
 
 std::string jit::checkLayout(const GpuLayout &layout) {

@@ -31,6 +31,8 @@ struct GpuParameter {
   std::string text;           ///< what it is, for --help
   std::vector<int64_t> tried; ///< by the tuner, the simplest first
   bool verifies = false;      ///< of kernels that verify drafts, not of others
+
+  std::string flag() const; ///< "--tile-rows"
 };
 
 /// All that there are. Commands take them as --name and in --schedule, the

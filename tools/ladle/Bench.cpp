@@ -8,6 +8,7 @@
 #include "tools/ladle/Bench.h"
 #include "runtime/check/BoundedCheck.h"
 #include "tools/ladle/DeviceInputs.h"
+#include "tools/ladle/Errors.h"
 
 #include <fmt/format.h>
 
@@ -48,11 +49,31 @@ int tool::bench(const BenchOptions &options) {
   elaboration.preset = options.source.preset;
   elaboration.sizes = options.source.sizes;
   elaboration.options = options.source.options;
-  bool isAttention = check::choosesAttention(
-      options.source.file, readSource(options.source.file), elaboration);
   std::string text = readSource(options.source.file);
-  bool isBounded = isAttention && check::choosesBounded(options.source.file,
-                                                        text, elaboration);
+  // Before anything is measured; that there is no file is said elsewhere.
+  if (!text.empty())
+    if (std::string wrong = check::parseErrors(options.source.file, text);
+        !wrong.empty()) {
+      fmt::print(stderr, "{}", wrong);
+      return 1;
+    }
+  bool isAttention =
+      check::choosesAttention(options.source.file, text, elaboration);
+  bool isBounded = isAttention && check::hasBoundedCache(options.source.file,
+                                                         text, elaboration)
+                                      .value_or(false);
+  if (isBounded) {
+    Status status = refuse(options.source, {"--context"},
+                           {"attentions with a paged cache",
+                            "the file declares one with a bounded cache"});
+    if (status && options.device == "cpu")
+      status = refuse(options.source, {"--early"},
+                      {"a GPU", "the steps are timed on the CPU"});
+    if (!status) {
+      printError(status);
+      return 2;
+    }
+  }
   if (isBounded && options.device == "cpu")
     return benchBounded(options, text);
   if (isAttention && (options.device == "cpu" || hasDrafts)) {

@@ -15,6 +15,7 @@
 #include "runtime/Convert.h"
 #include "runtime/check/BoundedCheck.h"
 #include "tools/ladle/Bench.h"
+#include "tools/ladle/Errors.h"
 #include "tools/ladle/Host.h"
 
 #include <algorithm>
@@ -286,7 +287,6 @@ int tool::benchBounded(const BenchOptions &options, const std::string &source) {
     status = BoundedBench(options, *program).run();
   if (status)
     return 0;
-  bool isDiagnostic = status.message().find("error:") != std::string::npos;
-  fmt::print(stderr, "{}{}\n", isDiagnostic ? "" : "error: ", status.message());
+  printError(status);
   return 1;
 }

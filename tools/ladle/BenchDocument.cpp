@@ -8,6 +8,7 @@
 #include "tools/ladle/BenchDocument.h"
 #include "runtime/tune/ReplaceFile.h"
 #include "tools/ladle/BenchStore.h"
+#include "tools/ladle/Errors.h"
 
 #include <fmt/format.h>
 
@@ -42,6 +43,6 @@ Status BenchDocument::write() const {
 int tool::exitCodeOf(const Status &status) {
   if (status)
     return 0;
-  fmt::print(stderr, "error: {}\n", status.message());
+  printError(status);
   return 1;
 }

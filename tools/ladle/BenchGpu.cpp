@@ -8,6 +8,7 @@
 #include "runtime/tune/Problem.h"
 #include "tools/ladle/Bench.h"
 #include "tools/ladle/BenchFigures.h"
+#include "tools/ladle/Errors.h"
 #include "tools/ladle/Table.h"
 #include "tools/measure/Ceilings.h"
 #include "tools/measure/Statistics.h"
@@ -478,7 +479,7 @@ int tool::benchOnGpu(const BenchOptions &options, const measure::Gpu &gpu) {
   }
   GpuBench bench(options, gpu);
   if (Status status = bench.run(); !status) {
-    fmt::print(stderr, "error: {}\n", status.message());
+    printError(status);
     return 1;
   }
   return bench.isWrong ? 1 : 0;

@@ -16,6 +16,7 @@
 #include "runtime/check/Oracle.h"
 #include "tools/ladle/Bench.h"
 #include "tools/ladle/BenchStore.h"
+#include "tools/ladle/Errors.h"
 #include "tools/ladle/Host.h"
 #include "tools/ladle/Measure.h"
 #include "tools/ladle/Table.h"
@@ -315,7 +316,7 @@ int tool::benchOnHost(const BenchOptions &options) {
     return 2;
   }
   if (Status status = Bench(settings).run(); !status) {
-    fmt::print(stderr, "error: {}\n", status.message());
+    printError(status);
     return 1;
   }
   return 0;

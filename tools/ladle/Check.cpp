@@ -8,6 +8,7 @@
 #include "runtime/check/Check.h"
 #include "runtime/check/BoundedCheck.h"
 #include "tools/ladle/Commands.h"
+#include "tools/ladle/Errors.h"
 #include "tools/ladle/Table.h"
 
 #include <cstdio>
@@ -86,24 +87,18 @@ static Result<check::CheckReport> runCases(const check::CheckRequest &request,
 }
 
 static int fail(const Status &status) {
-  // Diagnostics of the compiler bring their own "error:".
-  bool isDiagnostic = status.message().find("error:") != std::string::npos;
-  std::fprintf(stderr, "%s%s\n",
-               isDiagnostic ? "" : "error: ", status.message().c_str());
+  printError(status);
   return 2;
 }
 
 /// An attention; the options that are for recurrences are errors.
 static int checkAttention(const check::CheckRequest &from,
                           const CheckOptions &options) {
-  for (auto [flag, isGiven] : {std::pair{"--trace", !options.trace.empty()},
-                               {"--drafts", options.drafts != 0},
-                               {"--range", !options.ranges.empty()}})
-    if (isGiven)
-      return fail(invalid(fmt::format("{} is for recurrences, and the file "
-                                      "declares an attention\nnote: leave it "
-                                      "out",
-                                      flag)));
+  if (Status status =
+          refuse(options.source, {"--trace", "--drafts", "--range", "--pages",
+                                  "--capacity", "--entry", "--state-layout"});
+      !status)
+    return fail(status);
   check::AttentionRequest request;
   request.path = from.path;
   request.source = from.source;
@@ -114,12 +109,19 @@ static int checkAttention(const check::CheckRequest &from,
   request.full = from.full;
   request.only = options.only;
   request.target = from.target;
-  bool isBounded =
-      check::choosesBounded(request.path, request.source, request.elaboration);
-  if (isBounded && options.full)
-    return fail(invalid("--full is for recurrences and attentions with a paged "
-                        "cache, and the file declares one with a bounded "
-                        "cache\nnote: leave it out"));
+  std::optional<bool> isBounded =
+      check::hasBoundedCache(request.path, request.source, request.elaboration);
+  Status status =
+      !isBounded ? Status() // its errors come first
+      : *isBounded
+          ? refuse(options.source, {"--full"},
+                   {"recurrences and attentions with a paged cache",
+                    "the file declares one with a bounded cache"})
+          : refuse(options.source, {"--state"},
+                   {"recurrences and memories",
+                    "the file declares an attention with a paged cache"});
+  if (!status)
+    return fail(status);
   Progress progress;
   request.progress = [&](size_t done, size_t total) {
     progress.show(fmt::format("{} of {} cases", done, total), done, total);
@@ -132,7 +134,7 @@ static int checkAttention(const check::CheckRequest &from,
                stdout);
     return report->passed() ? 0 : 1;
   };
-  if (isBounded)
+  if (isBounded.value_or(false))
     return print(check::checkBounded(request));
   return print(check::checkAttention(request));
 }

@@ -14,8 +14,10 @@
 #define LADLE_TOOLS_LADLE_COMMANDS_H
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,8 @@ struct SourceOptions {
   std::string entryType = "f32";
   std::string stateLayout = "dv_dk"; ///< or dk_dv
   int64_t capacity = 16;
+  /// The options that the user gave: "--batch", whatever its value.
+  std::set<std::string, std::less<>> given;
 };
 
 struct ExplainOptions {

@@ -7,6 +7,7 @@
 
 #include "tools/ladle/DraftFigures.h"
 #include "runtime/tune/TunedTable.h"
+#include "tools/ladle/Errors.h"
 
 #include <fmt/format.h>
 
@@ -174,7 +175,7 @@ int DraftFigures::run(const std::vector<int64_t> &drafts,
     return 2;
   }
   if (Status status = takeAll(listSpecs(options, drafts, routes)); !status) {
-    fmt::print(stderr, "error: {}\n", status.message());
+    printError(status);
     return 1;
   }
   return 0;

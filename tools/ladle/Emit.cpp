@@ -11,7 +11,9 @@
 #include "runtime/jit/BuildGpuProgram.h"
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/EmitObject.h"
+#include "tools/ladle/Errors.h"
 #include "tools/ladle/Source.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -97,32 +99,82 @@ static bool buildForms(mlir::ModuleOp module,
   return hasAny;
 }
 
+static int refuseForms(const EmitOptions &options) {
+  llvm::errs() << "error: --form is of steps and kernels, got stage '"
+               << options.stage << "'\nnote: leave --form out\n";
+  return 2;
+}
+
+/// Keeps the steps of these forms, all if there are none.
+static bool keepForms(mlir::ModuleOp module,
+                      const std::vector<std::string> &names) {
+  if (names.empty())
+    return true;
+  std::vector<std::string> all;
+  for (auto step : module.getOps<AttentionStepOp>())
+    all.push_back(stringifyAttentionForm(step.getForm()).str());
+  for (const std::string &name : names)
+    if (!llvm::is_contained(all, name)) {
+      auto attention = *module.getOps<AttentionOp>().begin();
+      llvm::errs() << "error: attention '" << attention.getSymName()
+                   << "' has no form '" << name << "'\nnote: it has "
+                   << llvm::join(all, ", ") << '\n';
+      return false;
+    }
+  for (auto step : llvm::make_early_inc_range(module.getOps<AttentionStepOp>()))
+    if (!llvm::is_contained(names, stringifyAttentionForm(step.getForm())))
+      step.erase();
+  return true;
+}
+
+/// Whether options that are for recurrences were left out, or an error.
+static bool takesOptions(const EmitOptions &options) {
+  Status status =
+      refuse(options.source, {"--route", "--pages", "--chunk", "--drafts",
+                              "--capacity", "--state-layout"});
+  for (const jit::GpuParameter &parameter : jit::gpuParameters())
+    if (status)
+      status = refuse(options.source, {parameter.flag()});
+  printError(status);
+  return status.ok();
+}
+
 /// An attention at the stage that is asked for.
 static int emitAttention(Source &source, const EmitOptions &options) {
-  mlir::PassManager manager(&source.context);
+  if (!takesOptions(options))
+    return 2;
   AttentionPipelineOptions pipeline;
   pipeline.summaryType = options.source.entryType;
   bool isCuda = options.stage == "cuda" || options.stage == "ptx" ||
                 options.stage == "cubin";
+  bool isKernel = isCuda || options.stage == "kernel";
+  bool hasSteps = options.stage == "step" || isKernel;
+  if (!options.forms.empty() && !hasSteps)
+    return refuseForms(options);
   if (options.stage == "object")
     return emitObjectFile(source, options);
-  bool isKernel = isCuda || options.stage == "kernel";
-  if (options.stage == "step" || isKernel) {
-    buildAttentionPipeline(manager, pipeline);
-    ConvertLadleAttentionToGPUOptions lowering;
-    lowering.shared = jit::sharedBytesOf(options.arch);
-    lowering.cluster = jit::clusterBlocksOf(options.arch);
-    if (isCuda || (isKernel && options.target != "cpu"))
-      buildAttentionGPUPipeline(manager, lowering);
-    else if (isKernel)
-      buildAttentionKernelPipeline(manager, {});
-  } else if (options.stage != "spec") {
+  if (!hasSteps && options.stage != "spec") {
     llvm::errs() << "error: an attention has no stage '" << options.stage
                  << "'\nnote: its stages are spec, step, kernel, cuda, ptx, "
                     "cubin and object\n";
     return 2;
   }
-  if (failed(manager.run(*source.module)))
+  mlir::PassManager steps(&source.context), kernels(&source.context);
+  if (hasSteps)
+    buildAttentionPipeline(steps, pipeline);
+  if (failed(steps.run(*source.module)))
+    return 1;
+  if (!keepForms(*source.module, options.forms))
+    return 2;
+  if (isCuda || (isKernel && options.target != "cpu")) {
+    ConvertLadleAttentionToGPUOptions lowering;
+    lowering.shared = jit::sharedBytesOf(options.arch);
+    lowering.cluster = jit::clusterBlocksOf(options.arch);
+    buildAttentionGPUPipeline(kernels, lowering);
+  } else if (isKernel) {
+    buildAttentionKernelPipeline(kernels, {});
+  }
+  if (failed(kernels.run(*source.module)))
     return 1;
   if (isCuda)
     return emitCuda(*source.module, options);
@@ -148,6 +200,13 @@ int ladle::tool::emit(const EmitOptions &options) {
   }
   bool isCuda = options.stage == "cuda" || options.stage == "ptx" ||
                 options.stage == "cubin";
+  SourceOptions taken = options.source;
+  taken.takesAttention = true;
+  Source source(taken, /*showRemarks=*/false);
+  if (!source.module)
+    return 1;
+  if (!source.module->getOps<AttentionOp>().empty())
+    return emitAttention(source, options);
   auto forms = parseForms(options.forms);
   if (!forms)
     return 2;
@@ -165,11 +224,8 @@ int ladle::tool::emit(const EmitOptions &options) {
   if (int64_t &shared = layout["shared"]; shared == 0)
     shared = jit::sharedBytesOf(options.arch);
   if (!forms->empty() && !isForCpu) {
-    if (options.stage == "spec" || options.stage == "history") {
-      llvm::errs() << "error: --form is of steps and kernels, got stage '"
-                   << options.stage << "'\nnote: leave --form out\n";
-      return 2;
-    }
+    if (options.stage == "spec" || options.stage == "history")
+      return refuseForms(options);
     Result<int64_t> held = jit::formsOf(options.forms);
     if (!held) {
       llvm::errs() << "error: " << held.message() << '\n';
@@ -177,13 +233,6 @@ int ladle::tool::emit(const EmitOptions &options) {
     }
     layout["forms"] = *held;
   }
-  SourceOptions taken = options.source;
-  taken.takesAttention = true;
-  Source source(taken, /*showRemarks=*/false);
-  if (!source.module)
-    return 1;
-  if (!source.module->getOps<AttentionOp>().empty())
-    return emitAttention(source, options);
   mlir::PassManager manager(&source.context);
   if (options.stage == "history") {
     buildSpecPipeline(manager);
@@ -194,6 +243,10 @@ int ladle::tool::emit(const EmitOptions &options) {
       buildKernelPipeline(manager, pipeline);
   } else if (options.stage == "kernel" || isCuda) {
     buildGPUPipeline(manager, pipeline, jit::optionsOf(layout));
+  } else if (options.stage == "object") {
+    llvm::errs() << "error: a recurrence has no stage 'object'\nnote: object "
+                    "files are of attentions with a segmented cache\n";
+    return 2;
   } else if (options.stage != "spec") {
     llvm::errs() << "error: unknown stage '" << options.stage
                  << "'\nnote: stages are spec, history, step, kernel, cuda, "

@@ -8,9 +8,11 @@
 #include "tools/ladle/EmitObject.h"
 #include "codegen/cpu/LowerToLLVM.h"
 #include "codegen/cpu/ObjectEmitter.h"
+#include "frontend/Diagnostics.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "passes/Pipelines.h"
 #include "tools/ladle/CHeader.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/Path.h"
@@ -40,10 +42,30 @@ static bool write(const tool::EmitOptions &options, const std::string &name,
   return !error;
 }
 
+static void reportProcessor(llvm::StringRef name) {
+  llvm::errs() << "error: no processor '" << name << "' of "
+               << CpuTarget::architecture() << "\nnote: ";
+  frontend::Suggestion suggestion(name);
+  std::vector<llvm::StringRef> all = CpuTarget::names();
+  for (llvm::StringRef each : all)
+    suggestion.consider(each);
+  if (!suggestion.get().empty())
+    llvm::errs() << "did you mean '" << suggestion.get() << "'?\n";
+  else
+    llvm::errs() << "there are native, " << llvm::join(all, ", ") << "\n";
+}
+
 int tool::emitObjectFile(Source &source, const tool::EmitOptions &options) {
   if (options.output.empty()) {
     llvm::errs() << "error: --stage object writes files, and --output is not "
                     "given\nnote: -o . writes them here\n";
+    return 2;
+  }
+  std::optional<CpuTarget> target = CpuTarget::host();
+  if (options.cpu != "native")
+    target = CpuTarget::named(options.cpu);
+  if (!target) {
+    reportProcessor(options.cpu);
     return 2;
   }
   AttentionOp attention = *source.module->getOps<AttentionOp>().begin();
@@ -55,21 +77,18 @@ int tool::emitObjectFile(Source &source, const tool::EmitOptions &options) {
   if (!header)
     return 1;
 
-  CpuTarget target = CpuTarget::host();
-  if (options.cpu != "native")
-    target = CpuTarget::named(options.cpu);
   mlir::DialectRegistry registry;
   registerCpuCodegenDialects(registry);
   source.context.appendDialectRegistry(registry);
   mlir::PassManager manager(&source.context);
   buildAttentionPipeline(manager, {});
   ConvertLadleAttentionToCPUOptions kernel;
-  kernel.lanes = target.lanes();
-  kernel.dotsBF16 = target.dotsBF16();
-  kernel.asksAgain = target.forgetsRequests();
+  kernel.lanes = target->lanes();
+  kernel.dotsBF16 = target->dotsBF16();
+  kernel.asksAgain = target->forgetsRequests();
   buildAttentionKernelPipeline(manager, kernel);
   LowerToLLVMOptions lowering;
-  lowering.expandBF16 = !target.has("avx512bf16");
+  lowering.expandBF16 = !target->has("avx512bf16");
   buildLowerToLLVMPipeline(manager, lowering);
   if (failed(manager.run(*source.module)))
     return 1;
@@ -77,7 +96,7 @@ int tool::emitObjectFile(Source &source, const tool::EmitOptions &options) {
   for (auto function : source.module->getOps<mlir::LLVM::LLVMFuncOp>())
     if (!function.isExternal() && !function.getName().ends_with(kPackedSuffix))
       function.setLinkage(mlir::LLVM::Linkage::Internal);
-  auto object = emitObject(*source.module, ladle::EmitOptions{target});
+  auto object = emitObject(*source.module, ladle::EmitOptions{*target});
   if (failed(object))
     return 1;
   return write(options, name + ".o", {object->data(), object->size()}) &&

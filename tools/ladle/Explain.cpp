@@ -13,6 +13,7 @@
 #include "runtime/jit/Interface.h"
 #include "runtime/tune/TunedTable.h"
 #include "tools/ladle/Commands.h"
+#include "tools/ladle/Errors.h"
 #include "tools/ladle/ExplainAttention.h"
 #include "tools/ladle/Source.h"
 #include "llvm/ADT/SmallString.h"
@@ -503,10 +504,11 @@ int ladle::tool::explain(const ExplainOptions &options) {
     return 1;
   if (!source.module->getOps<AttentionOp>().empty())
     return explainAttention(source, options);
-  if (!options.chances.empty()) {
-    llvm::errs() << "error: --false-positive is for attentions that match, "
-                    "and the file declares a recurrence\n"
-                    "note: leave it out\n";
+  if (Status status =
+          refuse(options.source, {"--false-positive"},
+                 {"attentions that match", "the file declares a recurrence"});
+      !status) {
+    printError(status);
     return 2;
   }
   DecodePipelineOptions pipeline;

@@ -9,10 +9,12 @@
 #include "dialect/LadleOps.h"
 #include "passes/Pipelines.h"
 #include "tools/ladle/AttentionBytes.h"
+#include "tools/ladle/Errors.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <algorithm>
 #include <cmath>
 
 using namespace ladle;
@@ -54,6 +56,7 @@ class Bytes : public AttentionBytes {
 public:
   explicit Bytes(AttentionStepOp step);
   RingType ring;
+  double gap = 0; ///< how far back a match lies on average
 };
 
 } // namespace
@@ -85,7 +88,12 @@ Bytes::Bytes(AttentionStepOp step) {
                              4) +
                     4 + (parts > 1 ? 8 : 0) + (ring.getRotated() ? query : 0));
   left = candidate + stored;
-  window = static_cast<double>(ring.getCapacity());
+  window = gap = static_cast<double>(ring.getCapacity());
+  step.walk([&](FindOp find) {
+    if (uint64_t most = find.getMaxGap())
+      gap = std::min(window, static_cast<double>(most));
+  });
+  gap /= 2;
   band = static_cast<double>(ring.getParts() == 2 ? *step.getWideBand()
                                                   : *step.getBand());
   sinks = static_cast<double>(*step.getSinks());
@@ -126,7 +134,6 @@ static void print(AttentionStepOp step, const Bytes &bytes,
                     showBytes(bytes.miss(static_cast<double>(context))));
     return;
   }
-  double gap = bytes.window / 2;
   os << formatv("  the rings of a sequence are {0}: {1:f0} queries with "
                 "{2} each, as much as {3:f0} cached tokens\n\n",
                 showBytes(bytes.ringBytes), bytes.window,
@@ -134,12 +141,12 @@ static void print(AttentionStepOp step, const Bytes &bytes,
                 bytes.ringBytes / bytes.token)
      << formatv("  bytes of a token and row, all heads alike; a hit is {0:f0} "
                 "tokens back\n",
-                gap)
+                bytes.gap)
      << formatv("  {0,10} {1,12} {2,12} {3,12}\n", "context", "hit", "miss",
                 "no match");
   for (int64_t context : contexts)
     os << formatv("  {0,10} {1,12} {2,12} {3,12}\n", context,
-                  showBytes(bytes.hit(static_cast<double>(context), gap)),
+                  showBytes(bytes.hit(static_cast<double>(context), bytes.gap)),
                   showBytes(bytes.miss(static_cast<double>(context))),
                   showBytes(static_cast<double>(context) * bytes.token));
   os << formatv("\n  a hit pays from p - r = {0:f0} on; with skip = {0:f0} "
@@ -167,7 +174,7 @@ static llvm::json::Value toJSON(AttentionStepOp step, const Bytes &bytes,
     llvm::json::Object line{{"context", context},
                             {"miss", bytes.miss(static_cast<double>(context))}};
     if (bytes.ring)
-      line["hit"] = bytes.hit(static_cast<double>(context), bytes.window / 2);
+      line["hit"] = bytes.hit(static_cast<double>(context), bytes.gap);
     lines.push_back(std::move(line));
   }
   all["bytes"] = std::move(lines);
@@ -186,6 +193,13 @@ static llvm::json::Value toJSON(AttentionStepOp step, const Bytes &bytes,
 
 int ladle::tool::explainAttention(Source &source,
                                   const ExplainOptions &options) {
+  if (Status status = refuse(options.source,
+                             {"--batch", "--machine", "--drafts", "--layers",
+                              "--memory", "--capacity", "--state-layout"});
+      !status) {
+    printError(status);
+    return 2;
+  }
   AttentionPipelineOptions pipeline;
   pipeline.summaryType = options.source.entryType;
   mlir::PassManager manager(&source.context);
@@ -198,12 +212,14 @@ int ladle::tool::explainAttention(Source &source,
   for (AttentionStepOp step : source.module->getOps<AttentionStepOp>()) {
     if (step.getForm() != AttentionForm::Decode)
       continue;
-    if (!options.chances.empty() && !step.getRing()) {
-      llvm::errs() << "error: --false-positive is for attentions that match, "
-                      "and '"
-                   << step.getAttention() << "' does not\n"
-                   << "note: leave it out\n";
-      return 2;
+    if (!step.getRing()) {
+      std::string reason = "'" + step.getAttention().str() + "' does not";
+      if (Status status = refuse(options.source, {"--false-positive"},
+                                 {"attentions that match", reason});
+          !status) {
+        printError(status);
+        return 2;
+      }
     }
     if (step.isBounded()) {
       explainBounded(step, options.json);

@@ -8,6 +8,7 @@
 #include "ladle/compile.h"
 #include "runtime/check/AttentionCheck.h"
 #include "runtime/check/Oracle.h"
+#include "tools/ladle/Errors.h"
 #include "tools/ladle/RunAttention.h"
 #include "tools/ladle/RunReport.h"
 #include "tools/measure/Ceilings.h"
@@ -75,11 +76,7 @@ private:
 } // namespace
 
 static int fail(const Status &status) {
-  const std::string &message = status.message();
-  // Diagnostics of the compiler bring their own "error:".
-  bool isDiagnostic = message.find("error:") != std::string::npos;
-  std::fprintf(stderr, "%s%s\n",
-               isDiagnostic ? "" : "error: ", message.c_str());
+  printError(status);
   return status.code() == ErrorCode::InvalidArgument ? 2 : 1;
 }
 

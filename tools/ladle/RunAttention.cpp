@@ -14,6 +14,7 @@
 #include "runtime/AttentionPool.h"
 #include "runtime/check/BoundedCheck.h"
 #include "runtime/check/Comparison.h"
+#include "tools/ladle/Errors.h"
 #include "tools/ladle/Table.h"
 #include "tools/measure/Ceilings.h"
 
@@ -564,21 +565,14 @@ Result<AttentionRunReport> AttentionRun::run() {
 
 int tool::runAttention(const RunOptions &options, const std::string &source) {
   auto fail = [](const Status &status) {
-    bool isDiagnostic = status.message().find("error:") != std::string::npos;
-    fmt::print(stderr, "{}{}\n",
-               isDiagnostic ? "" : "error: ", status.message());
+    printError(status);
     return status.code() == ErrorCode::InvalidArgument ? 2 : 1;
   };
-  for (auto [flag, isGiven] :
-       {std::pair{"--route", options.route != "auto"},
-        {"--threshold", options.threshold.has_value()},
-        {"--entry", options.source.entryType != "f32"},
-        {"--state-layout", options.source.stateLayout != "dv_dk"}})
-    if (isGiven)
-      return fail(invalid(fmt::format("{} is for recurrences, and the file "
-                                      "declares an attention\nnote: leave it "
-                                      "out",
-                                      flag)));
+  if (Status status =
+          refuse(options.source, {"--route", "--threshold", "--chunk",
+                                  "--capacity", "--entry", "--state-layout"});
+      !status)
+    return fail(status);
   Result<AttentionRunReport> report = AttentionRun(options, source).run();
   if (!report)
     return fail(report.status());

@@ -9,6 +9,7 @@
 #include "runtime/tune/TrialStore.h"
 #include "runtime/tune/TunedTable.h"
 #include "tools/ladle/BenchStore.h"
+#include "tools/ladle/Errors.h"
 #include "tools/ladle/Table.h"
 #include "tools/ladle/TuneAttention.h"
 #include "tools/ladle/TuneReport.h"
@@ -284,8 +285,7 @@ Status Tuning::makeSubjects() {
         number, tuneDrafts(request.source, number, request.acceptance));
   // One says what is wrong with a file.
   if (!subjects.front().second->isValid(space.enumerate().front()))
-    return Status(ErrorCode::InvalidData,
-                  fmt::format("'{}' cannot be tuned", request.source.file));
+    return Status(ErrorCode::InvalidData, "");
   return Status();
 }
 
@@ -341,7 +341,7 @@ int tool::tune(const TuneRequest &request) {
     return 2;
   }
   if (Status status = Tuning(request, *mode).run(); !status) {
-    fmt::print(stderr, "error: {}\n", status.message());
+    printError(status);
     return 1;
   }
   return 0;

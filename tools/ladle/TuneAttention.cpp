@@ -9,6 +9,7 @@
 #include "runtime/tune/Problem.h"
 #include "runtime/tune/TunedTable.h"
 #include "tools/ladle/AttentionTuner.h"
+#include "tools/ladle/Errors.h"
 #include "tools/ladle/Table.h"
 
 #include <algorithm>
@@ -103,7 +104,7 @@ Status Tuning::compile() {
     return view ? &shape : nullptr;
   });
   if (!sizes)
-    return invalid(fmt::format("'{}' cannot be tuned", request.source.file));
+    return invalid(""); // it has been said why
   // What a preset or the user says is checked against the trace.
   if (request.source.preset.empty())
     options.sizes = *sizes;
@@ -330,7 +331,7 @@ Status Tuning::run() {
 
 int tool::tuneAttention(const TuneRequest &request) {
   if (Status status = Tuning(request).run(); !status) {
-    fmt::print(stderr, "error: {}\n", status.message());
+    printError(status);
     return 1;
   }
   return 0;

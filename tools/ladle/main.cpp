@@ -9,7 +9,6 @@
 #include "runtime/jit/GpuLayout.h"
 #include "tools/ladle/Commands.h"
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -426,10 +425,8 @@ int main(int argc, char **argv) {
        ladle::jit::gpuParameters()) {
     if (parameter.name == "forms") // --form has names for them
       continue;
-    std::string flag = "--" + parameter.name;
-    std::replace(flag.begin(), flag.end(), '_', '-');
     emitCommand
-        ->add_option(flag, emitOptions.layout[parameter.name],
+        ->add_option(parameter.flag(), emitOptions.layout[parameter.name],
                      parameter.text + ", of a GPU kernel (default: left to the "
                                       "generator)")
         ->check(CLI::NonNegativeNumber);
@@ -445,8 +442,9 @@ int main(int argc, char **argv) {
       ->add_option("--form", emitOptions.forms,
                    "forms to print of the step stage and the CPU's kernels, or "
                    "that a GPU's kernels hold: decode, decode_fold, fold, "
-                   "verify, verify_fold, prefill_fold, prefill_entries "
-                   "(default: all)")
+                   "verify, verify_fold, prefill_fold, prefill_entries; of an "
+                   "attention decode, prefill_amend, prefill_select (default: "
+                   "all)")
       ->delimiter(',')
       ->allow_extra_args(false);
   emitCommand
@@ -563,11 +561,19 @@ int main(int argc, char **argv) {
   if (!tuneRequest.traces.empty() && tuneCommand->count("--entry") == 0)
     tuneRequest.source.entryType = "f32";
 
-  for (SourceOptions *source :
-       {&explainOptions.source, &emitOptions.source, &runOptions.source,
-        &checkOptions.source, &benchOptions.source, &tuneRequest.source})
+  for (auto [command, source] :
+       {std::pair{explainCommand, &explainOptions.source},
+        {emitCommand, &emitOptions.source},
+        {runCommand, &runOptions.source},
+        {checkCommand, &checkOptions.source},
+        {benchCommand, &benchOptions.source},
+        {tuneCommand, &tuneRequest.source}}) {
     if (!parseSettings(settings, *source))
       return 2;
+    for (const CLI::Option *option : command->get_options())
+      if (option->count() > 0)
+        source->given.insert(option->get_name());
+  }
   try {
     if (explainCommand->parsed())
       return explain(explainOptions);

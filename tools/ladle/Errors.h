@@ -1,0 +1,37 @@
+//===- Errors.h - what commands say of failures -----------------*- C++ -*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_TOOLS_LADLE_ERRORS_H
+#define LADLE_TOOLS_LADLE_ERRORS_H
+
+#include "ladle/status.h"
+#include "tools/ladle/Commands.h"
+
+#include <initializer_list>
+#include <string_view>
+
+namespace ladle::tool {
+
+/// Prints the message of a failure after "error: ", which diagnostics of the
+/// compiler bring themselves; nothing where there is none, because it has been
+/// printed.
+void printError(const Status &status);
+
+/// What options are for, and why a command has no use for them.
+struct Refusal {
+  std::string_view takers = "recurrences";
+  std::string_view reason = "the file declares an attention";
+};
+
+/// An error if the user gave one of `flags`: they would change nothing.
+Status refuse(const SourceOptions &source,
+              std::initializer_list<std::string_view> flags,
+              Refusal refusal = {});
+
+} // namespace ladle::tool
+
+#endif // LADLE_TOOLS_LADLE_ERRORS_H
