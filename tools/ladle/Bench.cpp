@@ -62,13 +62,9 @@ int tool::bench(const BenchOptions &options) {
   bool isBounded = isAttention && check::hasBoundedCache(options.source.file,
                                                          text, elaboration)
                                       .value_or(false);
-  if (isBounded) {
-    Status status = refuse(options.source, {"--context"},
-                           {"attentions with a paged cache",
-                            "the file declares one with a bounded cache"});
-    if (status && options.device == "cpu")
-      status = refuse(options.source, {"--early"},
-                      {"a GPU", "the steps are timed on the CPU"});
+  if (isBounded && options.device == "cpu") {
+    Status status = refuse(options.source, {"--context", "--early"},
+                           {"a GPU", "the steps are timed on the CPU"});
     if (!status) {
       printError(status);
       return 2;
