@@ -111,7 +111,8 @@ private:
   Status prompt(AttentionPool &pool, AttentionDecoder &decoder, int32_t slot);
   Status step(AttentionPool &pool, AttentionDecoder &decoder,
               const std::vector<int32_t> &slots);
-  void compare(int64_t row, const std::vector<double> &expected);
+  void compare(int64_t row, const std::vector<double> &expected,
+               const std::vector<double> &terms);
   void judge(int64_t head, int64_t position, int64_t matched,
              const AttentionInterpreter::Found &found);
   void fail(std::string why) {
@@ -198,14 +199,16 @@ Run::pack(const std::vector<Arrays> &all) {
   return tensors;
 }
 
-void Run::compare(int64_t row, const std::vector<double> &expected) {
+void Run::compare(int64_t row, const std::vector<double> &expected,
+                  const std::vector<double> &terms) {
   auto first = outputs.begin() + row * static_cast<int64_t>(expected.size());
   std::vector<double> actual(first, first + expected.size());
   // Each head by itself: one may be a tenth of another.
   auto width = static_cast<size_t>(oracle.getOutput().shape.back());
   for (size_t at = 0; at < expected.size(); at += width) {
     double error = relativeError(std::span(actual).subspan(at, width),
-                                 std::span(expected).subspan(at, width));
+                                 std::span(expected).subspan(at, width),
+                                 std::span(terms).subspan(at, width));
     result.error = std::max(result.error, error);
     if (!(error <= result.bound))
       fail(fmt::format("head {} is off by {:.2e} (bound {:.2e})", at / width,
@@ -275,7 +278,7 @@ Status Run::prompt(AttentionPool &pool, AttentionDecoder &decoder,
     bool leaves = config.prompt - i <= config.settings.window;
     oracle.step(row, params, tokens[i], expected, std::nullopt,
                 /*isPrompt=*/true, leaves);
-    compare(i, expected);
+    compare(i, expected, row.terms);
   }
   return Status();
 }
@@ -310,16 +313,18 @@ Status Run::step(AttentionPool &pool, AttentionDecoder &decoder,
   int64_t heads = oracle.getHeads();
   for (size_t i = 0; i < slots.size(); ++i) {
     std::vector<double> expected(oracle.getOutput().size(), 0.0);
+    std::vector<double> terms = expected;
     auto row = static_cast<int64_t>(i);
     if (slots[i] >= 0) {
       auto matches = decoder.matches().subspan(i * heads, heads);
       auto found = oracle.step(rows[slots[i]], params, tokens[i], expected,
                                llvm::ArrayRef(matches.data(), matches.size()));
+      terms = rows[slots[i]].terms;
       for (int64_t head = 0; head < heads && oracle.reuses(); ++head)
         judge(head, static_cast<int64_t>(rows[slots[i]].keys.size()) - 1,
               matches[head], found[head]);
     }
-    compare(row, expected);
+    compare(row, expected, terms);
   }
   return Status();
 }
