@@ -384,6 +384,40 @@ Result<AttentionResult> Run::run() {
 // Cases
 //===----------------------------------------------------------------------===//
 
+/// One that can never match is exact attention, whatever settings say.
+static bool canMatch(const AttentionInterpreter &oracle) {
+  return oracle.reuses() && oracle.numbers.tau < 1;
+}
+
+AttentionCase check::planOwn(const AttentionInterpreter &oracle,
+                             uint64_t seed) {
+  const interpreter::AttentionNumbers &numbers = oracle.numbers;
+  AttentionCase one;
+  one.pageSize = oracle.pageSize;
+  one.seed = seed;
+  one.prompt = 33;
+  if (!canMatch(oracle))
+    return one;
+  AttentionSettings &settings = one.settings;
+  settings.tau = numbers.tau;
+  settings.window = numbers.window;
+  settings.band = numbers.band;
+  settings.sinks = numbers.sinks;
+  settings.maxGap = numbers.maxGap;
+  settings.maxChain = numbers.maxChain;
+  settings.skip = numbers.skip;
+  settings.drift = numbers.drift.value_or(0);
+  settings.wideBand = numbers.wideBand.value_or(0);
+  settings.wideGap = numbers.wideGap.value_or(0);
+  // What is left out lies before the band, and the window wraps around.
+  constexpr int64_t mostTokens = 400;
+  int64_t near = std::max(settings.band, settings.wideBand) + settings.sinks;
+  one.prompt =
+      std::min(near + settings.skip + std::min<int64_t>(settings.window, 40),
+               mostTokens);
+  return one;
+}
+
 std::vector<AttentionCase> check::planAttention(bool reuses, bool hasWideBand,
                                                 uint64_t seed) {
   struct Line {
@@ -483,8 +517,7 @@ Result<AttentionReport> check::checkAttention(const AttentionRequest &request) {
                                        request.elaboration, messages);
   if (!oracle)
     return Status(ErrorCode::InvalidArgument, messages);
-  // One that can never match is exact attention, whatever settings say.
-  bool reuses = oracle->reuses() && oracle->numbers.tau < 1;
+  bool reuses = canMatch(*oracle);
   AttentionReport report;
   report.name = oracle->name;
   report.reproducer =
@@ -502,12 +535,14 @@ Result<AttentionReport> check::checkAttention(const AttentionRequest &request) {
   }
   std::vector<AttentionCase> cases =
       planAttention(reuses, oracle->numbers.wideBand.has_value(), request.seed);
+  uint64_t seed = request.seed + cases.size();
   if (request.full) {
     std::vector<AttentionCase> more = multiplyShapes(
-        cases, attentionSizeNames(request.path, request.source, *oracle),
-        request.seed + cases.size());
+        cases, attentionSizeNames(request.path, request.source, *oracle), seed);
     cases.insert(cases.end(), more.begin(), more.end());
+    seed += more.size();
   }
+  cases.insert(cases.begin(), planOwn(*oracle, seed));
   for (AttentionCase &one : cases) {
     // A plan without sinks has no piece for them.
     if (!oracle->numbers.sinks)
@@ -534,28 +569,45 @@ bool AttentionReport::passed() const {
                      [](const AttentionResult &one) { return one.passed(); });
 }
 
+/// Numbers without a column, where they are set.
+static std::string showOthers(const AttentionSettings &settings) {
+  std::string text;
+  auto show = [&](const char *name, auto value) {
+    if (value != 0)
+      text += fmt::format("{}={} ", name, value);
+  };
+  show("max_gap", settings.maxGap);
+  show("max_chain", settings.maxChain);
+  show("skip", settings.skip);
+  show("drift", settings.drift);
+  show("wide_band", settings.wideBand);
+  show("wide_gap", settings.wideGap);
+  return text;
+}
+
 std::string AttentionReport::table() const {
   std::string text =
       fmt::format("{}: largest relative error against float64, "
                   "matches given\n\n{:>6} {:>9} {:>5} {:>7} "
-                  "{:>6} {:>6} {:>6} {:>7} {:>9} {:>9}\n",
+                  "{:>6} {:>6} {:>6} {:>6} {:>7} {:>9} {:>9}\n",
                   name, "tokens", "summaries", "page", "prompt", "tau",
-                  "window", "band", "hits", "error", "bound");
+                  "window", "band", "sinks", "hits", "error", "bound");
   for (const AttentionResult &one : cases) {
     const AttentionCase &config = one.config;
     double share = one.hits + one.misses
                        ? 100.0 * static_cast<double>(one.hits) /
                              static_cast<double>(one.hits + one.misses)
                        : 0.0;
-    std::string sizes;
+    std::string others = showOthers(config.settings);
     for (const auto &[name, size] : config.sizes)
-      sizes += fmt::format("{}={} ", name, size);
+      others += fmt::format("{}={} ", name, size);
     text += fmt::format(
-        "{:>6} {:>9} {:>5} {:>7} {:>6} {:>6} {:>6} {:>5.0f} % "
+        "{:>6} {:>9} {:>5} {:>7} {:>6} {:>6} {:>6} {:>6} {:>5.0f} % "
         "{:>9.1e} {:>9.1e}  {}{}\n",
         config.type, config.summaryType, config.pageSize, config.prompt,
         config.settings.tau, config.settings.window, config.settings.band,
-        share, one.error, one.bound, sizes, one.passed() ? "ok" : "FAILED");
+        config.settings.sinks, share, one.error, one.bound, others,
+        one.passed() ? "ok" : "FAILED");
   }
   return text + showRepeats(cases, reproducer);
 }

@@ -398,7 +398,25 @@ Result<BoundedResult> BoundedRun::run() {
 // Cases
 //===----------------------------------------------------------------------===//
 
-std::vector<BoundedCase> check::planSegments(uint64_t seed) {
+/// With the numbers of the file: that begins with a prompt, and from nothing.
+static std::vector<BoundedCase>
+planOwnSegments(const interpreter::SegmentNumbers &numbers) {
+  constexpr int64_t longSegment = 64;
+  bool isLong = numbers.segment > longSegment;
+  int64_t fold = numbers.sinks + numbers.window + numbers.segment;
+  BoundedCase prompted;
+  prompted.segments = {numbers.sinks, numbers.window, numbers.segment};
+  BoundedCase empty = prompted;
+  // Of five steps one drops a token. The second slot is one token ahead.
+  prompted.prompt = isLong ? fold - 2 : fold + 1;
+  prompted.tokens = isLong ? 20 : numbers.segment * 5 / 4 + 20;
+  prompted.later = 5;
+  empty.tokens = isLong || fold > 2 * longSegment ? 20 : fold * 5 / 4 + 20;
+  return {prompted, empty};
+}
+
+std::vector<BoundedCase>
+check::planSegments(const interpreter::SegmentNumbers &numbers, uint64_t seed) {
   struct Line {
     const char *type;
     SegmentSettings segments;
@@ -422,6 +440,10 @@ std::vector<BoundedCase> check::planSegments(uint64_t seed) {
     one.threads = 1 + static_cast<int>(cases.size() % 2);
     cases.push_back(one);
   }
+  std::vector<BoundedCase> own = planOwnSegments(numbers);
+  for (BoundedCase &one : own)
+    one.seed = seed++;
+  cases.insert(cases.begin(), own.begin(), own.end());
   return cases;
 }
 
@@ -516,7 +538,7 @@ Result<BoundedReport> check::checkBounded(const AttentionRequest &request) {
   }
   std::vector<BoundedCase> cases =
       oracle->isEvicting ? planEviction(oracle->eviction, request.seed)
-                         : planSegments(request.seed);
+                         : planSegments(oracle->segments, request.seed);
   for (const BoundedCase &one : cases) {
     Result<BoundedResult> result = checkBounded(request, one);
     if (!result)

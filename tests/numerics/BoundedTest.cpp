@@ -46,7 +46,7 @@ TEST_CASE("segments, sinks and windows of every kind, against the oracle") {
   AttentionRequest request = requestOf(test::readExample(edgeInfinite));
   request.elaboration.preset = "small";
   int64_t folds = 0;
-  for (const BoundedCase &one : planSegments(7))
+  for (const BoundedCase &one : planSegments({4, 8, 16}, 7))
     folds += passes(request, one);
   CHECK(folds > 100);
 }
