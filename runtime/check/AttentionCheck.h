@@ -85,6 +85,10 @@ struct AttentionRequest {
   std::function<void(size_t done, size_t total)> progress;
 };
 
+/// Whether it matches: what can never match is exact attention, whatever
+/// settings say.
+bool canMatch(const interpreter::AttentionInterpreter &oracle);
+
 /// A case with the numbers and pages of the file itself, whose prompt is long
 /// enough for matches to leave something out, but for some hundreds of tokens.
 AttentionCase planOwn(const interpreter::AttentionInterpreter &oracle,

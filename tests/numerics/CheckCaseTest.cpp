@@ -214,6 +214,8 @@ TEST_CASE("the first cases of segments have the numbers of the file") {
   REQUIRE(plan[0].prompt == 2546);
   REQUIRE(plan[0].tokens == 20);
   REQUIRE(plan[1].tokens == 20);
+  // What cannot be reached in seconds is not.
+  REQUIRE(check::planSegments({300, 200, 1 << 20}, 1)[0].prompt == 4096);
 }
 
 TEST_CASE("the worst error remembers where it was") {
