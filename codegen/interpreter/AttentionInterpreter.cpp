@@ -18,7 +18,7 @@ using llvm::ArrayRef;
 
 struct AttentionInterpreter::Summary {
   double most = -INFINITY, sum = 0;
-  std::vector<double> values;
+  std::vector<double> values, squares; // Σ w v and Σ (w v)²
 };
 
 //===----------------------------------------------------------------------===//
@@ -36,6 +36,7 @@ AttentionInterpreter::create(AttentionOp op, Precision precision) {
   AttentionInterpreter made;
   made.precision = precision;
   made.name = op.getSymName().str();
+  made.pageSize = static_cast<int64_t>(op.getPageSize());
   llvm::DenseMap<mlir::Value, size_t> places;
   for (mlir::BlockArgument argument : op.getBody().getArguments()) {
     unsigned index = argument.getArgNumber();
@@ -125,6 +126,7 @@ AttentionInterpreter::attend(const Row &row, ArrayRef<double> query,
   int64_t from = head / (getHeads() / tokens[key].shape[0]);
   Summary summary;
   summary.values.assign(valueSize, 0);
+  summary.squares.assign(valueSize, 0);
   std::vector<double> scores;
   for (int64_t i = begin; i < end; ++i) {
     double score = 0;
@@ -136,8 +138,11 @@ AttentionInterpreter::attend(const Row &row, ArrayRef<double> query,
   for (int64_t i = begin; i < end; ++i) {
     double weight = std::exp(scores[i - begin] - summary.most);
     summary.sum += weight;
-    for (int64_t c = 0; c < valueSize; ++c)
-      summary.values[c] += weight * row.values[i][from * valueSize + c];
+    for (int64_t c = 0; c < valueSize; ++c) {
+      double term = weight * row.values[i][from * valueSize + c];
+      summary.values[c] += term;
+      summary.squares[c] += term * term;
+    }
   }
   return summary;
 }
@@ -150,14 +155,17 @@ void AttentionInterpreter::merge(Summary &into, const Summary &other) const {
   double theirs = std::exp(other.most - most);
   into.most = most;
   into.sum = into.sum * mine + other.sum * theirs;
-  for (size_t c = 0; c < into.values.size(); ++c)
+  for (size_t c = 0; c < into.values.size(); ++c) {
     into.values[c] = into.values[c] * mine + other.values[c] * theirs;
+    into.squares[c] =
+        into.squares[c] * mine * mine + other.squares[c] * theirs * theirs;
+  }
 }
 
 AttentionInterpreter::Summary
 AttentionInterpreter::fromStored(const Stored &stored) {
   bool isEmpty = stored.logSum == -INFINITY;
-  return {stored.logSum, isEmpty ? 0.0 : 1.0, stored.values};
+  return {stored.logSum, isEmpty ? 0.0 : 1.0, stored.values, stored.squares};
 }
 
 AttentionInterpreter::Stored
@@ -167,6 +175,9 @@ AttentionInterpreter::toStored(const Summary &summary) const {
   bool isEmpty = summary.sum == 0;
   for (double &element : stored.values)
     element = roundTo(isEmpty ? 0.0 : element / summary.sum, precision);
+  stored.squares = summary.squares;
+  for (double &element : stored.squares)
+    element = isEmpty ? 0.0 : element / (summary.sum * summary.sum);
   stored.logSum = isEmpty ? -INFINITY : summary.most + std::log(summary.sum);
   return stored;
 }
@@ -244,16 +255,16 @@ AttentionInterpreter::find(const Row &row, const Arrays &paramValues,
 
 /// Answers a head, whose match is a position or −1, and leaves its summaries in
 /// `left`.
-std::vector<double> AttentionInterpreter::answer(const Row &row,
-                                                 const Arrays &tokenValues,
-                                                 int64_t head, int64_t match,
-                                                 Entry *left) const {
+AttentionInterpreter::Summary
+AttentionInterpreter::answer(const Row &row, const Arrays &tokenValues,
+                             int64_t head, int64_t match, Entry *left) const {
   ArrayRef<double> queries = tokenValues[query];
   auto end = static_cast<int64_t>(row.keys.size());
   int64_t sinks = std::min(numbers.sinks, end);
   int64_t bandEnd = std::max(end - numbers.band, sinks);
   Summary first, second;
   first.values.assign(tokens[value].shape[1], 0);
+  first.squares = first.values;
   second = first;
   int64_t outerEnd = bandEnd;
   auto freshen = [&](Summary &into, int64_t from, int64_t to) {
@@ -300,7 +311,9 @@ std::vector<double> AttentionInterpreter::answer(const Row &row,
   freshen(all, bandEnd, end);
   for (double &element : all.values)
     element = all.sum == 0 ? 0 : element / all.sum;
-  return all.values;
+  for (double &element : all.squares)
+    element = all.sum == 0 ? 0 : element / (all.sum * all.sum);
+  return all;
 }
 
 std::vector<AttentionInterpreter::Found> AttentionInterpreter::step(
@@ -312,6 +325,7 @@ std::vector<AttentionInterpreter::Found> AttentionInterpreter::step(
   row.values.push_back(tokenValues[value]);
   std::vector<Found> found(getHeads());
   result.clear();
+  row.terms.clear();
   Entry left;
   for (int64_t head = 0; head < getHeads(); ++head) {
     if (reuses() && !isPrompt)
@@ -321,9 +335,11 @@ std::vector<AttentionInterpreter::Found> AttentionInterpreter::step(
                               : found[head].position;
     if (match >= 0 && !row.entries[match])
       match = -1;
-    std::vector<double> part =
+    Summary part =
         answer(row, tokenValues, head, match, reuses() ? &left : nullptr);
-    result.insert(result.end(), part.begin(), part.end());
+    llvm::append_range(result, part.values);
+    for (double square : part.squares)
+      row.terms.push_back(std::sqrt(square));
   }
   if (!reuses() || !leaves) {
     row.entries.emplace_back();

@@ -37,6 +37,7 @@ public:
   struct Stored {
     std::vector<double> values;
     double logSum = 0;
+    std::vector<double> squares; ///< Σ (w v)² / Z², of what is not rounded
   };
   /// What a token left, for each head.
   struct Entry {
@@ -52,6 +53,7 @@ public:
     std::vector<std::optional<Entry>> entries;
     std::vector<double> moments;  ///< [heads]: the mean of the squares
     std::vector<int64_t> counted; ///< [heads]: of so many tokens
+    std::vector<double> terms;    ///< √Σ (w v)² / Z, of the newest answer
 
     /// Forgets what earlier tokens left.
     void restart();
@@ -92,7 +94,8 @@ public:
   const ValueInfo &getValue() const { return tokens[value]; }
   int64_t getHeads() const { return output.shape[0]; }
   bool reuses() const { return matchQuery.has_value(); }
-  std::string name; ///< of the attention
+  std::string name;     ///< of the attention
+  int64_t pageSize = 0; ///< as the file has it
   AttentionNumbers numbers;
 
 private:
@@ -105,8 +108,8 @@ private:
   Stored toStored(const Summary &summary) const;
   Found find(const Row &row, const Arrays &params, const Arrays &tokens,
              int64_t head) const;
-  std::vector<double> answer(const Row &row, const Arrays &tokens, int64_t head,
-                             int64_t match, Entry *left) const;
+  Summary answer(const Row &row, const Arrays &tokens, int64_t head,
+                 int64_t match, Entry *left) const;
 
   std::vector<ValueInfo> params, tokens;
   ValueInfo output;

@@ -117,10 +117,15 @@ static void fold(Head &head, const Kept &token) {
     return;
   size_t valueSize = token.value.size();
   for (size_t c = 0; c < token.key.size(); ++c)
-    for (size_t v = 0; v < valueSize; ++v)
-      head.matrix[c * valueSize + v] += token.key[c] * token.value[v];
-  for (size_t v = 0; v < valueSize; ++v)
+    for (size_t v = 0; v < valueSize; ++v) {
+      double term = token.key[c] * token.value[v];
+      head.matrix[c * valueSize + v] += term;
+      head.matrixSquares[c * valueSize + v] += term * term;
+    }
+  for (size_t v = 0; v < valueSize; ++v) {
     head.valueSum[v] += token.value[v];
+    head.valueSquares[v] += token.value[v] * token.value[v];
+  }
   // Σ |k − mean|² grows by (k − mean before) · (k − mean after).
   double after = head.count + 1;
   for (size_t c = 0; c < token.key.size(); ++c) {
@@ -180,7 +185,7 @@ void ladle::interpreter::taylorSummary(const Head &head, const double *query,
                                        double scale, double limit,
                                        double *summary) {
   size_t size = head.keySum.size(), valueSize = head.valueSum.size();
-  std::fill_n(summary, 2 + valueSize, 0.0);
+  std::fill_n(summary, 2 + 2 * valueSize, 0.0);
   summary[0] = -INFINITY;
   if (head.count == 0)
     return;
@@ -191,12 +196,17 @@ void ladle::interpreter::taylorSummary(const Head &head, const double *query,
   summary[0] = mean;
   summary[1] = head.count;
   for (size_t v = 0; v < valueSize; ++v) {
-    double answer = head.valueSum[v];
+    double answer = head.valueSum[v], squares = head.valueSquares[v];
     if (isFirstOrder) {
       answer *= 1 - mean;
-      for (size_t c = 0; c < size; ++c)
+      squares *= (1 - mean) * (1 - mean);
+      for (size_t c = 0; c < size; ++c) {
         answer += scale * query[c] * head.matrix[c * valueSize + v];
+        double weight = scale * query[c];
+        squares += weight * weight * head.matrixSquares[c * valueSize + v];
+      }
     }
     summary[2 + v] = answer;
+    summary[2 + valueSize + v] = squares;
   }
 }

@@ -24,7 +24,7 @@ int64_t SegmentNumbers::foldedAt(int64_t length) const {
 namespace ladle::interpreter {
 
 /// Fills an interpreter with the instructions of one attention. Summaries are
-/// [heads, 2 + dv]: m, Z and A of each head of the query.
+/// [heads, 2 + 2 dv]: m, Z, A and Σ (w v)² of each head of the query.
 class BoundedCompiler : TokenCompiler {
 public:
   BoundedCompiler(AttentionOp op, BoundedInterpreter &program)
@@ -105,6 +105,7 @@ LogicalResult BoundedCompiler::run() {
                  op.getYield().getValues())) {
     program.outputs.push_back(describe(name, type));
     program.outputOffsets.push_back(get(value).offset);
+    program.termOffsets.push_back(termsOf(value));
   }
   return success();
 }
@@ -179,10 +180,12 @@ LogicalResult BoundedCompiler::compileFold(FoldSegmentOp fold) {
                numbers.segment) {
       auto begin = static_cast<size_t>(numbers.sinks);
       for (Head &head : row.heads) {
-        for (double &number : head.matrix)
-          number *= decay;
-        for (double &number : head.keySum)
-          number *= decay;
+        for (auto *numbers : {&head.matrix, &head.keySum})
+          for (double &number : *numbers)
+            number *= decay;
+        for (auto *numbers : {&head.matrixSquares, &head.keySquares})
+          for (double &number : *numbers)
+            number *= decay * decay;
       }
       for (size_t i = begin; i < begin + size_t(numbers.segment); ++i) {
         for (size_t h = 0; h < row.heads.size(); ++h)
@@ -195,8 +198,12 @@ LogicalResult BoundedCompiler::compileFold(FoldSegmentOp fold) {
           const double *f = row.values.data() + feature + h * size;
           for (size_t c = 0; c < size; ++c) {
             head.keySum[c] += f[c];
-            for (size_t v = 0; v < valueSize; ++v)
-              head.matrix[c * valueSize + v] += f[c] * head.kept[i].value[v];
+            head.keySquares[c] += f[c] * f[c];
+            for (size_t v = 0; v < valueSize; ++v) {
+              double term = f[c] * head.kept[i].value[v];
+              head.matrix[c * valueSize + v] += term;
+              head.matrixSquares[c * valueSize + v] += term * term;
+            }
           }
         }
       }
@@ -209,6 +216,7 @@ LogicalResult BoundedCompiler::compileFold(FoldSegmentOp fold) {
     }
   };
   emitRow(program.fold);
+  program.answersFrom = program.instructions.size();
   return success();
 }
 
@@ -243,7 +251,7 @@ void BoundedCompiler::compileTaylor(TaylorOp taylor) {
   size_t heads = taylor.getQuery().getType().getDimSize(0);
   size_t query = get(taylor.getQuery()).offset;
   size_t result = allocateSummary(taylor.getResult(), heads);
-  size_t keySize = program.keySize, length = 2 + program.valueSize;
+  size_t keySize = program.keySize, length = 2 + 2 * program.valueSize;
   double scale = taylor.getScale().convertToDouble();
   double limit = taylor.getLimit().convertToDouble();
   emitRow([=](Row &row) {
@@ -261,7 +269,7 @@ void BoundedCompiler::compileTaylor(TaylorOp taylor) {
 
 size_t BoundedCompiler::allocateSummary(Value value, size_t heads) {
   size_t index = program.summarySizes.size();
-  program.summarySizes.push_back(heads * (2 + program.valueSize));
+  program.summarySizes.push_back(heads * (2 + 2 * program.valueSize));
   summaries[value] = index;
   return index;
 }
@@ -275,8 +283,8 @@ void BoundedCompiler::compileSoftmax(SoftmaxOp softmax) {
   emitRow([=](Row &row) {
     size_t group = heads / row.heads.size();
     for (size_t h = 0; h < heads; ++h) {
-      double *summary = row.summaries[result].data() + h * (2 + valueSize);
-      std::fill_n(summary, 2 + valueSize, 0.0);
+      double *summary = row.summaries[result].data() + h * (2 + 2 * valueSize);
+      std::fill_n(summary, 2 + 2 * valueSize, 0.0);
       summary[0] = -INFINITY;
       const double *q = row.values.data() + query + h * keySize;
       std::vector<double> scores;
@@ -290,8 +298,11 @@ void BoundedCompiler::compileSoftmax(SoftmaxOp softmax) {
       for (auto [token, score] : llvm::zip(row.heads[h / group].kept, scores)) {
         double weight = std::exp(score - summary[0]);
         summary[1] += weight;
-        for (size_t v = 0; v < valueSize; ++v)
-          summary[2 + v] += weight * token.value[v];
+        for (size_t v = 0; v < valueSize; ++v) {
+          double term = weight * token.value[v];
+          summary[2 + v] += term;
+          summary[2 + valueSize + v] += term * term;
+        }
       }
     }
   });
@@ -300,7 +311,7 @@ void BoundedCompiler::compileSoftmax(SoftmaxOp softmax) {
 void BoundedCompiler::compileMerge(MergeOp merge) {
   size_t lhs = summaries.at(merge.getLhs());
   size_t rhs = summaries.at(merge.getRhs());
-  size_t length = 2 + program.valueSize;
+  size_t length = 2 + 2 * program.valueSize;
   size_t heads = program.summarySizes[lhs] / length;
   size_t result = allocateSummary(merge.getResult(), heads);
   emitRow([=](Row &row) {
@@ -313,8 +324,11 @@ void BoundedCompiler::compileMerge(MergeOp merge) {
       double ours = a[1] != 0 ? std::exp(a[0] - most) : 0;
       double theirs = b[1] != 0 ? std::exp(b[0] - most) : 0;
       to[0] = most;
-      for (size_t i = 1; i < length; ++i)
+      size_t squares = 2 + (length - 2) / 2;
+      for (size_t i = 1; i < squares; ++i)
         to[i] = a[i] * ours + b[i] * theirs;
+      for (size_t i = squares; i < length; ++i)
+        to[i] = a[i] * ours * ours + b[i] * theirs * theirs;
     }
   });
 }
@@ -323,12 +337,20 @@ void BoundedCompiler::compileNormalize(NormalizeOp normalize) {
   size_t from = summaries.at(normalize.getSummary());
   size_t valueSize = program.valueSize;
   Slice result = allocate(normalize.getResult());
+  Slice terms = allocateTerms(normalize.getResult());
   emitRow([=](Row &row) {
     double *to = row.values.data() + result.offset;
+    double *itsTerms = row.values.data() + terms.offset;
     for (size_t h = 0; h < result.size / valueSize; ++h) {
-      const double *summary = row.summaries[from].data() + h * (2 + valueSize);
-      for (size_t v = 0; v < valueSize; ++v)
-        *to++ = summary[1] == 0 ? 0 : summary[2 + v] / summary[1];
+      const double *summary =
+          row.summaries[from].data() + h * (2 + 2 * valueSize);
+      for (size_t v = 0; v < valueSize; ++v) {
+        *to = summary[1] == 0 ? 0 : summary[2 + v] / summary[1];
+        double root = std::sqrt(summary[2 + valueSize + v]);
+        *itsTerms++ =
+            summary[1] == 0 ? 0 : std::max(std::abs(*to), root / summary[1]);
+        ++to;
+      }
     }
   });
 }
@@ -337,26 +359,50 @@ void BoundedCompiler::compileNormalize(NormalizeOp normalize) {
 // Reads of a memory
 //===----------------------------------------------------------------------===//
 
-/// f Mᵀ / (f·z); 0 where nothing in memory has a weight.
+/// f Mᵀ / (f·z); 0 where nothing in memory has a weight. Features may change
+/// sign, so that f·z nearly vanishes.
 void BoundedCompiler::compileRecall(RecallOp recall) {
   size_t query = get(recall.getQuery()).offset;
   Slice result = allocate(recall.getResult());
+  Slice allTerms = allocateTerms(recall.getResult());
   size_t size = program.memoryKeySize, valueSize = program.valueSize;
   emitRow([=](Row &row) {
     double *to = row.values.data() + result.offset;
+    double *terms = row.values.data() + allTerms.offset;
     size_t heads = result.size / valueSize, group = heads / row.heads.size();
-    for (size_t h = 0; h < heads; ++h, to += valueSize) {
+    for (size_t h = 0; h < heads; ++h, to += valueSize, terms += valueSize) {
       const Head &head = row.heads[h / group];
       const double *f = row.values.data() + query + h * size;
       std::fill_n(to, valueSize, 0.0);
-      double weight = 0;
+      std::fill_n(terms, valueSize, 0.0);
+      double weight = 0, weightSquares = 0;
       for (size_t c = 0; c < size; ++c) {
         weight += f[c] * head.keySum[c];
-        for (size_t v = 0; v < valueSize; ++v)
-          to[v] += f[c] * head.matrix[c * valueSize + v];
+        weightSquares +=
+            f[c] * f[c] *
+            std::max(head.keySum[c] * head.keySum[c], head.keySquares[c]);
+        for (size_t v = 0; v < valueSize; ++v) {
+          double sum = head.matrix[c * valueSize + v];
+          to[v] += f[c] * sum;
+          terms[v] +=
+              f[c] * f[c] *
+              std::max(sum * sum, head.matrixSquares[c * valueSize + v]);
+        }
       }
-      for (size_t v = 0; v < valueSize; ++v)
-        to[v] = weight == 0 ? 0 : to[v] / weight;
+      if (weight == 0) {
+        std::fill_n(to, valueSize, 0.0);
+        std::fill_n(terms, valueSize, 0.0);
+        continue;
+      }
+      // Of a quotient both parts have errors.
+      double more =
+          std::max(0.0, std::sqrt(weightSquares) / std::abs(weight) - 1);
+      for (size_t v = 0; v < valueSize; ++v) {
+        to[v] /= weight;
+        terms[v] =
+            std::max(std::abs(to[v]), std::sqrt(terms[v]) / std::abs(weight)) +
+            more * std::abs(to[v]);
+      }
     }
   });
 }
@@ -364,12 +410,17 @@ void BoundedCompiler::compileRecall(RecallOp recall) {
 void BoundedCompiler::compileOnce(OnceOp once) {
   size_t value = get(once.getValue()).offset;
   size_t otherwise = get(once.getOtherwise()).offset;
+  size_t valueTerms = termsOf(once.getValue());
+  size_t otherTerms = termsOf(once.getOtherwise());
   Slice result = allocate(once.getResult());
+  Slice terms = allocateTerms(once.getResult());
   emitRow([=](Row &row) {
     double *values = row.values.data();
     bool holds = row.heads.front().count > 0;
     std::copy_n(values + (holds ? value : otherwise), result.size,
                 values + result.offset);
+    std::copy_n(values + (holds ? valueTerms : otherTerms), terms.size,
+                values + terms.offset);
   });
 }
 
@@ -383,7 +434,10 @@ BoundedInterpreter::Row BoundedInterpreter::makeRow() const {
   for (Head &head : row.heads) {
     head.matrix.assign(memoryKeySize * valueSize, 0);
     head.keySum.assign(memoryKeySize, 0);
+    head.matrixSquares = head.matrix;
+    head.keySquares = head.keySum;
     head.valueSum.assign(memoryKeySize ? valueSize : 0, 0);
+    head.valueSquares = head.valueSum;
   }
   row.budget = eviction.budget;
   row.values = initialValues;
@@ -393,19 +447,25 @@ BoundedInterpreter::Row BoundedInterpreter::makeRow() const {
 }
 
 void BoundedInterpreter::answer(Row &row, const Arrays &paramValues,
-                                const Arrays &tokenValues,
-                                Arrays &results) const {
+                                const Arrays &tokenValues, Arrays &results,
+                                bool isAnswered) const {
   for (auto [values, offset] : llvm::zip_equal(paramValues, paramOffsets))
     llvm::copy(values, row.values.begin() + offset);
   for (auto [values, offset] : llvm::zip_equal(tokenValues, tokenOffsets))
     llvm::copy(values, row.values.begin() + offset);
-  for (const Instruction &instruction : instructions)
+  for (const Instruction &instruction :
+       ArrayRef(instructions)
+           .take_front(isAnswered ? instructions.size() : answersFrom))
     instruction(row);
-  results.resize(outputs.size());
-  for (auto [result, info, offset] :
-       llvm::zip_equal(results, outputs, outputOffsets)) {
-    auto begin = row.values.begin() + offset;
-    result.assign(begin, begin + info.size());
+  results.clear();
+  row.terms.clear();
+  if (!isAnswered)
+    return;
+  for (auto [info, offset, itsTerms] :
+       llvm::zip_equal(outputs, outputOffsets, termOffsets)) {
+    auto begin = row.values.begin();
+    results.emplace_back(begin + offset, begin + offset + info.size());
+    row.terms.emplace_back(begin + itsTerms, begin + itsTerms + info.size());
   }
 }
 
@@ -419,7 +479,9 @@ void BoundedInterpreter::step(Row &row, const Arrays &paramValues,
 
 void BoundedInterpreter::prefill(Row &row, const Arrays &paramValues,
                                  const std::vector<Arrays> &tokenValues,
-                                 std::vector<Arrays> &results) const {
+                                 std::vector<Arrays> &results,
+                                 std::vector<Arrays> *terms,
+                                 const std::vector<bool> &answered) const {
   if (isSegmented)
     row.mostSegments = segments.foldedAt(
         row.length + static_cast<int64_t>(tokenValues.size()));
@@ -431,8 +493,14 @@ void BoundedInterpreter::prefill(Row &row, const Arrays &paramValues,
       for (Kept &token : head.kept)
         token.weights.clear();
   results.resize(tokenValues.size());
-  for (auto [values, result] : llvm::zip_equal(tokenValues, results))
-    answer(row, paramValues, values, result);
+  if (terms)
+    terms->clear();
+  for (size_t i = 0; i < tokenValues.size(); ++i) {
+    answer(row, paramValues, tokenValues[i], results[i],
+           !isSegmented || answered.empty() || answered[i]);
+    if (terms)
+      terms->push_back(row.terms);
+  }
   row.window = 0;
   if (fold)
     fold(row);

@@ -49,9 +49,11 @@ public:
     std::vector<Kept> kept; ///< in the order of the sequence
     /// Σ f(k) vᵀ and Σ f(k), or Σ k vᵀ and Σ k: [dk, dv] and [dk].
     std::vector<double> matrix, keySum;
-    std::vector<double> valueSum; ///< [dv], of a Taylor memory
-    double count = 0;             ///< of tokens in the memory
-    double spread = 0;            ///< Σ |k − mean|²
+    /// Of the terms of these sums, Σ (γ f(k) v)² and so on.
+    std::vector<double> matrixSquares, keySquares;
+    std::vector<double> valueSum, valueSquares; ///< [dv], of a Taylor memory
+    double count = 0;                           ///< of tokens in the memory
+    double spread = 0;                          ///< Σ |k − mean|²
   };
   /// A sequence.
   struct Row {
@@ -65,12 +67,15 @@ public:
     /// it is no choice at all.
     std::vector<std::vector<int64_t>> follows;
     double regret = 0;
+    /// Of each element of the newest answer what its rounding errors are in
+    /// proportion to, √Σ (w v)² / Z of attention.
+    std::vector<std::vector<double>> terms;
 
   private:
     friend class BoundedInterpreter;
     friend class BoundedCompiler;
     std::vector<double> values;
-    /// (m, Z) and A of each summary.
+    /// (m, Z), A and Σ (w v)² of each summary.
     std::vector<std::vector<double>> summaries;
     int64_t window = 0, mostSegments = 0;
     bool isPrompt = false;
@@ -88,10 +93,13 @@ public:
             Arrays &outputs) const;
   /// Appends the tokens of a prompt and answers them. A segmented cache answers
   /// the tokens of a segment before it is folded; one that evicts keeps them
-  /// all until the last is answered.
+  /// all until the last is answered. `terms` are those of Row of each token;
+  /// of a segmented cache `answered`, if there is any, says which tokens are
+  /// answered: outputs of others stay empty.
   void prefill(Row &row, const Arrays &params,
-               const std::vector<Arrays> &tokens,
-               std::vector<Arrays> &outputs) const;
+               const std::vector<Arrays> &tokens, std::vector<Arrays> &outputs,
+               std::vector<Arrays> *terms = nullptr,
+               const std::vector<bool> &answered = {}) const;
 
   llvm::ArrayRef<ValueInfo> getParams() const { return params; }
   llvm::ArrayRef<ValueInfo> getTokens() const { return tokens; }
@@ -111,13 +119,15 @@ private:
 
   BoundedInterpreter() = default;
   void answer(Row &row, const Arrays &params, const Arrays &tokens,
-              Arrays &outputs) const;
+              Arrays &outputs, bool isAnswered = true) const;
 
   std::vector<ValueInfo> params, tokens, outputs;
   std::vector<Instruction> instructions;
   /// What folds full segments; run once more where a prompt ends.
   Instruction fold;
-  std::vector<size_t> paramOffsets, tokenOffsets, outputOffsets;
+  /// Those before are all that a segmented cache keeps a token by.
+  size_t answersFrom = 0;
+  std::vector<size_t> paramOffsets, tokenOffsets, outputOffsets, termOffsets;
   std::vector<double> initialValues;
   std::vector<size_t> summarySizes;
   size_t heads = 0, keySize = 0, valueSize = 0;

@@ -23,6 +23,7 @@ FailureOr<SpecInterpreter> SpecInterpreter::create(RecurrenceOp op,
 
 LogicalResult Compiler::run() {
   declareArguments();
+  findAnswers();
   for (Operation &nested : op.getBody().front().without_terminator())
     if (failed(compile(nested)))
       return failure();
@@ -51,6 +52,17 @@ void Compiler::declareArguments() {
   }
 }
 
+void Compiler::findAnswers() {
+  SmallVector<Value> pending(op.getYieldedOutputs());
+  while (!pending.empty()) {
+    Value value = pending.pop_back_val();
+    if (isa<StateType>(value.getType()) || !answers.insert(value).second)
+      continue;
+    if (Operation *made = value.getDefiningOp())
+      llvm::append_range(pending, made->getOperands());
+  }
+}
+
 LogicalResult Compiler::compile(Operation &nested) {
   if (FailureOr<bool> isToken = compileToken(nested);
       failed(isToken) || *isToken)
@@ -71,6 +83,7 @@ LogicalResult Compiler::compileYield(YieldOp yield) {
     auto type = cast<TypeAttr>(op.getOutputTypes()[index]).getValue();
     program.outputs.push_back(describe(name, type));
     program.outputOffsets.push_back(get(value).offset);
+    program.termOffsets.push_back(termsOf(value));
   }
   for (Value value : op.getYieldedCarries())
     program.nextCarryOffsets.push_back(get(value).offset);
@@ -221,5 +234,29 @@ void Compiler::compileRead(ReadOp read) {
           for (size_t v = 0; v < state.dv; ++v)
             sum[v] += query[c] * data[c * state.dv + v];
       }
+  });
+  if (!answers.contains(read.getResult()))
+    return;
+  size_t queryTerms = termsOf(read.getQuery());
+  size_t terms = allocateTerms(read.getResult()).offset;
+  program.instructions.push_back([=](Row &row) {
+    if (!row.keepsTerms)
+      return;
+    const double *queries = row.values.data() + queryTerms;
+    const double *data = getData(row, state);
+    double *sum = row.values.data() + terms;
+    std::fill_n(sum, result.size, 0.0);
+    for (size_t h = 0; h < state.heads; ++h, data += state.dk * state.dv)
+      for (size_t r = 0; r < ranks; ++r, sum += state.dv) {
+        const double *query = queries + (h / group * ranks + r) * state.dk;
+        for (size_t c = 0; c < state.dk; ++c)
+          for (size_t v = 0; v < state.dv; ++v) {
+            double term = query[c] * data[c * state.dv + v];
+            sum[v] += term * term;
+          }
+      }
+    for (size_t i = 0; i < result.size; ++i)
+      row.values[terms + i] = std::max(std::abs(row.values[result.offset + i]),
+                                       std::sqrt(row.values[terms + i]));
   });
 }

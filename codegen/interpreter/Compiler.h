@@ -36,6 +36,7 @@ private:
   };
 
   void declareArguments();
+  void findAnswers();
   mlir::LogicalResult compile(mlir::Operation &op);
   mlir::LogicalResult compileYield(YieldOp yield);
 
@@ -58,6 +59,8 @@ private:
   InterpreterOptions options;
   SpecInterpreter &program;
   llvm::DenseMap<mlir::Value, Buffer> buffers;
+  /// What outputs are made of, other than by way of a state.
+  llvm::DenseSet<mlir::Value> answers;
 };
 
 } // namespace ladle::interpreter

@@ -60,6 +60,9 @@ void SpecInterpreter::step(Row &row, ArrayRef<ArrayRef<double>> paramValues,
   };
   for (size_t i = 0; i < outputs.size(); ++i)
     store(outputOffsets[i], outputs[i].size(), results[i]);
+  row.terms.resize(row.keepsTerms ? outputs.size() : 0);
+  for (size_t i = 0; i < row.terms.size(); ++i)
+    store(termOffsets[i], outputs[i].size(), row.terms[i]);
   for (size_t i = 0; i < carries.size(); ++i)
     store(nextCarryOffsets[i], carries[i].size(), row.carries[i]);
 }

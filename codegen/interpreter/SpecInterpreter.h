@@ -61,6 +61,11 @@ public:
     /// Whether the next token leaves an entry. One that folds takes its values
     /// as they are.
     bool keepsEntry = true;
+    /// Whether a token leaves the terms of its answers: of each element of an
+    /// output what its rounding errors are in proportion to, √Σ (q S)² of a
+    /// read of Σ q S.
+    bool keepsTerms = false;
+    std::vector<std::vector<double>> terms; ///< as outputs are
 
   private:
     friend class SpecInterpreter;
@@ -107,7 +112,7 @@ private:
   std::vector<Instruction> instructions;
   /// Where arguments and results lie in Row::values.
   std::vector<size_t> paramOffsets, tokenOffsets, carryOffsets;
-  std::vector<size_t> outputOffsets, nextCarryOffsets;
+  std::vector<size_t> outputOffsets, termOffsets, nextCarryOffsets;
   /// Row::values and the sizes of Row::spares; constants are in place.
   std::vector<double> initialValues;
   std::vector<size_t> spareSizes;

@@ -42,11 +42,23 @@ TokenCompiler::Slice TokenCompiler::allocate(Value value) {
   return slice;
 }
 
+TokenCompiler::Slice TokenCompiler::allocateTerms(Value value) {
+  size_t size = cast<RankedTensorType>(value.getType()).getNumElements();
+  Slice slice{initialValues.size(), size};
+  initialValues.resize(slice.offset + size);
+  terms[value] = slice;
+  return slice;
+}
+
 FailureOr<bool> TokenCompiler::compileToken(Operation &nested) {
   // The oracle does not round: a conversion is another name for its operand.
   if (isa<arith::ExtFOp, arith::TruncFOp>(nested)) {
     Slice operand = get(nested.getOperand(0));
     slices[nested.getResult(0)] = operand;
+    if (hasTerms(nested.getOperand(0))) {
+      Slice its = terms.at(nested.getOperand(0));
+      terms[nested.getResult(0)] = its;
+    }
     return true;
   }
   if (compileElementwise(nested))
@@ -66,6 +78,68 @@ FailureOr<bool> TokenCompiler::compileToken(Operation &nested) {
       .Default([](Operation *) { return false; });
 }
 
+/// By how much f changes with its operand, by a difference.
+template <typename Function, size_t Count>
+static double slopeOf(Function function, std::array<double, Count> x,
+                      size_t index) {
+  double at = x[index], h = 1e-6 * std::max(std::abs(at), 1e-3);
+  x[index] = at + h;
+  double above = std::apply(function, x);
+  x[index] = at - h;
+  double slope = std::abs(above - std::apply(function, x)) / (2 * h);
+  return std::isfinite(slope) ? slope : 0;
+}
+
+/// |f(x)| and, for each operand, |∂f/∂x| of what its terms are more than it.
+/// Sums are what adds terms up.
+template <typename Function, size_t Count>
+void TokenCompiler::compileTerms(Operation &nested, Function function,
+                                 std::array<size_t, Count> operands) {
+  if (llvm::none_of(nested.getOperands(),
+                    [&](Value value) { return hasTerms(value); }))
+    return;
+  std::array<size_t, Count> its;
+  for (size_t i = 0; i < Count; ++i)
+    its[i] = termsOf(nested.getOperand(i));
+  Slice result = allocateTerms(nested.getResult(0));
+  // What there is most of, in loops that are vectors.
+  if (isa<arith::AddFOp, arith::SubFOp>(nested)) {
+    emit([=, sum = get(nested.getResult(0)).offset](double *values) {
+      const double *a = values + its.front(), *b = values + its.back();
+      for (size_t i = 0; i < result.size; ++i)
+        values[result.offset + i] = std::max(
+            std::abs(values[sum + i]), std::sqrt(a[i] * a[i] + b[i] * b[i]));
+    });
+    return;
+  }
+  if (isa<arith::MulFOp>(nested)) {
+    emit([=](double *values) {
+      const double *x = values + operands.front(),
+                   *y = values + operands.back();
+      const double *a = values + its.front(), *b = values + its.back();
+      // |a| |y| + |x| |b| − |x y|
+      for (size_t i = 0; i < result.size; ++i)
+        values[result.offset + i] =
+            std::abs(a[i] * y[i]) +
+            std::abs(x[i]) * (std::abs(b[i]) - std::abs(y[i]));
+    });
+    return;
+  }
+  emit([=](double *values) {
+    for (size_t i = 0; i < result.size; ++i) {
+      std::array<double, Count> x;
+      for (size_t j = 0; j < Count; ++j)
+        x[j] = values[operands[j] + i];
+      double terms = std::abs(std::apply(function, x));
+      for (size_t j = 0; j < Count; ++j)
+        if (double more = std::abs(values[its[j] + i]) - std::abs(x[j]);
+            more > 0)
+          terms += more * slopeOf(function, x, j);
+      values[result.offset + i] = terms;
+    }
+  });
+}
+
 bool TokenCompiler::compileElementwise(Operation &nested) {
   if (nested.getNumResults() != 1 ||
       !isa<RankedTensorType>(nested.getResult(0).getType()))
@@ -81,6 +155,7 @@ bool TokenCompiler::compileElementwise(Operation &nested) {
       for (size_t i = 0; i < result.size; ++i)
         values[result.offset + i] = function(values[x + i]);
     });
+    compileTerms(nested, function, std::array{x});
     return true;
   }
   auto compare = dyn_cast<arith::CmpFOp>(nested);
@@ -92,6 +167,7 @@ bool TokenCompiler::compileElementwise(Operation &nested) {
       for (size_t i = 0; i < result.size; ++i)
         values[result.offset + i] = function(values[x + i], values[y + i]);
     });
+    compileTerms(nested, function, std::array{x, y});
     return true;
   }
   if (Ternary function = getTernary(name)) {
@@ -105,6 +181,7 @@ bool TokenCompiler::compileElementwise(Operation &nested) {
         values[result.offset + i] =
             function(values[x + i], values[y + i], values[z + i]);
     });
+    compileTerms(nested, function, std::array{x, y, z});
     return true;
   }
   return false;
@@ -144,10 +221,16 @@ void TokenCompiler::compileBroadcast(BroadcastOp broadcast) {
       index[i - 1] = 0;
     }
   }
-  emit([=, sources = std::move(sources)](double *values) {
-    for (size_t i = 0; i < result.size; ++i)
-      values[result.offset + i] = values[input.offset + sources[i]];
-  });
+  auto copy = [&](size_t from, size_t to) {
+    emit([=, size = result.size](double *values) {
+      for (size_t i = 0; i < size; ++i)
+        values[to + i] = values[from + sources[i]];
+    });
+  };
+  copy(input.offset, result.offset);
+  if (hasTerms(broadcast.getInput()))
+    copy(termsOf(broadcast.getInput()),
+         allocateTerms(broadcast.getResult()).offset);
 }
 
 void TokenCompiler::compileSum(SumOp sum) {
@@ -167,6 +250,21 @@ void TokenCompiler::compileSum(SumOp sum) {
       values[result.offset + i] = total;
     }
   });
+  if (!hasTerms(sum.getInput()))
+    return;
+  size_t inputTerms = termsOf(sum.getInput());
+  size_t terms = allocateTerms(sum.getResult()).offset;
+  emit([=](double *values) {
+    for (size_t i = 0; i < result.size; ++i) {
+      const double *first =
+          values + inputTerms + i / stride * count * stride + i % stride;
+      double squares = 0;
+      for (size_t j = 0; j < count; ++j)
+        squares += first[j * stride] * first[j * stride];
+      values[terms + i] =
+          std::max(std::abs(values[result.offset + i]), std::sqrt(squares));
+    }
+  });
 }
 
 void TokenCompiler::compileL2Norm(L2NormOp norm) {
@@ -183,6 +281,24 @@ void TokenCompiler::compileL2Norm(L2NormOp norm) {
       double scale = 1 / std::sqrt(squares + eps);
       for (size_t j = 0; j < length; ++j)
         values[result.offset + i + j] = x[j] * scale;
+    }
+  });
+  if (!hasTerms(norm.getInput()))
+    return;
+  size_t inputTerms = termsOf(norm.getInput());
+  size_t terms = allocateTerms(norm.getResult()).offset;
+  emit([=](double *values) {
+    for (size_t i = 0; i < result.size; i += length) {
+      const double *x = values + input + i, *its = values + inputTerms + i;
+      double squares = 0, more = 0;
+      for (size_t j = 0; j < length; ++j) {
+        squares += x[j] * x[j];
+        more += std::abs(x[j]) * (its[j] - std::abs(x[j]));
+      }
+      double scale = 1 / std::sqrt(squares + eps);
+      for (size_t j = 0; j < length; ++j)
+        values[terms + i + j] =
+            scale * (its[j] + std::abs(x[j]) * scale * scale * more);
     }
   });
 }

@@ -14,6 +14,8 @@
 #include "dialect/LadleOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
+#include <array>
+
 namespace ladle::interpreter {
 
 /// The shape and type of an argument or an output.
@@ -45,8 +47,25 @@ protected:
 
   llvm::DenseMap<mlir::Value, Slice> slices;
 
+  // What cancels: the terms of a value are what its rounding errors are in
+  // proportion to, to first order. Errors of terms are added up as those that
+  // know nothing of each other are, by their squares: of Σ x_i the terms are
+  // √Σ x_i², unless the sum is more. Values that come of a read of a memory or
+  // a cache have them; of others they are the value.
+
+  Slice allocateTerms(mlir::Value value);
+  bool hasTerms(mlir::Value value) const { return terms.contains(value); }
+  /// Of values without terms of their own: signs do not matter.
+  size_t termsOf(mlir::Value value) const {
+    auto found = terms.find(value);
+    return found == terms.end() ? get(value).offset : found->second.offset;
+  }
+
 private:
   bool compileElementwise(mlir::Operation &op);
+  template <typename Function, size_t Count>
+  void compileTerms(mlir::Operation &op, Function function,
+                    std::array<size_t, Count> operands);
   mlir::LogicalResult compileConstant(mlir::arith::ConstantOp constant);
   void compileBroadcast(BroadcastOp broadcast);
   void compileSum(SumOp sum);
@@ -56,6 +75,7 @@ private:
   void compileConv(ConvOp conv);
 
   std::vector<double> &initialValues;
+  llvm::DenseMap<mlir::Value, Slice> terms;
 };
 
 } // namespace ladle::interpreter

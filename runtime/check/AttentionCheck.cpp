@@ -111,7 +111,8 @@ private:
   Status prompt(AttentionPool &pool, AttentionDecoder &decoder, int32_t slot);
   Status step(AttentionPool &pool, AttentionDecoder &decoder,
               const std::vector<int32_t> &slots);
-  void compare(int64_t row, const std::vector<double> &expected);
+  void compare(int64_t row, const std::vector<double> &expected,
+               const std::vector<double> &terms);
   void judge(int64_t head, int64_t position, int64_t matched,
              const AttentionInterpreter::Found &found);
   void fail(std::string why) {
@@ -198,14 +199,16 @@ Run::pack(const std::vector<Arrays> &all) {
   return tensors;
 }
 
-void Run::compare(int64_t row, const std::vector<double> &expected) {
+void Run::compare(int64_t row, const std::vector<double> &expected,
+                  const std::vector<double> &terms) {
   auto first = outputs.begin() + row * static_cast<int64_t>(expected.size());
   std::vector<double> actual(first, first + expected.size());
   // Each head by itself: one may be a tenth of another.
   auto width = static_cast<size_t>(oracle.getOutput().shape.back());
   for (size_t at = 0; at < expected.size(); at += width) {
     double error = relativeError(std::span(actual).subspan(at, width),
-                                 std::span(expected).subspan(at, width));
+                                 std::span(expected).subspan(at, width),
+                                 std::span(terms).subspan(at, width));
     result.error = std::max(result.error, error);
     if (!(error <= result.bound))
       fail(fmt::format("head {} is off by {:.2e} (bound {:.2e})", at / width,
@@ -275,7 +278,7 @@ Status Run::prompt(AttentionPool &pool, AttentionDecoder &decoder,
     bool leaves = config.prompt - i <= config.settings.window;
     oracle.step(row, params, tokens[i], expected, std::nullopt,
                 /*isPrompt=*/true, leaves);
-    compare(i, expected);
+    compare(i, expected, row.terms);
   }
   return Status();
 }
@@ -310,16 +313,18 @@ Status Run::step(AttentionPool &pool, AttentionDecoder &decoder,
   int64_t heads = oracle.getHeads();
   for (size_t i = 0; i < slots.size(); ++i) {
     std::vector<double> expected(oracle.getOutput().size(), 0.0);
+    std::vector<double> terms = expected;
     auto row = static_cast<int64_t>(i);
     if (slots[i] >= 0) {
       auto matches = decoder.matches().subspan(i * heads, heads);
       auto found = oracle.step(rows[slots[i]], params, tokens[i], expected,
                                llvm::ArrayRef(matches.data(), matches.size()));
+      terms = rows[slots[i]].terms;
       for (int64_t head = 0; head < heads && oracle.reuses(); ++head)
         judge(head, static_cast<int64_t>(rows[slots[i]].keys.size()) - 1,
               matches[head], found[head]);
     }
-    compare(row, expected);
+    compare(row, expected, terms);
   }
   return Status();
 }
@@ -379,51 +384,6 @@ Result<AttentionResult> Run::run() {
 // Cases
 //===----------------------------------------------------------------------===//
 
-std::vector<AttentionCase> check::planAttention(bool reuses, bool hasWideBand,
-                                                uint64_t seed) {
-  struct Line {
-    const char *type, *summaries;
-    int64_t page, prompt;
-    double tau;
-    int64_t window, band, sinks, maxGap, maxChain, skip;
-  };
-  // Each column's values once at least; windows that wrap around.
-  static constexpr Line lines[] = {
-      {"bf16", "f32", 16, 0, 0.3, 16, 4, 0, 0, 0, 0},
-      {"f16", "bf16", 1, 20, 0.3, 8, 0, 0, 0, 2, 0},
-      {"f32", "f32", 64, 7, 0.5, 24, 3, 2, 0, 0, 6},
-      {"bf16", "f16", 16, 33, 0.2, 64, 8, 5, 9, 3, 0},
-      {"f32", "f32", 1, 0, 1.0, 16, 4, 0, 0, 0, 0},
-      {"f16", "f32", 64, 70, 0.0, 7, 1, 1, 0, 0, 0},
-  };
-  std::vector<AttentionCase> cases;
-  for (const Line &line : lines) {
-    AttentionCase one;
-    one.type = line.type;
-    one.summaryType = reuses ? line.summaries : "f32";
-    one.pageSize = line.page;
-    one.prompt = line.prompt;
-    one.seed = seed++;
-    one.threads = 1 + static_cast<int>(cases.size() % 2);
-    one.batchInvariant = cases.size() % 2 == 1;
-    if (reuses) {
-      one.settings.tau = line.tau;
-      one.settings.window = line.window;
-      one.settings.band = line.band;
-      one.settings.sinks = line.sinks;
-      one.settings.maxGap = line.maxGap;
-      one.settings.maxChain = line.maxChain;
-      one.settings.skip = line.skip;
-      if (hasWideBand) {
-        one.settings.wideBand = 2 * line.band + 2;
-        one.settings.wideGap = 3;
-      }
-    }
-    cases.push_back(one);
-  }
-  return cases;
-}
-
 Result<AttentionResult> check::checkAttention(const AttentionRequest &request,
                                               const AttentionCase &config) {
   frontend::ElaborationOptions elaboration = request.elaboration;
@@ -478,8 +438,7 @@ Result<AttentionReport> check::checkAttention(const AttentionRequest &request) {
                                        request.elaboration, messages);
   if (!oracle)
     return Status(ErrorCode::InvalidArgument, messages);
-  // One that can never match is exact attention, whatever settings say.
-  bool reuses = oracle->reuses() && oracle->numbers.tau < 1;
+  bool reuses = canMatch(*oracle);
   AttentionReport report;
   report.name = oracle->name;
   report.reproducer =
@@ -497,12 +456,14 @@ Result<AttentionReport> check::checkAttention(const AttentionRequest &request) {
   }
   std::vector<AttentionCase> cases =
       planAttention(reuses, oracle->numbers.wideBand.has_value(), request.seed);
+  uint64_t seed = request.seed + cases.size();
   if (request.full) {
     std::vector<AttentionCase> more = multiplyShapes(
-        cases, attentionSizeNames(request.path, request.source, *oracle),
-        request.seed + cases.size());
+        cases, attentionSizeNames(request.path, request.source, *oracle), seed);
     cases.insert(cases.end(), more.begin(), more.end());
+    seed += more.size();
   }
+  cases.insert(cases.begin(), planOwn(*oracle, seed));
   for (AttentionCase &one : cases) {
     // A plan without sinks has no piece for them.
     if (!oracle->numbers.sinks)
@@ -529,28 +490,45 @@ bool AttentionReport::passed() const {
                      [](const AttentionResult &one) { return one.passed(); });
 }
 
+/// Numbers without a column, where they are set.
+static std::string showOthers(const AttentionSettings &settings) {
+  std::string text;
+  auto show = [&](const char *name, auto value) {
+    if (value != 0)
+      text += fmt::format("{}={} ", name, value);
+  };
+  show("max_gap", settings.maxGap);
+  show("max_chain", settings.maxChain);
+  show("skip", settings.skip);
+  show("drift", settings.drift);
+  show("wide_band", settings.wideBand);
+  show("wide_gap", settings.wideGap);
+  return text;
+}
+
 std::string AttentionReport::table() const {
   std::string text =
       fmt::format("{}: largest relative error against float64, "
                   "matches given\n\n{:>6} {:>9} {:>5} {:>7} "
-                  "{:>6} {:>6} {:>6} {:>7} {:>9} {:>9}\n",
+                  "{:>6} {:>6} {:>6} {:>6} {:>7} {:>9} {:>9}\n",
                   name, "tokens", "summaries", "page", "prompt", "tau",
-                  "window", "band", "hits", "error", "bound");
+                  "window", "band", "sinks", "hits", "error", "bound");
   for (const AttentionResult &one : cases) {
     const AttentionCase &config = one.config;
     double share = one.hits + one.misses
                        ? 100.0 * static_cast<double>(one.hits) /
                              static_cast<double>(one.hits + one.misses)
                        : 0.0;
-    std::string sizes;
+    std::string others = showOthers(config.settings);
     for (const auto &[name, size] : config.sizes)
-      sizes += fmt::format("{}={} ", name, size);
+      others += fmt::format("{}={} ", name, size);
     text += fmt::format(
-        "{:>6} {:>9} {:>5} {:>7} {:>6} {:>6} {:>6} {:>5.0f} % "
+        "{:>6} {:>9} {:>5} {:>7} {:>6} {:>6} {:>6} {:>6} {:>5.0f} % "
         "{:>9.1e} {:>9.1e}  {}{}\n",
         config.type, config.summaryType, config.pageSize, config.prompt,
         config.settings.tau, config.settings.window, config.settings.band,
-        share, one.error, one.bound, sizes, one.passed() ? "ok" : "FAILED");
+        config.settings.sinks, share, one.error, one.bound, others,
+        one.passed() ? "ok" : "FAILED");
   }
   return text + showRepeats(cases, reproducer);
 }

@@ -89,8 +89,17 @@ struct AttentionRequest {
   std::function<void(size_t done, size_t total)> progress;
 };
 
-/// The cases of a file: every page size, storage type and kind of number once
-/// at least.
+/// Whether it matches: what can never match is exact attention, whatever
+/// settings say.
+bool canMatch(const interpreter::AttentionInterpreter &oracle);
+
+/// A case with the numbers and pages of the file itself, whose prompt is long
+/// enough for matches to leave something out, but for some hundreds of tokens.
+AttentionCase planOwn(const interpreter::AttentionInterpreter &oracle,
+                      uint64_t seed);
+
+/// The cases of every file: every page size, storage type and kind of number
+/// once at least.
 std::vector<AttentionCase> planAttention(bool reuses, bool hasWideBand,
                                          uint64_t seed);
 

@@ -75,10 +75,12 @@ struct BoundedReport {
   std::string json() const;
 };
 
-/// The cases of a file with a segmented cache: every storage type, segments of
-/// one token, no sinks, no window, and prompts that end at any place of a
-/// segment.
-std::vector<BoundedCase> planSegments(uint64_t seed);
+/// The cases of a file with a segmented cache: two with its own numbers, one of
+/// which begins from nothing and one shortly behind a fold or, where segments
+/// are long, shortly ahead of one; then every storage type, segments of one
+/// token, no sinks, no window, and prompts that end at any place of a segment.
+std::vector<BoundedCase>
+planSegments(const interpreter::SegmentNumbers &numbers, uint64_t seed);
 
 /// The cases of a file with a cache that evicts: every storage type, prompts
 /// that fit and that do not, and budgets that fall.

@@ -84,6 +84,13 @@ Status PaddedStates::checkPadding() const {
   return Status();
 }
 
+Sequence Simulation::makeSequence() const {
+  Sequence sequence{oracles.exact.makeRow(), RoundedRuns(oracles.rounded), 0,
+                    true};
+  sequence.exact.keepsTerms = true;
+  return sequence;
+}
+
 Status Simulation::createPool() {
   // Both kinds of sentinel: negative, and slot 0.
   bool padsWithZero = config.pads && config.seed % 2 == 0;
@@ -119,8 +126,7 @@ Status Simulation::createPool() {
   std::iota(all.begin(), all.end(), firstSlot);
   if (Status status = pool->reset(all); !status)
     return status;
-  sequences.assign(slotCount, {oracles.exact.makeRow(),
-                               RoundedRuns(oracles.rounded), 0, true});
+  sequences.assign(slotCount, makeSequence());
   Result<HostSteps> made = HostSteps::create(program, *pool);
   if (!made)
     return made.status();
@@ -132,8 +138,7 @@ Status Simulation::resetOne(int64_t token) {
   if (!config.resets || token == 0 || !chance(8))
     return Status();
   auto index = static_cast<int32_t>(random() % slotCount);
-  sequences[index] = {oracles.exact.makeRow(), RoundedRuns(oracles.rounded), 0,
-                      true};
+  sequences[index] = makeSequence();
   int32_t slot = firstSlot + index;
   return pool->reset({&slot, 1});
 }
@@ -238,7 +243,8 @@ std::vector<double> Simulation::advance(Sequence &sequence,
 
 void Simulation::add(FormKind kind, const std::vector<double> &actual,
                      const std::vector<double> &exact, double rounded,
-                     int64_t row, const std::string &name) {
+                     int64_t row, const std::string &name,
+                     const std::vector<double> &terms) {
   if (!isFinite(exact) && result.failure.empty())
     result.failure =
         fmt::format("the float64 oracle itself is not finite: '{}' in row {} "
@@ -246,7 +252,7 @@ void Simulation::add(FormKind kind, const std::vector<double> &actual,
                     name, row, currentToken);
   FormResult &form = result.forms[static_cast<size_t>(kind)];
   ++form.count;
-  form.error.add(relativeError(actual, exact), row, currentToken, name);
+  form.error.add(relativeError(actual, exact, terms), row, currentToken, name);
   form.bound.rounded = std::max(form.bound.rounded, rounded);
 }
 
@@ -276,7 +282,7 @@ Status Simulation::compareOutputs(int64_t row, int64_t token, const Plan &plan,
       folds && !isRecurrent ? FormKind::DecodeFold : FormKind::Decode;
   for (size_t i = 0; i < exact.size(); ++i)
     add(form, batch.getOutput(row, i), exact[i], rounded[i], row,
-        signature.outputs[i].name);
+        signature.outputs[i].name, target.exact.terms[i]);
 
   Result<Cursor> cursor = pool->cursor(write);
   if (!cursor)

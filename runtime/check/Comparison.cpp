@@ -16,6 +16,12 @@ using namespace ladle::check;
 
 double ladle::check::relativeError(std::span<const double> actual,
                                    std::span<const double> expected) {
+  return relativeError(actual, expected, {});
+}
+
+double ladle::check::relativeError(std::span<const double> actual,
+                                   std::span<const double> expected,
+                                   std::span<const double> terms) {
   assert(actual.size() == expected.size());
   constexpr double infinity = std::numeric_limits<double>::infinity();
   double difference = 0, largest = 0;
@@ -30,6 +36,9 @@ double ladle::check::relativeError(std::span<const double> actual,
     difference = std::max(difference, std::abs(actual[i] - expected[i]));
     largest = std::max(largest, std::abs(expected[i]));
   }
+  for (double term : terms)
+    if (std::isfinite(term))
+      largest = std::max(largest, std::abs(term) / mostCancellation);
   return largest > 0 ? difference / largest : difference;
 }
 

@@ -8,6 +8,17 @@
 // near zero is a difference of large terms. The error of a run is the largest
 // over its rows, tokens and tensors.
 //
+// All of a tensor may be such a difference: the only element of a head of size
+// 1, the few that one key writes into an empty state, what is divided by
+// features of both signs. Arithmetic is off in proportion to the terms, not to
+// what is left of them: of a sum Σ x_i by 24 bits of √Σ x_i² for each time that
+// it is rounded, as signs of errors are random. The oracles know that number
+// for each element (√Σ (w v)² / Z of an attention, √Σ (q S)² of a read, and
+// what arithmetic makes of them), and errors are relative to the larger of max
+// |expected| and a quarter of the largest such number. Sums of random signs are
+// about as large as it: what cancels no more than they do is compared as if
+// there were no terms. 1e-5 is 170 roundings of the output, or 42 of the terms.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef LADLE_RUNTIME_CHECK_COMPARISON_H
@@ -22,6 +33,14 @@ namespace ladle::check {
 /// and not the same in the other, absolute if `expected` is zero.
 double relativeError(std::span<const double> actual,
                      std::span<const double> expected);
+/// Of a tensor whose elements have these terms, in the sense of above.
+double relativeError(std::span<const double> actual,
+                     std::span<const double> expected,
+                     std::span<const double> terms);
+
+/// By how much terms may exceed what is left of them before errors are relative
+/// to them.
+inline constexpr double mostCancellation = 4;
 
 /// Whether no element is NaN or infinite.
 bool isFinite(std::span<const double> values);

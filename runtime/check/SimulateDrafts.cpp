@@ -98,7 +98,7 @@ Status Simulation::compareDrafts(const DraftPlan &plan, int64_t row,
     for (size_t i = 0; i < exact.size(); ++i)
       add(folds ? FormKind::VerifyFold : FormKind::Verify,
           draftBatch.getOutput(first + draft, i), exact[i], rounded[i], row,
-          signature.outputs[i].name);
+          signature.outputs[i].name, nodes.back().exact.terms[i]);
   }
   return checkCursor(plan.slots[row], base.length, count);
 }

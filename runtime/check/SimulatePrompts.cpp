@@ -87,7 +87,7 @@ Status Simulation::comparePrompt(const PromptPlan &plan, int64_t row,
       add(keeps || config.byChunk ? FormKind::PrefillEntries
                                   : FormKind::PrefillFold,
           prompts.getOutput(token, i), exact[i], rounded[i], row,
-          signature.outputs[i].name);
+          signature.outputs[i].name, sequence.exact.terms[i]);
   }
   if (folds) {
     sequence.rounded.storeStates(oracles.rounded, sequence.exact);

@@ -70,6 +70,7 @@ private:
     return program.device() == DeviceId() ? Batch::hostAlignment
                                           : Batch::gpuAlignment;
   }
+  Sequence makeSequence() const;
   Status createPool();
   Status step(int64_t token);
   Status resetOne(int64_t token);
@@ -109,9 +110,10 @@ private:
                        const std::vector<Arrays> &tokens, const Batch &prompts);
   Status checkCursor(int32_t slot, int64_t committed, int64_t drafts) const;
 
+  /// `terms` are what cancels in `exact`, where it is an output.
   void add(FormKind form, const std::vector<double> &actual,
            const std::vector<double> &exact, double rounded, int64_t row,
-           const std::string &name);
+           const std::string &name, const std::vector<double> &terms = {});
 
   const CheckCase &config;
   const Program &program;

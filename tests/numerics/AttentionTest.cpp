@@ -97,6 +97,39 @@ TEST_CASE("the matrix of shapes has all that it is of") {
   CHECK(multiplyShapes(six, {}, 7).front().sizes.empty());
 }
 
+TEST_CASE("heads of one element, whose sums may nearly vanish") {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    AttentionCase config;
+    config.type = seed % 2 ? "f32" : "f16";
+    config.prompt = 70;
+    config.seed = seed;
+    config.sizes = {{"D", 1}};
+    AttentionRequest request = requestOf(test::readExample("exact_attention"));
+    request.elaboration.preset = "small";
+    Result<AttentionResult> result = checkAttention(request, config);
+    REQUIRE(result.ok());
+    CHECK(result->failure == "");
+  }
+}
+
+TEST_CASE("the first case has the numbers of the file") {
+  AttentionRequest request = requestOf(test::readExample("mac"));
+  request.elaboration.preset = "small";
+  request.elaboration.options = {
+      {"tau", 0.4}, {"window", 30}, {"band", 5}, {"sinks", 3}};
+  Result<AttentionReport> report = checkAttention(request);
+  INFO(report.message());
+  REQUIRE(report.ok());
+  CHECK(report->passed());
+  CHECK(report->cases.size() == 7);
+  const AttentionResult &own = report->cases.front();
+  CHECK(own.config.settings ==
+        AttentionSettings{.tau = 0.4, .window = 30, .band = 5, .sinks = 3});
+  CHECK(own.config.pageSize == 16);
+  CHECK(own.config.prompt > 5 + 3);
+  CHECK(own.hits > 20);
+}
+
 TEST_CASE("tau = 1 never matches, and is exact") {
   AttentionCase config;
   config.settings = {.tau = 1, .window = 16, .band = 4};

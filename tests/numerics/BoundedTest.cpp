@@ -46,7 +46,7 @@ TEST_CASE("segments, sinks and windows of every kind, against the oracle") {
   AttentionRequest request = requestOf(test::readExample(edgeInfinite));
   request.elaboration.preset = "small";
   int64_t folds = 0;
-  for (const BoundedCase &one : planSegments(7))
+  for (const BoundedCase &one : planSegments({4, 8, 16}, 7))
     folds += passes(request, one);
   CHECK(folds > 100);
 }
@@ -118,6 +118,92 @@ TEST_CASE("other memories and arithmetic") {
     config.segments = {2, 4, 8};
     CHECK(passes(requestOf(other), config) > 0);
   }
+}
+
+//===----------------------------------------------------------------------===//
+// Features that change sign, whose sums with a query may nearly vanish
+//===----------------------------------------------------------------------===//
+
+static std::string withFeature(const std::string &name) {
+  auto of = [&](const char *x) {
+    return name.empty() ? x : name + "(" + x + ")";
+  };
+  return R"(
+attention signed(Hq, Hkv, D) {
+  preset "p" { Hq = 4, Hkv = 2, D = 32 }
+  param g[Hq, D] : f32
+  token q[Hq, D], k[Hkv, D], v[Hkv, D] : bf16
+  cache KV[k, v] segmented(2, 4, 8)
+  memory M[KV] = linear()" +
+         of("k") + R"() : f32
+  let exact = softmax(q, KV, scale = rsqrt(D))
+  let share = sigmoid(g)
+  out o[Hq, D] : bf16 =
+    once(M, share * recall()" +
+         of("q") + R"(, M) + (1 - share) * exact, exact)
+}
+)";
+}
+
+TEST_CASE("memories whose features change sign") {
+  for (const char *feature : {"", "silu", "elu", "l2norm"})
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      CAPTURE(feature);
+      BoundedCase config;
+      config.type = seed == 1 ? "bf16" : "f32";
+      config.tokens = 100;
+      config.prompt = 40;
+      config.segments = {2, 4, 8};
+      config.seed = seed;
+      CHECK(passes(requestOf(withFeature(feature)), config) > 0);
+    }
+}
+
+TEST_CASE("what does not cancel has no room for errors") {
+  AttentionRequest request = requestOf(withFeature("silu"));
+  std::string messages;
+  auto oracle = compileBoundedOracle(request.path, request.source,
+                                     request.elaboration, messages);
+  INFO(messages);
+  REQUIRE(oracle);
+  std::mt19937_64 random(3);
+  std::normal_distribution<double> normal;
+  auto draw = [&](llvm::ArrayRef<interpreter::ValueInfo> infos) {
+    interpreter::BoundedInterpreter::Arrays arrays;
+    for (const interpreter::ValueInfo &info : infos)
+      for (double &value : arrays.emplace_back(info.size()))
+        value = normal(random);
+    return arrays;
+  };
+  auto row = oracle->makeRow();
+  auto params = draw(oracle->getParams());
+  interpreter::BoundedInterpreter::Arrays outputs;
+  int well = 0, ill = 0; // of 800
+  for (int token = 0; token < 200; ++token) {
+    oracle->step(row, params, draw(oracle->getTokens()), outputs);
+    for (size_t head = 0; head < 4; ++head) {
+      auto expected =
+          std::span(std::as_const(outputs[0])).subspan(head * 32, 32);
+      auto terms =
+          std::span(std::as_const(row.terms[0])).subspan(head * 32, 32);
+      double largest = 0, most = 0;
+      for (size_t i = 0; i < 32; ++i) {
+        largest = std::max(largest, std::abs(expected[i]));
+        most = std::max(most, terms[i]);
+        REQUIRE(terms[i] >= 0.99 * std::abs(expected[i]));
+      }
+      std::vector<double> actual(expected.begin(), expected.end());
+      for (double &element : actual)
+        element *= 1 + 1e-3;
+      double error = relativeError(actual, expected, terms);
+      bool cancels = most > mostCancellation * largest;
+      ++(cancels ? ill : well);
+      CHECK(error ==
+            Approx(cancels ? 1e-3 * mostCancellation * largest / most : 1e-3));
+    }
+  }
+  CHECK(ill > 0);
+  CHECK(well > 700);
 }
 
 //===----------------------------------------------------------------------===//

@@ -187,6 +187,37 @@ TEST_CASE("an error is relative to the largest element") {
   REQUIRE(error({-infinity}, {infinity}) == infinity);
 }
 
+TEST_CASE("an error of what cancels is relative to its terms") {
+  auto error = [](double actual, std::vector<double> terms) {
+    std::vector<double> given{actual, 0}, expected{1, 0};
+    return check::relativeError(given, expected, terms);
+  };
+  REQUIRE(error(1.5, {1, 0}) == 0.5);
+  REQUIRE(error(1.5, {4, 4}) == 0.5); // no more than random signs may
+  REQUIRE(error(1.5, {8, 0}) == 0.25);
+  REQUIRE(error(1.5, {1, 400}) == 0.005);
+  REQUIRE(error(1.5, {1, std::numeric_limits<double>::infinity()}) == 0.5);
+}
+
+TEST_CASE("the first cases of segments have the numbers of the file") {
+  auto plan = check::planSegments({4, 8, 16}, /*seed=*/1);
+  SegmentSettings small{4, 8, 16}, large{300, 200, 2048};
+  REQUIRE(plan[0].segments == small);
+  REQUIRE(plan[0].prompt == 29); // one behind the first fold
+  REQUIRE(plan[0].tokens * 4 / 5 > 16);
+  REQUIRE(plan[1].segments == small);
+  REQUIRE(plan[1].prompt == 0);
+  REQUIRE(plan[1].tokens * 4 / 5 > 28);
+  // What is long begins shortly ahead of a fold, and ends soon.
+  plan = check::planSegments({300, 200, 2048}, 1);
+  REQUIRE(plan[0].segments == large);
+  REQUIRE(plan[0].prompt == 2546);
+  REQUIRE(plan[0].tokens == 20);
+  REQUIRE(plan[1].tokens == 20);
+  // What cannot be reached in seconds is not.
+  REQUIRE(check::planSegments({300, 200, 1 << 20}, 1)[0].prompt == 4096);
+}
+
 TEST_CASE("the worst error remembers where it was") {
   check::WorstError worst;
   worst.add(0, 1, 2, "y");

@@ -145,6 +145,34 @@ TEST_CASE("a window shifts and convolves, and a carry keeps it") {
   requireClose(row.carries[0], {2, 3});
 }
 
+TEST_CASE("terms of an answer are what cancels in it") {
+  // y = (x − Sᵀq) · 2, of S = [3, 4, -5]ᵀ with dv = 1.
+  SpecInterpreter oracle = parse(R"mlir(
+    ladle.recurrence @f(token %x: tensor<1x1xf32>, token %q: tensor<1x3xf32>,
+        token %w: tensor<1x1xf32>,
+        state %S: !ladle.state<1x3x1xf32>) -> (y: tensor<1x1xf32>,
+                                               z: tensor<1x1xf32>) {
+      %0 = ladle.read %S, %q
+         : !ladle.state<1x3x1xf32>, tensor<1x3xf32> -> tensor<1x1xf32>
+      %1 = arith.subf %x, %0 : tensor<1x1xf32>
+      %2 = arith.mulf %1, %w : tensor<1x1xf32>
+      ladle.yield %2, %x, %S : tensor<1x1xf32>, tensor<1x1xf32>,
+                               !ladle.state<1x3x1xf32>
+    })mlir");
+  SpecInterpreter::Row row = oracle.makeRow();
+  row.states[0] = {3, 4, -5};
+  REQUIRE(step(oracle, row, {{1}, {1, 1, 1.4}, {2}}).size() == 2);
+  REQUIRE(row.terms.empty());
+  row.keepsTerms = true;
+  // 3 + 4 − 7 leaves nothing: what is rounded is √74.
+  requireClose(step(oracle, row, {{1}, {1, 1, 1.4}, {2}})[0], {2});
+  requireClose(row.terms[0], {2 * std::sqrt(75)});
+  requireClose(row.terms[1], {1});
+  // Terms are no less than their sum.
+  requireClose(step(oracle, row, {{1}, {1, 1, 0}, {2}})[0], {-12});
+  requireClose(row.terms[0], {2 * std::sqrt(50)});
+}
+
 TEST_CASE("a state decays, takes writes of a rank, and is read by groups") {
   // One key head, two state heads, two ranks; dk = 2, dv = 1.
   SpecInterpreter oracle = parse(R"mlir(

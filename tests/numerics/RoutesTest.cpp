@@ -21,6 +21,20 @@ TEST_CASE("every route and form of every example agrees with the oracle") {
   }
 }
 
+TEST_CASE(
+    "the first tokens of a query that is nearly orthogonal to their keys") {
+  // What two heads read of a state with few keys, all that there is, may be a
+  // thousandth of its terms.
+  check::CheckRequest request = test::requestOf("gated_delta_net");
+  request.elaboration.preset = "qwen3-next";
+  request.elaboration.sizes = {{"Hk", 1}, {"Hv", 2}};
+  Result<check::CheckCase> config = check::CheckCase::parse(
+      "route=recurrent,L=15,m=8,drafts=3,trees=1,rows=3,tokens=30,staggered=1,"
+      "resets=1,forks=1");
+  REQUIRE(config.ok());
+  test::requirePassed(request, {*config});
+}
+
 TEST_CASE("every example has the routes that its operands allow") {
   for (const std::string &model : reference::modelNames()) {
     INFO(model);

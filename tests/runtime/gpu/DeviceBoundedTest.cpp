@@ -106,7 +106,7 @@ TEST_CASE("segments on a GPU: prompts that end anywhere, every kind of bound") {
   if (!hasGpu())
     return;
   // An emulated card takes a second for each: those with the smallest segments.
-  for (const BoundedCase &config : planSegments(3))
+  for (const BoundedCase &config : planSegments({3, 4, 7}, 3))
     if (!emulatedGpu() || config.segments->segment <= 7)
       passes("edge_infinite/edge_infinite", config);
   BoundedCase config;

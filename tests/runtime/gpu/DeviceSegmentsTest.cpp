@@ -160,6 +160,51 @@ attention normalized(Hq, Hkv, D) {
   pair.step({0, 1});
 }
 
+TEST_CASE(
+    "until the first fold answers are those of segments that never fill") {
+  if (!hasGpu())
+    return;
+  // To the bit, of prompts as of steps, up to the 51st token, which folds.
+  auto shape = GENERATE(narrow("bf16"), Shape{4, 1, 32, "f32", {{"R", 4}}});
+  CAPTURE(shape.heads);
+  AttentionDecoderOptions decoding;
+  decoding.rows = 4;
+  Side folding(edgeInfinite, "cuda", shape, segments(2, 9, 40), decoding);
+  Side filling(edgeInfinite, "cuda", shape, segments(2, 9, 400), decoding);
+  unsigned seed = 30;
+  auto prefill = [&](const std::vector<Prompt> &rows) {
+    ++seed;
+    PrefillArguments one = folding.prompts(rows, 0, seed),
+                     two = filling.prompts(rows, 0, seed);
+    need(folding.decoder->prefill(one));
+    need(filling.decoder->prefill(two));
+    return folding.answers(one.tensors.at("o")) ==
+           filling.answers(two.tensors.at("o"));
+  };
+  auto step = [&](const std::vector<int32_t> &slots) {
+    ++seed;
+    std::vector<float> answers[2];
+    for (Side *side : {&folding, &filling}) {
+      AttentionArguments arguments;
+      arguments.rows = static_cast<int64_t>(slots.size());
+      arguments.tensors = side->tensors(arguments.rows, seed);
+      arguments.slots = need(side->copies->upload(slots));
+      need(side->decoder->step(arguments));
+      answers[side == &filling] = side->answers(arguments.tensors.at("o"));
+    }
+    return answers[0] == answers[1];
+  };
+  CHECK(prefill({{0, 1}, {1, 17}, {2, 33}, {3, 40}}));
+  CHECK(prefill({{1, 20}, {0, 3}}));
+  for (int i = 0; i < 10; ++i)
+    CHECK(step({0, 1, 2, 3}));
+  CHECK(folding.pool->keptTokens(3) == 50);
+  CHECK(step({1, 0, 2}));
+  CHECK(!step({3}));
+  CHECK(folding.pool->keptTokens(3) < 51);
+  CHECK(filling.pool->keptTokens(3) == 51);
+}
+
 TEST_CASE("before the first fold nothing of memory and gate is in an answer") {
   if (!hasGpu())
     return;
