@@ -48,7 +48,7 @@ Result<Program> measure::makeRuntimeProgram(const Gpu &gpu,
   impl.fields = program.fields;
   impl.capacity = program.fields.empty() ? 0 : capacity;
   impl.gpu = std::make_shared<GpuCode>(
-      GpuCode{gpu.device(), std::move(*advance), {}, {}, {}, {}});
+      GpuCode{gpu.device(), std::move(*advance), {}, {}, {}, {}, {}});
   RouteKernels kernelsOfRoute;
   // What takes over after a fold is not measured here.
   kernelsOfRoute.route = route == "kv_only"
