@@ -232,30 +232,26 @@ void addBenchOptions(CLI::App &command, BenchOptions &bench) {
   addList("--m", bench.thresholds, "entries of a cycle")
       ->check(CLI::Range(1, 1024));
   command
-      .add_option("--drafts", bench.drafts,
-                  "steps that verify so many drafts a row (1,2,4,8 say), at "
-                  "several fills, and whole cycles with all, half and none of "
-                  "them accepted; then tokens a second for each number; on a "
-                  "GPU, by inner unless --routes says otherwise")
+      .add_option(
+          "--drafts", bench.drafts,
+          "steps that verify so many drafts a row (1,2,4,8), cycles, and "
+          "tokens a second; on a GPU, by inner unless --routes says otherwise")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 16));
   addMemoryOption(command, bench.memory);
   command.add_flag("--mixed", bench.mixed,
-                   "a batch of rows without a state, with one, that fold, that "
-                   "verify up to --drafts (default: 4), and that are padding");
+                   "batches of all kinds of rows, up to --drafts (4) verified");
   command
       .add_option(
           "--prompts", bench.prompts,
-          "calls that prefill a prompt of so many tokens a row, against "
-          "steps that verify 16 drafts; on a GPU, by inner unless "
-          "--routes says otherwise; of an attention, against what its "
-          "tensor cores give")
+          "calls that prefill a prompt of so many tokens a row, against steps "
+          "that verify 16 drafts; on a GPU, by inner unless --routes says "
+          "otherwise; of an attention, against what its tensor cores give")
       ->check(CLI::Range(1, 1 << 20));
   command
       .add_option("--context", bench.context,
-                  "tokens of a sequence, of an attention on a GPU (default: "
-                  "32768; of a bounded cache, as many as fill it)")
+                  "tokens of an attention's sequence, on a GPU (32768)")
       ->check(CLI::Range(1, 1 << 20));
   command.add_option("--samples", bench.samples, "of each step")
       ->check(CLI::PositiveNumber)
