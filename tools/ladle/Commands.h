@@ -74,6 +74,9 @@ int emit(const EmitOptions &options);
 struct RunOptions {
   SourceOptions source;
   std::string trace; ///< safetensors; empty: random inputs
+  /// Where the parameters of an attention are, by these letters and their
+  /// names; empty: where its tokens are.
+  std::string params, paramsPrefix;
   std::string route = "auto";
   std::optional<int64_t> threshold; ///< m; none: by the cost model
   int64_t tokens = 2048;

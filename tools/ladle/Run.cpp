@@ -457,5 +457,11 @@ int tool::run(const RunOptions &options) {
   RunCommand command(options);
   if (std::optional<std::string> attention = command.findAttention())
     return runAttention(options, *attention);
+  if (!options.params.empty() || !options.paramsPrefix.empty()) {
+    printError(Status(ErrorCode::InvalidArgument,
+                      "--params is for attentions, and the file declares a "
+                      "recurrence\nnote: its parameters come from --trace"));
+    return 2;
+  }
   return command.run();
 }

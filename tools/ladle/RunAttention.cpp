@@ -10,11 +10,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "tools/ladle/RunAttention.h"
-#include "ladle/safetensors.h"
 #include "runtime/AttentionPool.h"
 #include "runtime/check/BoundedCheck.h"
 #include "runtime/check/Comparison.h"
 #include "tools/ladle/Errors.h"
+#include "tools/ladle/RunAttentionInputs.h"
 #include "tools/ladle/Table.h"
 #include "tools/measure/Ceilings.h"
 
@@ -34,8 +34,6 @@ namespace {
 
 /// Tokens that the oracle is asked about: its time grows with their square.
 constexpr int64_t mostCompared = 256;
-/// Random inputs repeat after so many tokens.
-constexpr int64_t randomTokens = 512;
 constexpr int64_t mostRows = 256;
 /// Seconds after which no step begins.
 constexpr double batchBudget = 60, singleBudget = 5, bandwidthSeconds = 1;
@@ -57,8 +55,6 @@ private:
   Status compile();
   Status makeOracle();
   Status loadInputs();
-  Status takeTrace();
-  void drawInputs();
   Status chooseRows();
   /// Bytes of the cache that a row of so many tokens reads.
   int64_t cacheBytes(int64_t tokens) const;
@@ -79,9 +75,7 @@ private:
   std::optional<AttentionProgram> program;
   std::optional<interpreter::AttentionInterpreter> exact;
   std::optional<interpreter::BoundedInterpreter> bounded;
-  /// By token and parameter; of a token [tokens, heads, ...].
-  std::map<std::string, std::vector<float>> inputs;
-  int64_t inputTokens = 0;
+  RunAttentionInputs inputs;
   /// Of the tensors of a call.
   std::vector<DeviceTensor> memory;
   AttentionRunReport report;
@@ -92,13 +86,6 @@ private:
 
 static Status invalid(std::string message) {
   return Status(ErrorCode::InvalidArgument, std::move(message));
-}
-
-static int64_t countOf(const TensorSpec &spec) {
-  int64_t count = 1;
-  for (int64_t size : spec.shape)
-    count *= size;
-  return count;
 }
 
 //===----------------------------------------------------------------------===//
@@ -148,93 +135,13 @@ Status AttentionRun::makeOracle() {
   return bounded || exact ? Status() : Status(ErrorCode::InvalidData, messages);
 }
 
-/// Inputs as the program stores them, which the oracle takes too.
-static Status roundInto(std::vector<float> &values, DType type) {
-  if (type == DType::F32)
-    return Status();
-  std::vector<int64_t> shape{static_cast<int64_t>(values.size())};
-  Result<DeviceTensor> stored = DeviceTensor::allocate(DeviceId(), type, shape);
-  if (!stored)
-    return stored.status();
-  TensorView view = TensorView::dense(values, DType::F32, shape);
-  if (Status status = copy(view, stored->view()); !status)
-    return status;
-  return copy(stored->view(), view);
-}
-
-void AttentionRun::drawInputs() {
-  std::mt19937_64 random(1);
-  std::normal_distribution<float> normal;
-  inputTokens = std::min(options.tokens, randomTokens);
-  auto draw = [&](const TensorSpec &spec, int64_t rows) {
-    std::vector<float> &values = inputs[spec.name];
-    values.resize(static_cast<size_t>(rows * countOf(spec)));
-    for (float &value : values)
-      value = normal(random);
-  };
-  for (const TensorSpec &spec : program->signature().params)
-    draw(spec, 1);
-  for (const TensorSpec &spec : program->signature().tokens)
-    draw(spec, inputTokens);
-}
-
-/// The file's tensors by their names; what a program calls 'q' may be 'q_post'.
-Status AttentionRun::takeTrace() {
-  Result<Safetensors> file = Safetensors::open(options.trace);
-  if (!file)
-    return file.status();
-  auto take = [&](const TensorSpec &spec, bool isToken) {
-    std::string name = spec.name;
-    if (!file->contains(name) && file->contains(name + "_post"))
-      name += "_post";
-    Result<TensorView> view = file->view(name);
-    if (!view)
-      return view.status();
-    std::vector<int64_t> shape = spec.shape;
-    if (isToken)
-      shape.insert(shape.begin(), view->rank() ? view->shape[0] : 0);
-    if (view->shape != shape)
-      return invalid(fmt::format("'{}' of the trace is {}, wanted [{}{}]", name,
-                                 toString(*view), isToken ? "tokens, " : "",
-                                 fmt::join(spec.shape, ", ")));
-    if (isToken) {
-      int64_t found = std::min(shape[0], options.tokens);
-      inputTokens = inputTokens ? std::min(inputTokens, found) : found;
-      *view = view->slice(0, 0, found);
-    }
-    Result<std::vector<float>> values = toFloats(*view);
-    if (!values)
-      return values.status();
-    inputs[spec.name] = std::move(*values);
-    return Status();
-  };
-  for (const TensorSpec &spec : program->signature().params)
-    if (Status status = take(spec, /*isToken=*/false); !status)
-      return status;
-  for (const TensorSpec &spec : program->signature().tokens)
-    if (Status status = take(spec, /*isToken=*/true); !status)
-      return status;
-  return inputTokens ? Status() : invalid("the trace holds no tokens");
-}
-
 Status AttentionRun::loadInputs() {
   report.inputs = options.trace.empty() ? "random inputs" : options.trace;
-  if (options.trace.empty())
-    drawInputs();
-  else if (Status status = takeTrace(); !status)
-    return status;
-  const Signature &signature = program->signature();
-  for (const auto *specs : {&signature.params, &signature.tokens})
-    for (const TensorSpec &spec : *specs) {
-      for (float value : inputs[spec.name])
-        if (!std::isfinite(value))
-          return invalid(fmt::format("'{}' of the trace holds {}, wanted "
-                                     "finite numbers",
-                                     spec.name, value));
-      if (Status status = roundInto(inputs[spec.name], spec.dtype); !status)
-        return status;
-    }
-  return Status();
+  Result<RunAttentionInputs> loaded =
+      RunAttentionInputs::load(options, program->signature());
+  if (loaded)
+    inputs = std::move(*loaded);
+  return loaded.status();
 }
 
 int64_t AttentionRun::cacheBytes(int64_t tokens) const {
@@ -307,9 +214,9 @@ Result<AttentionRun::Tensors> AttentionRun::makeTensors(int64_t rows) {
         return made.status();
       tensors.emplace(spec.name, made->view());
       if (isParam)
-        if (Status status =
-                copy(TensorView::dense(inputs[spec.name], DType::F32, shape),
-                     made->view());
+        if (Status status = copy(TensorView::dense(inputs.values.at(spec.name),
+                                                   DType::F32, shape),
+                                 made->view());
             !status)
           return status;
       memory.push_back(std::move(*made));
@@ -321,12 +228,12 @@ Status AttentionRun::fill(const Tensors &tensors, int64_t first,
                           int64_t stride) {
   for (const TensorSpec &spec : program->signature().tokens) {
     const TensorView &view = tensors.at(spec.name);
-    int64_t count = countOf(spec);
+    int64_t count = elementsOf(spec);
     std::vector<float> values;
     values.reserve(static_cast<size_t>(view.count()));
     for (int64_t row = 0; row < view.shape[0]; ++row) {
-      int64_t token = (first + row * stride) % inputTokens;
-      auto from = inputs[spec.name].begin() + token * count;
+      int64_t token = (first + row * stride) % inputs.tokens;
+      auto from = inputs.values.at(spec.name).begin() + token * count;
       values.insert(values.end(), from, from + count);
     }
     if (Status status =
@@ -367,7 +274,7 @@ static Status stepOnce(const AttentionProgram &program,
 
 Status AttentionRun::compare() {
   int64_t tokens = report.comparedTokens = std::min(
-      {options.tokens, mostCompared, std::max<int64_t>(inputTokens, 1)});
+      {options.tokens, mostCompared, std::max<int64_t>(inputs.tokens, 1)});
   Result<AttentionPool> pool = makePool(1, tokens);
   if (!pool)
     return pool.status();
@@ -388,8 +295,9 @@ Status AttentionRun::compare() {
   auto arraysOf = [&](const std::vector<TensorSpec> &specs, int64_t token) {
     std::vector<std::vector<double>> arrays;
     for (const TensorSpec &spec : specs) {
-      auto from = inputs[spec.name].begin() + token * countOf(spec);
-      arrays.emplace_back(from, from + countOf(spec));
+      auto from =
+          inputs.values.at(spec.name).begin() + token * elementsOf(spec);
+      arrays.emplace_back(from, from + elementsOf(spec));
     }
     return arrays;
   };
@@ -462,7 +370,7 @@ Status AttentionRun::time(int64_t rows, double budget, const char *what,
   arguments.rows = rows;
   arguments.slots = {slots->as<int32_t>(), static_cast<size_t>(rows)};
   arguments.tensors = *tensors;
-  int64_t stride = std::max<int64_t>(1, inputTokens / rows);
+  int64_t stride = std::max<int64_t>(1, inputs.tokens / rows);
   into = {rows, 0, 0, 0};
   Clock::time_point start = Clock::now();
   std::vector<double> seconds;
@@ -489,7 +397,7 @@ Status AttentionRun::time(int64_t rows, double budget, const char *what,
 Status AttentionRun::timePrompt() {
   if (gpu)
     return Status();
-  int64_t tokens = std::min(options.tokens, inputTokens);
+  int64_t tokens = std::min(options.tokens, inputs.tokens);
   Result<AttentionPool> pool = makePool(1, tokens);
   if (!pool)
     return pool.status();
