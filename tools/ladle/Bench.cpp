@@ -62,6 +62,11 @@ int tool::bench(const BenchOptions &options) {
   bool isBounded = isAttention && check::hasBoundedCache(options.source.file,
                                                          text, elaboration)
                                       .value_or(false);
+  if (Status status = refuseStates(options.source, "--states");
+      !status && isAttention && !isBounded) {
+    printError(status);
+    return 2;
+  }
   if (isBounded && options.device == "cpu") {
     Status status = refuse(options.source, {"--context", "--early"},
                            {"a GPU", "the steps are timed on the CPU"});

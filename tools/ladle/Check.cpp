@@ -111,15 +111,12 @@ static int checkAttention(const check::CheckRequest &from,
   request.target = from.target;
   std::optional<bool> isBounded =
       check::hasBoundedCache(request.path, request.source, request.elaboration);
-  Status status =
-      !isBounded ? Status() // its errors come first
-      : *isBounded
-          ? refuse(options.source, {"--full"},
-                   {"recurrences and attentions with a paged cache",
-                    "the file declares one with a bounded cache"})
-          : refuse(options.source, {"--state"},
-                   {"recurrences and memories",
-                    "the file declares an attention with a paged cache"});
+  Status status = !isBounded ? Status() // its errors come first
+                  : *isBounded
+                      ? refuse(options.source, {"--full"},
+                               {"recurrences and attentions with a paged cache",
+                                "the file declares one with a bounded cache"})
+                      : refuseStates(options.source);
   if (!status)
     return fail(status);
   Progress progress;

@@ -128,20 +128,24 @@ static bool keepForms(mlir::ModuleOp module,
 }
 
 /// Whether options that are for recurrences were left out, or an error.
-static bool takesOptions(const EmitOptions &options) {
+static bool takesOptions(Source &source, const EmitOptions &options) {
   Status status =
       refuse(options.source, {"--route", "--pages", "--chunk", "--drafts",
                               "--capacity", "--state-layout"});
   for (const jit::GpuParameter &parameter : jit::gpuParameters())
     if (status)
       status = refuse(options.source, {parameter.flag()});
+  bool isPaged = llvm::none_of(source.module->getOps<AttentionOp>(),
+                               [](AttentionOp op) { return op.isBounded(); });
+  if (status && isPaged)
+    status = refuseStates(options.source);
   printError(status);
   return status.ok();
 }
 
 /// An attention at the stage that is asked for.
 static int emitAttention(Source &source, const EmitOptions &options) {
-  if (!takesOptions(options))
+  if (!takesOptions(source, options))
     return 2;
   AttentionPipelineOptions pipeline;
   pipeline.summaryType = options.source.entryType;

@@ -20,6 +20,12 @@ void tool::printError(const Status &status) {
                message.back() == '\n' ? "" : "\n");
 }
 
+Status tool::refuseStates(const SourceOptions &source, std::string_view flag) {
+  return refuse(source, {flag},
+                {"recurrences and memories",
+                 "the file declares an attention with a paged cache"});
+}
+
 Status tool::refuse(const SourceOptions &source,
                     std::initializer_list<std::string_view> flags,
                     Refusal refusal) {

@@ -31,6 +31,10 @@ struct Refusal {
 Status refuse(const SourceOptions &source,
               std::initializer_list<std::string_view> flags,
               Refusal refusal = {});
+/// The same of what says how states are stored, where an attention has pages
+/// and no memory.
+Status refuseStates(const SourceOptions &source,
+                    std::string_view flag = "--state");
 
 } // namespace ladle::tool
 

@@ -225,6 +225,10 @@ int ladle::tool::explainAttention(Source &source,
       explainBounded(step, options.json);
       continue;
     }
+    if (Status status = refuseStates(options.source); !status) {
+      printError(status);
+      return 2;
+    }
     Bytes bytes(step);
     if (options.json)
       llvm::outs() << toJSON(step, bytes, chances) << "\n";

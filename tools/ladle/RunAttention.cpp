@@ -119,6 +119,9 @@ Status AttentionRun::compile() {
   report.compileSeconds = secondsSince(start);
   report.name = made->signature().name;
   report.isBounded = made->isBounded();
+  if (Status status = refuseStates(options.source);
+      !status && !report.isBounded)
+    return status;
   report.reuses = made->reuses();
   program.emplace(std::move(*made));
   return Status();
