@@ -35,18 +35,18 @@ ValueInfo ladle::interpreter::describe(StringRef name, Type type) {
 }
 
 TokenCompiler::Slice TokenCompiler::allocate(Value value) {
-  size_t size = cast<RankedTensorType>(value.getType()).getNumElements();
-  Slice slice{initialValues.size(), size};
-  initialValues.resize(slice.offset + size);
-  slices[value] = slice;
-  return slice;
+  return slices[value] = reserve(value.getType());
 }
 
 TokenCompiler::Slice TokenCompiler::allocateTerms(Value value) {
-  size_t size = cast<RankedTensorType>(value.getType()).getNumElements();
+  return terms[value] = reserve(value.getType());
+}
+
+/// Room for the elements of a tensor.
+TokenCompiler::Slice TokenCompiler::reserve(Type type) {
+  size_t size = cast<RankedTensorType>(type).getNumElements();
   Slice slice{initialValues.size(), size};
   initialValues.resize(slice.offset + size);
-  terms[value] = slice;
   return slice;
 }
 

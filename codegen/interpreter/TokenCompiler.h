@@ -54,6 +54,7 @@ protected:
   // a cache have them; of others they are the value.
 
   Slice allocateTerms(mlir::Value value);
+  Slice reserve(mlir::Type type);
   bool hasTerms(mlir::Value value) const { return terms.contains(value); }
   /// Of values without terms of their own: signs do not matter.
   size_t termsOf(mlir::Value value) const {

@@ -123,7 +123,7 @@ GpuAttention::Values GpuAttention::planFewRows(ValueRange ofLane,
   Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
   Value ofBlock = mul(block, warps), isWhole;
   if (plan.find) {
-    isWhole = mergesBlocks(portion);
+    isWhole = blocksMerge = mergesBlocks(portion);
     ofWarp = select(isWhole, add(ofBlock, warp), ofWarp);
   }
   Value first = mul(ofWarp, portion);

@@ -229,7 +229,6 @@ Value GpuAttention::mergesBlocks(Value portion) {
 void GpuAttention::leaveRanges(Value portion, Value allTiles) {
   Value tasks = mul(scalar("rows"), tasksOfRow), none = index(0);
   tasks = select(isLastBlock(), tasks, none);
-  Value isMerged = mergesBlocks(portion);
   loop(thread, tasks, index(threads), [&](Value each) {
     FewMatched task = openTask(each);
     FewPiece piece;
@@ -240,7 +239,7 @@ void GpuAttention::leaveRanges(Value portion, Value allTiles) {
       piece.firstOfRange = piece.endOfRange;
       piece.endOfRange = add(piece.firstOfRange, amount);
       Values fields = ifElse(
-          isMerged,
+          blocksMerge,
           [&]() -> Values {
             FewPieces list = piecesOfTask(piece, portion, allTiles);
             return {add(list.first, piece.rank), list.count, list.leading,

@@ -506,6 +506,7 @@ protected:
   mlir::Value pieces, count, first, stride, headStarts, nearRanges;
   // Of few rows with matches (AttentionFewTasks.cpp).
   mlir::Value fewRowsAt, taskSums;
+  mlir::Value blocksMerge;  ///< what their warps have, once that is planned
   mlir::Value nearPieces;   ///< of few rows; may be null
   bool findsPieces = false; ///< the kernel does, of few rows
 

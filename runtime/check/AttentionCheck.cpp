@@ -432,52 +432,47 @@ Result<AttentionResult> check::checkAttention(const AttentionRequest &request,
   return Run(config, std::move(*oracle), std::move(*program)).run();
 }
 
+/// All cases of a file, its own numbers first.
+static std::vector<AttentionCase> planAll(const AttentionRequest &request,
+                                          const AttentionInterpreter &oracle) {
+  bool reuses = canMatch(oracle);
+  std::vector<AttentionCase> cases =
+      planAttention(reuses, oracle.numbers.wideBand.has_value(), request.seed);
+  uint64_t seed = request.seed + cases.size();
+  if (request.full) {
+    std::vector<AttentionCase> more = multiplyShapes(
+        cases, attentionSizeNames(request.path, request.source, oracle), seed);
+    cases.insert(cases.end(), more.begin(), more.end());
+    seed += more.size();
+  }
+  cases.insert(cases.begin(), planOwn(oracle, seed));
+  for (AttentionCase &one : cases) {
+    // A plan without sinks has no piece for them.
+    if (!oracle.numbers.sinks)
+      one.settings.sinks = 0;
+    if (oracle.numbers.drift && reuses)
+      one.settings.drift = *oracle.numbers.drift;
+  }
+  return cases;
+}
+
 Result<AttentionReport> check::checkAttention(const AttentionRequest &request) {
   std::string messages;
   auto oracle = compileAttentionOracle(request.path, request.source,
                                        request.elaboration, messages);
   if (!oracle)
     return Status(ErrorCode::InvalidArgument, messages);
-  bool reuses = canMatch(*oracle);
   AttentionReport report;
   report.name = oracle->name;
   report.reproducer =
       showCommand(request.path, request.target, request.elaboration);
-  if (!request.only.empty()) {
-    Result<AttentionCase> only = AttentionCase::parse(request.only);
-    if (!only)
-      return only.status();
-    only->target = request.target;
-    Result<AttentionResult> result = checkAttention(request, *only);
-    if (!result)
-      return result.status();
-    report.cases.push_back(std::move(*result));
-    return report;
-  }
-  std::vector<AttentionCase> cases =
-      planAttention(reuses, oracle->numbers.wideBand.has_value(), request.seed);
-  uint64_t seed = request.seed + cases.size();
-  if (request.full) {
-    std::vector<AttentionCase> more = multiplyShapes(
-        cases, attentionSizeNames(request.path, request.source, *oracle), seed);
-    cases.insert(cases.end(), more.begin(), more.end());
-    seed += more.size();
-  }
-  cases.insert(cases.begin(), planOwn(*oracle, seed));
-  for (AttentionCase &one : cases) {
-    // A plan without sinks has no piece for them.
-    if (!oracle->numbers.sinks)
-      one.settings.sinks = 0;
-    one.target = request.target;
-    if (oracle->numbers.drift && reuses)
-      one.settings.drift = *oracle->numbers.drift;
-    Result<AttentionResult> result = checkAttention(request, one);
-    if (!result)
-      return result.status();
-    report.cases.push_back(std::move(*result));
-    if (request.progress)
-      request.progress(report.cases.size(), cases.size());
-  }
+  Status status = runCases(request, planAll(request, *oracle), report,
+                           [&](AttentionCase &one) {
+                             one.target = request.target;
+                             return checkAttention(request, one);
+                           });
+  if (!status)
+    return status;
   return report;
 }
 

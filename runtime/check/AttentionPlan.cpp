@@ -37,7 +37,7 @@ AttentionCase check::planOwn(const AttentionInterpreter &oracle,
   settings.drift = numbers.drift.value_or(0);
   settings.wideBand = numbers.wideBand.value_or(0);
   settings.wideGap = numbers.wideGap.value_or(0);
-  // What is left out lies before the band, and the window wraps around.
+  // What is left out lies before the band, and small windows wrap around.
   constexpr int64_t mostTokens = 400;
   int64_t near = std::max(settings.band, settings.wideBand) + settings.sinks;
   one.prompt =

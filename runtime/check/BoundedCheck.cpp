@@ -449,27 +449,14 @@ Result<BoundedReport> check::checkBounded(const AttentionRequest &request) {
   report.name = oracle->name;
   report.reproducer =
       showCommand(request.path, request.target, request.elaboration);
-  if (!request.only.empty()) {
-    Result<BoundedCase> only = BoundedCase::parse(request.only);
-    if (!only)
-      return only.status();
-    Result<BoundedResult> result = checkBounded(request, *only);
-    if (!result)
-      return result.status();
-    report.cases.push_back(std::move(*result));
-    return report;
-  }
-  std::vector<BoundedCase> cases =
+  Status status = runCases(
+      request,
       oracle->isEvicting ? planEviction(oracle->eviction, request.seed)
-                         : planSegments(oracle->segments, request.seed);
-  for (const BoundedCase &one : cases) {
-    Result<BoundedResult> result = checkBounded(request, one);
-    if (!result)
-      return result.status();
-    report.cases.push_back(std::move(*result));
-    if (request.progress)
-      request.progress(report.cases.size(), cases.size());
-  }
+                         : planSegments(oracle->segments, request.seed),
+      report,
+      [&](const BoundedCase &one) { return checkBounded(request, one); });
+  if (!status)
+    return status;
   return report;
 }
 

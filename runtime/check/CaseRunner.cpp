@@ -23,6 +23,18 @@ bool CaseResult::passed() const {
                      [](const FormResult &form) { return form.passed(); });
 }
 
+void CaseResult::shareBounds() {
+  constexpr int64_t few = 16;
+  constexpr auto ofStates = static_cast<size_t>(FormKind::Fold);
+  double largest = 0;
+  for (size_t i = 0; i < forms.size(); ++i)
+    if (i != ofStates)
+      largest = std::max(largest, forms[i].bound.rounded);
+  for (size_t i = 0; i < forms.size(); ++i)
+    if (i != ofStates && forms[i].count > 0 && forms[i].count < few)
+      forms[i].bound.rounded = largest;
+}
+
 Precision ladle::check::precisionOf(DType dtype) {
   switch (dtype) {
   case DType::BF16:
@@ -323,23 +335,6 @@ Status Simulation::compareSlots() {
   return Status();
 }
 
-/// Answers of all forms read the same storage. What that costs is the larger of
-/// two runs at as many points as were compared: of a few, too little.
-static void shareBounds(CaseResult &result) {
-  constexpr int64_t few = 16;
-  double largest = 0;
-  auto isOfAnswers = [&](size_t form) {
-    return form != static_cast<size_t>(FormKind::Fold);
-  };
-  for (size_t i = 0; i < result.forms.size(); ++i)
-    if (isOfAnswers(i))
-      largest = std::max(largest, result.forms[i].bound.rounded);
-  for (size_t i = 0; i < result.forms.size(); ++i)
-    if (FormResult &form = result.forms[i];
-        isOfAnswers(i) && form.count > 0 && form.count < few)
-      form.bound.rounded = largest;
-}
-
 CaseResult ladle::check::runCase(const CheckCase &config,
                                  const Program &program, const Oracles &oracles,
                                  const RandomInputs &inputs) {
@@ -348,6 +343,6 @@ CaseResult ladle::check::runCase(const CheckCase &config,
   Simulation simulation(config, program, oracles, inputs, result);
   if (Status status = simulation.run(); !status)
     result.failure = status.message();
-  shareBounds(result);
+  result.shareBounds();
   return result;
 }

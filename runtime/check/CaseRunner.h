@@ -40,6 +40,10 @@ struct CaseResult {
   std::string failure;
 
   bool passed() const;
+  /// Answers of all forms read the same storage. What narrow types cost is the
+  /// larger of two runs at as many points as were compared, which of a few says
+  /// too little: a form that few answers are of has the bound of the others.
+  void shareBounds();
 };
 
 /// The oracle twice: as it is, and rounding values to the entry type of the

@@ -122,6 +122,28 @@ inline Status checkTypeKey(std::string_view key, std::string_view type) {
 std::string showCommand(std::string_view path, std::string_view target,
                         const frontend::ElaborationOptions &options);
 
+/// Runs the cases that are planned, or the one that is asked for, into a
+/// report.
+template <typename Request, typename Case, typename Report, typename Run>
+Status runCases(const Request &request, std::vector<Case> cases, Report &report,
+                Run run) {
+  if (!request.only.empty()) {
+    Result<Case> only = Case::parse(request.only);
+    if (!only)
+      return only.status();
+    cases = {std::move(*only)};
+  }
+  for (Case &one : cases) {
+    auto result = run(one);
+    if (!result)
+      return result.status();
+    report.cases.push_back(std::move(*result));
+    if (request.progress)
+      request.progress(report.cases.size(), cases.size());
+  }
+  return {};
+}
+
 /// How to run again what has failed, one after another.
 template <typename CaseResult>
 std::string showRepeats(const std::vector<CaseResult> &cases,

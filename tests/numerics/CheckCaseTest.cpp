@@ -8,6 +8,7 @@
 #include "runtime/check/AttentionCheck.h"
 #include "runtime/check/BoundedCheck.h"
 #include "runtime/check/CasePlan.h"
+#include "runtime/check/CaseRunner.h"
 #include "runtime/check/Comparison.h"
 #include "runtime/check/RoundedRuns.h"
 
@@ -118,6 +119,30 @@ TEST_CASE("a report says how to repeat the case of an attention that failed") {
   bounded.cases.emplace_back().failure = "late";
   REQUIRE(bounded.table().find("repeat with: ladle check edge.ladle --case "
                                "'type=bf16'\n") != std::string::npos);
+}
+
+TEST_CASE("a form with few answers has the bound of the others") {
+  check::CaseResult result;
+  auto of = [&](FormKind kind) -> check::FormResult & {
+    return result.forms[static_cast<size_t>(kind)];
+  };
+  of(FormKind::Verify).count = 300;
+  of(FormKind::Verify).bound.rounded = 4e-3;
+  of(FormKind::Decode).count = 100;
+  of(FormKind::Decode).bound.rounded = 1e-3;
+  of(FormKind::DecodeFold).count = 1;
+  of(FormKind::DecodeFold).bound.rounded = 1e-3;
+  of(FormKind::Fold).count = 1;
+  of(FormKind::Fold).bound.rounded = 1e-3;
+  of(FormKind::DecodeFold).error.add(5e-3, 0, 0, "y");
+  REQUIRE(!result.passed());
+  result.shareBounds();
+  REQUIRE(result.passed());
+  // Those of many answers, and states, keep theirs.
+  REQUIRE(of(FormKind::Decode).bound.rounded == 1e-3);
+  REQUIRE(of(FormKind::Fold).bound.rounded == 1e-3);
+  of(FormKind::DecodeFold).error.add(9e-3, 0, 1, "y");
+  REQUIRE(!result.passed());
 }
 
 TEST_CASE("a case that cannot be is refused with the value that is wrong") {
