@@ -8,6 +8,9 @@ bench/mac.py          writes the parts of the document between its markers, and
 bench/mac.py --pool FILE  prints results/mac/layers.json, from a profile of
                       all layers of several streams
 bench/mac.py --check  fails if those parts are not what the results say
+bench/mac.py --draw FOLDER --profile FILE [--profile FILE ...]
+                      the same plots of what mac-profile --json said of other
+                      traces (needs matplotlib)
 """
 
 import argparse
@@ -49,11 +52,23 @@ def layer_of(trace):
     return int(found[1]) if found else None
 
 
+def limits(document):
+    """What was asked for besides tau, K and r."""
+    chain = document["max_chain"]
+    texts = [f"at most {chain} summaries in a chain"] if chain else []
+    names = ("sinks", "max_gap", "skip", "wide_band", "wide_gap")
+    texts += [f"{name} = {document[name]}" for name in names
+              if document.get(name)]
+    if "drift" in document:
+        texts.append(f"drift = {document['drift']}")
+    return ", ".join(texts)
+
+
 def series(profiles):
-    """(name, max_chain, trace, figures) of all traces."""
-    for name, document in profiles.items():
+    """(limits, trace, figures) of all traces."""
+    for document in profiles.values():
         for trace in document["traces"]:
-            yield name, document["max_chain"], trace["trace"], trace["figures"]
+            yield limits(document), trace["trace"], trace["figures"]
 
 
 # ---------------------------------------------------------------------------
@@ -63,9 +78,9 @@ def series(profiles):
 
 def profile_text(profiles):
     parts = []
-    for _, chain, trace, figures in series(profiles):
-        limit = f", at most {chain} summaries in a chain" if chain else ""
-        lines = [f"**{title(trace)}**{limit}\n", head(
+    for limit, trace, figures in series(profiles):
+        comma = ", " if limit else ""
+        lines = [f"**{title(trace)}**{comma}{limit}\n", head(
             "K", "tau", "r", "hits", "skipped", "cache read", "bytes",
             "one step", "closed loop")]
         for f in figures:
@@ -133,8 +148,8 @@ def reference_text(pooled, references):
 def ranges_text(profiles, key, cells):
     """Ranges at the smallest tau and the largest K, a column a band."""
     parts = []
-    for _, chain, trace, figures in series(profiles):
-        if chain:
+    for limit, trace, figures in series(profiles):
+        if limit:
             continue
         tau = min(f["tau"] for f in figures)
         window = max(f["window"] for f in figures)
@@ -201,12 +216,11 @@ def bits_text(bits):
 # ---------------------------------------------------------------------------
 
 
-def draw_quality(pyplot, profiles, path):
+def draw_quality(pyplot, traces, path):
     """Closed-loop error over the part of the cache that is read, over tau."""
-    traces = [s for s in series(profiles) if not s[1]]
     shape = {"figsize": (4.4 * len(traces), 3.6), "squeeze": False}
     figure, axes = pyplot.subplots(1, len(traces), **shape)
-    for axis, (_, _, trace, figures) in zip(axes[0], traces):
+    for axis, (_, trace, figures) in zip(axes[0], traces):
         window = max(f["window"] for f in figures)
         for band in sorted({f["band"] for f in figures}):
             line = sorted((f["cache"], f["closed"], f["tau"], f["knee"])
@@ -228,12 +242,11 @@ def draw_quality(pyplot, profiles, path):
     save(pyplot, figure, path)
 
 
-def draw_ranges(pyplot, profiles, path, key, labels, xlabel):
-    traces = [s for s in series(profiles) if not s[1]]
+def draw_ranges(pyplot, traces, path, key, labels, xlabel):
     shape = {"figsize": (4.4 * len(traces), 3.6), "squeeze": False}
     figure, axes = pyplot.subplots(1, len(traces), **shape)
     styles = {"closed": "-", "single": ":"}
-    for axis, (_, _, trace, figures) in zip(axes[0], traces):
+    for axis, (_, trace, figures) in zip(axes[0], traces):
         tau = min(f["tau"] for f in figures)
         window = max(f["window"] for f in figures)
         chosen = [f for f in figures if (f["tau"], f["window"]) == (tau, window)]
@@ -253,12 +266,11 @@ def draw_ranges(pyplot, profiles, path, key, labels, xlabel):
     save(pyplot, figure, path)
 
 
-def draw_hits(pyplot, profiles, path):
+def draw_hits(pyplot, traces, path):
     """What matches and what is skipped, over tau, at the largest r."""
-    traces = [s for s in series(profiles) if not s[1]]
     shape = {"figsize": (4.4 * len(traces), 3.6), "squeeze": False}
     figure, axes = pyplot.subplots(1, len(traces), **shape)
-    for axis, (_, _, trace, figures) in zip(axes[0], traces):
+    for axis, (_, trace, figures) in zip(axes[0], traces):
         band = max(f["band"] for f in figures)
         for i, window in enumerate(sorted({f["window"] for f in figures})):
             chosen = sorted(
@@ -276,28 +288,53 @@ def draw_hits(pyplot, profiles, path):
     save(pyplot, figure, path)
 
 
-def plots(profiles):
-    if not profiles:
+def plots(traces):
+    """Title and function of each plot of (limits, trace, figures)."""
+    if not traces:
         return {}
     return {
         "mac-hits": (
             "Tokens and heads that match, over tau; dotted: the cache that is "
             "skipped",
-            lambda p, path: draw_hits(p, profiles, path)),
+            lambda p, path: draw_hits(p, traces, path)),
         "mac-quality": (
             "The error of the closed loop over the cache that is read; squares "
             "are knees",
-            lambda p, path: draw_quality(p, profiles, path)),
+            lambda p, path: draw_quality(p, traces, path)),
         "mac-gaps": (
             "The error of a hit over its gap; dotted: from exact summaries",
-            lambda p, path: draw_ranges(p, profiles, path, "gaps",
+            lambda p, path: draw_ranges(p, traces, path, "gaps",
                                         ("closed", "single"),
                                         "tokens back, at most")),
         "mac-chains": (
             "The error of a hit over the depth of its chain",
-            lambda p, path: draw_ranges(p, profiles, path, "chains",
+            lambda p, path: draw_ranges(p, traces, path, "chains",
                                         ("closed",), "depth, at most")),
     }
+
+
+def draw_all(drawn, folder):
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "ladle"
+    from matplotlib import pyplot
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (_, draw) in drawn.items():
+        draw(pyplot, folder / f"{name}.svg")
+
+
+def profile_at(path):
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        sys.exit(f"error: {path}: {error}")
+    if document.get("schema") != "ladle-mac-profile-1":
+        sys.exit(f"error: {path} has schema {document.get('schema')!r}, wanted "
+                 "'ladle-mac-profile-1'\n"
+                 f"note: ladle mac-profile TRACE --json > {path}")
+    return document
 
 
 def main():
@@ -309,13 +346,24 @@ def main():
     parser.add_argument("--pool", type=pathlib.Path, metavar="FILE",
                         help="print the layers' means of what mac-profile "
                         "--json said of all layers of several streams")
+    parser.add_argument("--draw", type=pathlib.Path, metavar="FOLDER",
+                        help="write the plots of --profile there")
+    parser.add_argument("--profile", type=pathlib.Path, action="append",
+                        default=[], metavar="FILE",
+                        help="of mac-profile --json")
     arguments = parser.parse_args()
+    if bool(arguments.draw) != bool(arguments.profile):
+        parser.error("--draw and --profile belong together")
+    if arguments.draw:
+        chosen = {path: profile_at(path) for path in arguments.profile}
+        draw_all(plots(list(series(chosen))), arguments.draw)
+        return
     if arguments.pool:
         sys.stdout.write(pool(json.loads(arguments.pool.read_text())))
         return
     profiles = read(arguments.results, "ladle-mac-profile-1")
     references = read(arguments.results, "ladle-mac-reference-1")
-    drawn = plots(profiles)
+    drawn = plots([s for s in series(profiles) if not s[0]])
     parts = {
         "profile": profile_text(profiles),
         "reference": reference_text(
@@ -343,15 +391,7 @@ def main():
         return
     arguments.document.write_text(after, encoding="utf-8")
     if drawn:
-        import matplotlib
-
-        matplotlib.use("svg")
-        matplotlib.rcParams["svg.hashsalt"] = "ladle"
-        from matplotlib import pyplot
-
-        folder.mkdir(exist_ok=True)
-        for name, (_, draw) in drawn.items():
-            draw(pyplot, folder / f"{name}.svg")
+        draw_all(drawn, folder)
 
 
 if __name__ == "__main__":

@@ -44,8 +44,9 @@ if os.path.exists(emulated):
     config.available_features.add("emulated-gpu")
 
 # For scripts that fit.
-if importlib.util.find_spec("numpy"):
-    config.available_features.add("numpy")
+for module in ("matplotlib", "numpy"):
+    if importlib.util.find_spec(module):
+        config.available_features.add(module)
 
 # Tests of tools that this build has not made are reported as unsupported.
 for tool in os.listdir(config.ladle_tools_dir):

@@ -45,6 +45,11 @@ AttentionBytes tool::bytesOf(const AttentionProgram &program) {
   return result;
 }
 
+int64_t tool::bandOf(const AttentionSettings &settings, int64_t gap) {
+  bool isFar = settings.wideBand > 0 && gap > settings.wideGap;
+  return isFar ? settings.wideBand : settings.band;
+}
+
 double AttentionBytes::answer(int64_t position,
                               std::span<const int64_t> matches,
                               const AttentionSettings &settings) const {
@@ -59,8 +64,7 @@ double AttentionBytes::answer(int64_t position,
     for (int64_t match : matches.subspan(static_cast<size_t>(head),
                                          static_cast<size_t>(group))) {
       hits += match >= 0;
-      bool isFar = settings.wideBand > 0 && position - match > settings.wideGap;
-      int64_t band = isFar ? settings.wideBand : settings.band;
+      int64_t band = bandOf(settings, position - match);
       first = std::min(first,
                        match < 0 ? sinks : std::max(match + 1 - band, sinks));
     }

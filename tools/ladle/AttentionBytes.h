@@ -48,6 +48,9 @@ struct AttentionBytes {
                 const AttentionSettings &settings) const;
 };
 
+/// The tokens that are attended to anew before a match `gap` tokens back.
+int64_t bandOf(const AttentionSettings &settings, int64_t gap);
+
 /// At the settings of a program.
 AttentionBytes bytesOf(const AttentionProgram &program);
 

@@ -15,6 +15,28 @@
 using namespace ladle;
 using namespace ladle::tool;
 
+/// Whether options that would change nothing were left out, or an error.
+static Status takesOptions(const BenchOptions &options, bool isAttention,
+                           bool isBounded) {
+  const SourceOptions &source = options.source;
+  if (!isAttention)
+    return refuse(source, {"--context", "--alike", "--batch-invariant"},
+                  {"attentions", "the file declares a recurrence"});
+  Status status =
+      refuse(source, {"--routes", "--entries", "--m", "--mixed", "--memory",
+                      "--layers", "--forms", "--state-layout"});
+  if (status && !isBounded)
+    return refuseStates(source, "--states");
+  if (status)
+    status = refuse(source, {"--alike", "--batch-invariant"},
+                    {"attentions with a paged cache",
+                     "the file declares one with a bounded cache"});
+  if (status && options.device == "cpu")
+    status = refuse(source, {"--context", "--early"},
+                    {"a GPU", "the steps are timed on the CPU"});
+  return status;
+}
+
 int tool::bench(const BenchOptions &options) {
   bool hasDrafts = !options.drafts.empty() || options.mixed;
   if (hasDrafts && options.prompts) {
@@ -62,18 +84,9 @@ int tool::bench(const BenchOptions &options) {
   bool isBounded = isAttention && check::hasBoundedCache(options.source.file,
                                                          text, elaboration)
                                       .value_or(false);
-  if (Status status = refuseStates(options.source, "--states");
-      !status && isAttention && !isBounded) {
+  if (Status status = takesOptions(options, isAttention, isBounded); !status) {
     printError(status);
     return 2;
-  }
-  if (isBounded && options.device == "cpu") {
-    Status status = refuse(options.source, {"--context", "--early"},
-                           {"a GPU", "the steps are timed on the CPU"});
-    if (!status) {
-      printError(status);
-      return 2;
-    }
   }
   if (isBounded && options.device == "cpu")
     return benchBounded(options, text);

@@ -299,12 +299,31 @@ void tool::addMacProfileOptions(CLI::App &command, MacProfileOptions &profile) {
                   "heads, D] in bf16; of several also the mean")
       ->required();
   addMatchOptions(command, profile.taus, profile.windows, profile.bands);
+  AttentionSettings &settings = profile.settings;
+  auto addCount = [&command](const char *name, int64_t &count,
+                             const char *text) {
+    return command.add_option(name, count, text)
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+  };
+  addCount(
+      "--max-chain", settings.maxChain,
+      "summaries made one from another before one is exact; 0 is no limit");
+  addCount("--sinks", settings.sinks,
+           "tokens at the start that are always attended to");
+  addCount("--max-gap", settings.maxGap,
+           "tokens that a match may lie back; 0 is no limit");
+  addCount("--skip", settings.skip,
+           "tokens that a match has to save; 0 is no limit");
   command
-      .add_option("--max-chain", profile.maxChain,
-                  "summaries made one from another before one is exact; 0 is "
-                  "no limit")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+      .add_option("--drift", settings.drift,
+                  "how near rotated queries have to be, too (default: they "
+                  "are not looked at)")
+      ->check(CLI::Range(0.0, 1.0));
+  CLI::Option *wide = addCount(
+      "--wide-band", settings.wideBand,
+      "r of matches more than --wide-gap tokens back; 0 is that of all");
+  addCount("--wide-gap", settings.wideGap, "of --wide-band")->needs(wide);
   addTraceOptions(command, profile.tokens, profile.prompt, profile.ropeBase);
   command.add_flag("--diagnostics", profile.diagnostics,
                    "hits, weights and norms of each head, too");

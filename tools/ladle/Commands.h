@@ -110,10 +110,13 @@ struct MacProfileOptions {
   std::vector<double> taus{0.3, 0.45, 0.6, 0.75};
   std::vector<int64_t> windows{1024};     ///< K
   std::vector<int64_t> bands{0, 64, 256}; ///< r
-  int64_t maxChain = 0;                   ///< as of match; 0: no limit
-  int64_t tokens = 0;                     ///< of the trace; 0: all
-  int64_t prompt = 0;                     ///< of them; 0: half
-  double ropeBase = 0; ///< of queries that are not rotated; 0: none
+  /// Of match and complete, the same for all; tau, window and band are not
+  /// used.
+  AttentionSettings settings;
+  bool hasDrift = false; ///< whether settings.drift is a second gate
+  int64_t tokens = 0;    ///< of the trace; 0: all
+  int64_t prompt = 0;    ///< of them; 0: half
+  double ropeBase = 0;   ///< of queries that are not rotated; 0: none
   bool diagnostics = false;
   bool json = false;
 };

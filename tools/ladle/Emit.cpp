@@ -139,6 +139,10 @@ static bool takesOptions(Source &source, const EmitOptions &options) {
                                [](AttentionOp op) { return op.isBounded(); });
   if (status && isPaged)
     status = refuseStates(options.source);
+  bool matches = false;
+  source.module->walk([&](MatchOp) { matches = true; });
+  if (status && !matches)
+    status = refuseEntries(options.source);
   printError(status);
   return status.ok();
 }

@@ -26,6 +26,12 @@ Status tool::refuseStates(const SourceOptions &source, std::string_view flag) {
                  "the file declares an attention with a paged cache"});
 }
 
+Status tool::refuseEntries(const SourceOptions &source) {
+  return refuse(source, {"--entry"},
+                {"recurrences and attentions that match",
+                 "the file declares an attention without a match"});
+}
+
 Status tool::refuse(const SourceOptions &source,
                     std::initializer_list<std::string_view> flags,
                     Refusal refusal) {

@@ -36,6 +36,10 @@ Status refuse(const SourceOptions &source,
 Status refuseStates(const SourceOptions &source,
                     std::string_view flag = "--state");
 
+/// The same of what says how summaries are stored, where an attention keeps
+/// none.
+Status refuseEntries(const SourceOptions &source);
+
 } // namespace ladle::tool
 
 #endif // LADLE_TOOLS_LADLE_ERRORS_H

@@ -214,9 +214,11 @@ int ladle::tool::explainAttention(Source &source,
       continue;
     if (!step.getRing()) {
       std::string reason = "'" + step.getAttention().str() + "' does not";
-      if (Status status = refuse(options.source, {"--false-positive"},
-                                 {"attentions that match", reason});
-          !status) {
+      Status status = refuse(options.source, {"--false-positive"},
+                             {"attentions that match", reason});
+      if (status)
+        status = refuseEntries(options.source);
+      if (!status) {
         printError(status);
         return 2;
       }

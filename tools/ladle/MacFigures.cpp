@@ -97,8 +97,8 @@ MacFigure tool::figureOf(const MacTrace &trace, const MacReplay &replay,
     cached += static_cast<double>(position + 1);
     if (int64_t match = closed.matches[i]; match >= 0) {
       figure.hits += 1;
-      figure.skipped += static_cast<double>(
-          std::max<int64_t>(0, match + 1 - settings.band - settings.sinks));
+      figure.skipped += static_cast<double>(std::max<int64_t>(
+          0, match + 1 - settings.sinks - bandOf(settings, position - match)));
       depths[i] =
           1 + (match >= first ? depths[(match - first) * heads + head] : 0);
       gaps.addClosed(position - match, closed.errors[i]);

@@ -42,7 +42,8 @@ static Result<Profile> profile(const MacProfileOptions &options,
       MacTrace::open(path, {options.tokens, options.ropeBase});
   if (!trace)
     return trace.status();
-  Result<AttentionProgram> program = programOf(*trace);
+  Result<AttentionProgram> program =
+      programOf(*trace, options.settings, options.hasDrift);
   if (!program)
     return program.status();
   MacReplayOptions room;
@@ -68,8 +69,7 @@ static Result<Profile> profile(const MacProfileOptions &options,
     ++done;
   };
   std::map<int64_t, std::vector<MacRun>> singles;
-  AttentionSettings settings;
-  settings.maxChain = options.maxChain;
+  AttentionSettings settings = options.settings;
   for (int64_t band : options.bands) {
     show();
     settings.tau = 0;
@@ -160,11 +160,29 @@ static std::string toText(const std::vector<MacFigure> &figures) {
   return text + "]";
 }
 
+/// What is the same for all figures.
+static Json settingsOf(const MacProfileOptions &options) {
+  const AttentionSettings &settings = options.settings;
+  Json given = Json::object();
+  for (auto [name, count] : {std::pair{"sinks", settings.sinks},
+                             {"max_gap", settings.maxGap},
+                             {"max_chain", settings.maxChain},
+                             {"skip", settings.skip},
+                             {"wide_band", settings.wideBand},
+                             {"wide_gap", settings.wideGap}})
+    given[name] = count;
+  if (options.hasDrift)
+    given["drift"] = settings.drift;
+  return given;
+}
+
 static void printJson(const MacProfileOptions &options,
                       const std::vector<Profile> &profiles) {
-  fmt::print("{{\"schema\": \"ladle-mac-profile-1\", \"max_chain\": {}, "
-             "\"traces\": [",
-             options.maxChain);
+  Json head{{"schema", "ladle-mac-profile-1"}};
+  head.update(settingsOf(options));
+  std::string start = head.dump();
+  start.pop_back();
+  fmt::print("{}, \"traces\": [", start);
   for (size_t i = 0; i < profiles.size(); ++i) {
     const Profile &each = profiles[i];
     Json head{{"trace", each.name},
@@ -275,6 +293,14 @@ static void print(const std::vector<MacFigure> &figures, bool hasHeads) {
 int ladle::tool::macProfile(const MacProfileOptions &options) {
   std::vector<Profile> profiles;
   Progress progress;
+  int64_t band = *std::max_element(options.bands.begin(), options.bands.end());
+  if (options.settings.wideBand && options.settings.wideBand < band) {
+    fmt::print(stderr,
+               "error: --wide-band is {}, less than the band {}\n"
+               "note: it is for matches that lie far back: give {} or more\n",
+               options.settings.wideBand, band, band);
+    return 2;
+  }
   for (const std::string &path : options.traces) {
     Result<Profile> one = profile(options, path, progress);
     if (!one) {
@@ -285,14 +311,19 @@ int ladle::tool::macProfile(const MacProfileOptions &options) {
     profiles.push_back(std::move(*one));
   }
   progress.clear();
+  std::string given;
+  for (const auto &[name, value] : settingsOf(options).items())
+    if (name == "drift" || value != 0)
+      given += fmt::format(", {} {}", name, value.dump());
   if (options.json) {
     printJson(options, profiles);
     return 0;
   }
   std::vector<std::vector<MacFigure>> all;
   for (const Profile &each : profiles) {
-    fmt::print("{}{}: {} of {} tokens decoded, the others a prompt\n",
-               all.empty() ? "" : "\n", each.name, each.decoded, each.tokens);
+    fmt::print("{}{}: {} of {} tokens decoded, the others a prompt{}\n",
+               all.empty() ? "" : "\n", each.name, each.decoded, each.tokens,
+               given);
     if (each.traceError)
       fmt::print("exact attention is within {:.1e} of the trace's outputs\n",
                  *each.traceError);

@@ -14,24 +14,31 @@
 using namespace ladle;
 using namespace ladle::tool;
 
+// Which gates, pieces and sinks there are is compiled in; how large they are is
+// for the settings of a decoder.
 static constexpr std::string_view profiledSource = R"(
-attention profiled(Hq, Hkv, D, Dv) {
+attention profiled(Hq, Hkv, D, Dv) {{
   option window = 1024
   token q_pre[Hq, D], q_post[Hq, D], k_post[Hkv, D], v[Hkv, Dv] : bf16
   cache KV[k_post, v] paged(16)
-  let prefix = match(q_pre, window, 0.5)
+  let prefix = match(q_pre, window, 0.5{})
   out o[Hq, Dv] : f32 =
-    complete(prefix, softmax(q_post, KV, scale = rsqrt(D)), 0, sinks = 1)
-}
+    complete(prefix, softmax(q_post, KV, scale = rsqrt(D)), 0, sinks = 1{})
+}}
 )";
 
-Result<AttentionProgram> tool::programOf(const MacTrace &trace) {
+Result<AttentionProgram> tool::programOf(const MacTrace &trace,
+                                         const AttentionSettings &settings,
+                                         bool hasDrift) {
   AttentionCompileOptions options;
   options.sizes = {{"Hq", trace.find("q_pre")->shape[1]},
                    {"Hkv", trace.find("k")->shape[1]},
                    {"D", trace.find("q_pre")->shape[2]},
                    {"Dv", trace.find("v")->shape[2]}};
-  return compileAttention(profiledSource, "profile.ladle", options);
+  std::string source =
+      fmt::format(profiledSource, hasDrift ? ", drift = 0.5" : "",
+                  settings.wideBand ? ", wide_band = 1, wide_gap = 1" : "");
+  return compileAttention(source, "profile.ladle", options);
 }
 
 double MacRun::meanError() const {

@@ -77,8 +77,11 @@ private:
   std::optional<double> worstOfTrace;
 };
 
-/// An attention of the shape of the trace, with sinks.
-Result<AttentionProgram> programOf(const MacTrace &trace);
+/// An attention of the shape of the trace, with sinks; with a second gate where
+/// `hasDrift`, and with two bands where `settings` have a wide one.
+Result<AttentionProgram> programOf(const MacTrace &trace,
+                                   const AttentionSettings &settings,
+                                   bool hasDrift);
 
 } // namespace ladle::tool
 

@@ -235,8 +235,10 @@ int main(int argc, char **argv) {
       return bench(benchOptions);
     if (tuneCommand->parsed())
       return tune(tuneRequest);
-    if (profileCommand->parsed())
+    if (profileCommand->parsed()) {
+      profileOptions.hasDrift = profileCommand->count("--drift") > 0;
       return macProfile(profileOptions);
+    }
     if (cacheCommand->parsed())
       return cache(action);
     if (doctorCommand->parsed())

@@ -4,7 +4,7 @@
 
 From the definition, in float64: the nearest of the last K queries before their
 rotation, what its own query makes of the tokens up to p - r, and what the new
-query makes of the others.
+query makes of the others; with the limits and gates that the profile was given.
 """
 
 import json
@@ -45,26 +45,40 @@ def merge(a, b):
     return (left * a[1] + right * b[1]) / (left + right)
 
 
-def measure(trace, tokens, prompt, window, band, tau):
+def measure(trace, tokens, prompt, window, band, tau, given):
     pre, post, keys, values = (
         trace[n][:tokens] for n in ("q_pre", "q_post", "k_post", "v"))
     heads, size = pre.shape[1:]
     group = heads // keys.shape[1]
     errors, hits = 0, 0
-    starts = np.zeros((tokens, heads), int)
+    sinks, wide = given["sinks"], given["wide_band"]
+    starts = np.full((tokens, heads), sinks)
+    limits = [2 * (1 - share) ** 2 for share in (tau, given.get("drift", -1))]
     for head in range(heads):
         k, v, q = keys[:, head // group], values[:, head // group], post[:, head]
-        allowed = 2 * (1 - tau) ** 2 * (pre[:, head] ** 2).sum(1).mean()
+        moment = (pre[:, head] ** 2).sum(1).mean()
+        # Of the rotated queries; the moment is that of a running decoder.
+        moments = ((pre[:, head] ** 2).sum(1).cumsum()
+                   / np.arange(1, tokens + 1))
         for m in range(prompt, tokens):
-            first = max(0, m - window)
+            count = min(m, window, given["max_gap"] or m)
+            if given["skip"]:
+                count = min(count, m + 1 - band - sinks - given["skip"])
+            if count < 1:
+                continue
+            first = m - count
             far = ((pre[first:m, head] - pre[m, head]) ** 2).sum(1)
             p = m - 1 - int(np.argmin(far[::-1]))  # ties to the newest
-            if not far[p - first] < allowed:
+            drift = ((q[p] - q[m]) ** 2).sum()
+            if not (far[p - first] < limits[0] * moment
+                    and drift < limits[1] * moments[m - 1]):
                 continue
             hits += 1
-            cut = starts[m, head] = max(p + 1 - band, 0)
-            reused = summary(q[p], k[:cut], v[:cut])
-            fresh = summary(q[m], k[cut:m + 1], v[cut:m + 1])
+            r = wide if wide and m - p > given["wide_gap"] else band
+            cut = starts[m, head] = max(p + 1 - r, sinks)
+            reused = summary(q[p], k[sinks:cut], v[sinks:cut])
+            apart = np.r_[:sinks, cut:m + 1]
+            fresh = summary(q[m], k[apart], v[apart])
             exact = summary(q[m], k[:m + 1], v[:m + 1])[1]
             errors += (np.linalg.norm(merge(reused, fresh) - exact)
                        / np.linalg.norm(exact))
@@ -75,7 +89,7 @@ def measure(trace, tokens, prompt, window, band, tau):
     read = moved = exact = 0
     for m in range(prompt, tokens):
         first = starts[m].reshape(-1, group).min(1)
-        part = cached * (m + 1 - first).sum()
+        part = cached * (m + 1 - first + sinks).sum()
         read += part
         moved += part + heads * (query * (min(m, window) + 1) + 2 * stored)
         exact += cached * (m + 1) * keys.shape[1]
@@ -83,16 +97,18 @@ def measure(trace, tokens, prompt, window, band, tau):
 
 
 with open(sys.argv[2], encoding="utf-8") as file:
-    profile = json.load(file)["traces"][0]
+    given = json.load(file)
+profile = given["traces"][0]
 tokens = profile["tokens"]
 trace = load(sys.argv[1])
 for figure in profile["figures"]:
     hits, error, read, moved = measure(
         trace, tokens, tokens - profile["decoded"], figure["window"],
-        figure["band"], figure["tau"])
+        figure["band"], figure["tau"], given)
     wanted = {"single_hits": hits, "single": error}
-    if figure["tau"] == 0:
-        wanted |= {"hits": 1, "cache": read, "bytes": moved}
+    # At tau = 0 and without a gate a closed loop has the same matches.
+    if figure["tau"] == 0 and "drift" not in given:
+        wanted |= {"hits": hits, "cache": read, "bytes": moved}
     for name, value in wanted.items():
         if abs(figure[name] - value) > 1e-5 + 1e-4 * value:
             sys.exit(f"{name} at tau {figure['tau']}, window "
