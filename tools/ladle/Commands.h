@@ -13,6 +13,8 @@
 #ifndef LADLE_TOOLS_LADLE_COMMANDS_H
 #define LADLE_TOOLS_LADLE_COMMANDS_H
 
+#include "ladle/attention.h"
+
 #include <cstdint>
 #include <functional>
 #include <map>

@@ -312,7 +312,8 @@ int ladle::tool::macProfile(const MacProfileOptions &options) {
   }
   progress.clear();
   std::string given;
-  for (const auto &[name, value] : settingsOf(options).items())
+  const Json settings = settingsOf(options);
+  for (const auto &[name, value] : settings.items())
     if (name == "drift" || value != 0)
       given += fmt::format(", {} {}", name, value.dump());
   if (options.json) {

@@ -57,9 +57,12 @@ def measure(trace, tokens, prompt, window, band, tau, given):
     for head in range(heads):
         k, v, q = keys[:, head // group], values[:, head // group], post[:, head]
         moment = (pre[:, head] ** 2).sum(1).mean()
-        # Of the rotated queries; the moment is that of a running decoder.
-        moments = ((pre[:, head] ** 2).sum(1).cumsum()
-                   / np.arange(1, tokens + 1))
+        # The gate of the rotated queries has the moment of a running decoder,
+        # whose rings were filled with the end of the prompt.
+        filled = max(prompt - given["room"], 0)
+        norms = (pre[filled:, head] ** 2).sum(1)
+        moments = np.full(tokens, np.nan)
+        moments[filled:] = norms.cumsum() / np.arange(1, len(norms) + 1)
         for m in range(prompt, tokens):
             count = min(m, window, given["max_gap"] or m)
             if given["skip"]:
@@ -86,6 +89,8 @@ def measure(trace, tokens, prompt, window, band, tau, given):
     # Of a token in the cache; of a head, its query and its summary.
     cached = (size + values.shape[2]) * 2
     query, stored = 2 * size, 4 * values.shape[2] + 4 + 4
+    if wide:  # another part, and where the first one ends
+        stored += 4 * values.shape[2] + 4 + 8
     read = moved = exact = 0
     for m in range(prompt, tokens):
         first = starts[m].reshape(-1, group).min(1)
@@ -99,6 +104,7 @@ def measure(trace, tokens, prompt, window, band, tau, given):
 with open(sys.argv[2], encoding="utf-8") as file:
     given = json.load(file)
 profile = given["traces"][0]
+given["room"] = 1 + max(f["window"] for f in profile["figures"])
 tokens = profile["tokens"]
 trace = load(sys.argv[1])
 for figure in profile["figures"]:
