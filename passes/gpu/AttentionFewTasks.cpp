@@ -87,7 +87,7 @@ void GpuAttention::matchFewHeads() {
     // Padding has left nothing.
     Value row = div(at, heads);
     Value isPadding = less(fieldOfRow(row, 0), index(0));
-    Value hit = select(isPadding, index(-1), found[1]);
+    Value hit = select(isPadding, index(-1), maximum(found[1], index(-1)));
     Value start = sub(sub(fieldOfRow(row, 1), hit), scalar("band"));
     start =
         select(less(hit, index(0)), index(0), maximum(start, scalar("sinks")));

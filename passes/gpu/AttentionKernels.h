@@ -154,6 +154,7 @@ protected:
   static constexpr int64_t kSectionsAtOnce = 2 * kAttentionSections;
   Values loadFound(mlir::Value ofAll, mlir::Value section);
   Values nearestOf(mlir::ValueRange before, mlir::ValueRange found);
+  mlir::Value refusedEntry(mlir::Value entry);
   mlir::Value distance(mlir::Value value, const Row &row, mlir::Value head,
                        mlir::Value ring, mlir::Value ringAt);
 

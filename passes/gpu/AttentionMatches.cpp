@@ -47,10 +47,14 @@ GpuAttention::Values GpuAttention::loadFound(Value ofAll, Value section) {
   return found;
 }
 
-/// The nearest of what was, and of what has been found.
+/// The nearest of what was, and of what has been found; of several as near the
+/// newest, though a gate has refused it (`refusedEntry`).
 GpuAttention::Values GpuAttention::nearestOf(ValueRange before,
                                              ValueRange found) {
   Value best = before[0], entry = before[1];
+  auto ageOf = [&](Value which) {
+    return select(less(which, index(0)), refusedEntry(which), which);
+  };
   for (int64_t i = 0; i < kSectionsAtOnce; ++i) {
     int64_t which = i / kAttentionSections * 2, at = i % kAttentionSections;
     Value square = extract(found[which], at);
@@ -58,6 +62,9 @@ GpuAttention::Values GpuAttention::nearestOf(ValueRange before,
                                            extract(found[which + 1], at));
     Value isNearer =
         arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, square, best);
+    Value isAlike =
+        arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, square, best);
+    isNearer = either(isNearer, both(isAlike, less(ageOf(its), ageOf(entry))));
     best = select(isNearer, square, best);
     entry = select(isNearer, its, entry);
   }
@@ -66,12 +73,16 @@ GpuAttention::Values GpuAttention::nearestOf(ValueRange before,
 
 GpuAttention::Values GpuAttention::nearest(Value number, Value ofHead) {
   Value ofAll = add(mul(number, heads), ofHead);
-  return loop(index(0), scalar("sections"), index(kSectionsAtOnce),
-              {this->number(INFINITY), index(-1)},
-              [&](Value section, ValueRange carried) -> Values {
-                return nearestOf(carried, loadFound(ofAll, section));
-              });
+  Values found = loop(index(0), scalar("sections"), index(kSectionsAtOnce),
+                      {this->number(INFINITY), index(-1)},
+                      [&](Value section, ValueRange carried) -> Values {
+                        return nearestOf(carried, loadFound(ofAll, section));
+                      });
+  return {found[0], maximum(found[1], index(-1))};
 }
+
+/// An entry that is no match as a negative number, and back; −1 is none, too.
+Value GpuAttention::refusedEntry(Value entry) { return sub(index(-1), entry); }
 
 /// [slots, heads]: the mean of the squares, and of how many tokens.
 Value GpuAttention::momentsMemory() {

@@ -331,7 +331,10 @@ void AttentionScan::storeNearest(Values best, Value moment, Value place) {
       found = k.ifElse(
                    k.isFew(),
                    [&]() -> Values {
-                     return {k.decide(best, row, ofHead, moment).first};
+                     Value its = k.decide(best, row, ofHead, moment).first;
+                     Value isRefused = k.both(k.less(its, k.index(0)),
+                                              k.notLess(best[1], k.index(0)));
+                     return {k.select(isRefused, k.refusedEntry(best[1]), its)};
                    },
                    [&]() -> Values { return {best[1]}; })
                   .front();
