@@ -61,9 +61,12 @@ int tool::bench(const BenchOptions &options) {
                        "note: leave --drafts or --forms out\n");
     return 2;
   }
-  if (!hasDrafts && options.memory > 0) {
-    fmt::print(stderr, "error: --memory is about requests with drafts\nnote: "
-                       "set --drafts too, for instance --drafts 1,2,4,8\n");
+  if (!hasDrafts && (options.memory > 0 || options.capacity > 0)) {
+    fmt::print(stderr,
+               "error: {} is about {} with drafts\nnote: "
+               "set --drafts too, for instance --drafts 1,2,4,8\n",
+               options.memory > 0 ? "--memory" : "--capacity",
+               options.memory > 0 ? "requests" : "steps");
     return 2;
   }
   frontend::ElaborationOptions elaboration;

@@ -34,7 +34,8 @@ private:
   std::string findObstacle(const DraftSpec &spec) override;
   Result<std::string> textOf(const DraftSpec &spec) const override;
   bool isStillValid(const Json &known) const override {
-    return known.value("model_layers", int64_t(0)) == options.modelLayers;
+    return known.value("model_layers", int64_t(0)) == options.modelLayers &&
+           known.value("capacity", int64_t(0)) == options.capacity;
   }
   Result<Json> time(const DraftSpec &spec) override;
   void report(const DraftSpec &spec, const Json &result) override {
@@ -182,9 +183,12 @@ Result<Json> DraftBench::time(const DraftSpec &spec) {
                                spec.threshold, limitOf)));
     }
   }
-  return Json{{"model_layers", options.modelLayers},
+  Json result{{"model_layers", options.modelLayers},
               {"layers", (*timer)->layerCount()},
               {"figures", figures}};
+  if (options.capacity)
+    result["capacity"] = options.capacity;
+  return result;
 }
 
 int tool::benchDrafts(const BenchOptions &options, const measure::Gpu &gpu) {

@@ -232,6 +232,11 @@ void tool::addBenchOptions(CLI::App &command, BenchOptions &bench) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 16));
+  command
+      .add_option("--capacity", bench.capacity,
+                  "with --drafts: entries that a state has, if that is more "
+                  "than m and T ask for")
+      ->check(CLI::Range(1, 1024));
   addMemoryOption(command, bench.memory);
   command.add_flag("--mixed", bench.mixed,
                    "batches of all kinds of rows, up to --drafts (4) verified");

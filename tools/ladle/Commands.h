@@ -140,7 +140,8 @@ struct BenchOptions {
   int64_t samples = 9; ///< of each fill; on a CPU the rounds
   /// Steps that verify so many a row, on a GPU; empty: steps of a token.
   std::vector<int64_t> drafts;
-  double memory = 0; ///< bytes for requests with drafts; 0: not asked
+  double memory = 0;    ///< bytes for requests with drafts; 0: not asked
+  int64_t capacity = 0; ///< entries, with drafts; 0: what m and T ask for
   /// Rows of which each does something else, in one call, on a GPU.
   bool mixed = false;
   /// Tokens of the prompts that rows take in a call, on a GPU; 0: steps.

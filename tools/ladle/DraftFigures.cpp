@@ -41,6 +41,7 @@ listSpecs(const BenchOptions &options, const std::vector<int64_t> &counts,
               source.entryType = entry;
               specs.push_back(
                   {source, route, drafts, m, batch, options.schedule});
+              specs.back().room = options.capacity;
             }
   return specs;
 }

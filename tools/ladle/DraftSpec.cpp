@@ -128,6 +128,8 @@ std::string DraftSpec::reproducer() const {
     text += " --mixed";
   text += fmt::format(" --routes {} --entries {} --m {} --batch {} --drafts {}",
                       route, source.entryType, threshold, batch, drafts);
+  if (room)
+    text += fmt::format(" --capacity {}", room);
   std::string given;
   for (const auto &[name, value] : schedule)
     if (value != 0)

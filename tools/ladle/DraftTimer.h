@@ -14,6 +14,8 @@
 #include "tools/ladle/Plan.h"
 #include "tools/measure/Gpu.h"
 
+#include <algorithm>
+
 namespace ladle::tool {
 
 /// A program that verifies, and the batch that it is for. The state type and
@@ -26,9 +28,10 @@ struct DraftSpec {
   int64_t page = 0; ///< entries of one, where rows begin without a state
   /// Rows of which each does something else, in one call.
   bool isMixed = false;
+  int64_t room = 0; ///< entries, if that is more than m and T ask for
 
   int64_t capacity() const {
-    int64_t least = std::max(threshold + drafts, 2 * drafts);
+    int64_t least = std::max({threshold + drafts, 2 * drafts, room});
     return page ? (least + page - 1) / page * page : least;
   }
   CompileOptions programOptions() const;
