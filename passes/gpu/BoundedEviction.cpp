@@ -132,7 +132,10 @@ void GpuBounded::chooseNext() {
                Value at = sub(add(place, half + offset), firstPlace);
                Value value = loadFloat(saliences, {index(0), at});
                all = sum(all, select(isThere, value, number(0)));
-               n = sum(n, select(isThere, number(1), number(0)));
+               // The token that comes is a neighbour without a weight.
+               Value isCounted =
+                   both(notLess(near, index(0)), notLess(kept, near));
+               n = sum(n, select(isCounted, number(1), number(0)));
              }
              Value mean = arith::DivFOp::create(b, all, n);
              Value isLess = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT,

@@ -11,9 +11,11 @@
 using namespace mlir;
 using namespace ladle;
 
-/// The mean of the saliences around a place, of so many.
+/// The mean of the saliences around a place, of so many; where tokens without a
+/// weight are behind them, these are neighbours, too.
 Value GpuBoundedPrompts::pooled(Value at, Value size,
-                                llvm::function_ref<Value(Value)> candidate) {
+                                llvm::function_ref<Value(Value)> candidate,
+                                int64_t weightless) {
   int64_t half = pool / 2;
   Value total = number(0), n = number(0);
   Value saliences = array("salience", b.getF32Type());
@@ -23,7 +25,9 @@ Value GpuBoundedPrompts::pooled(Value at, Value size,
     Value inside = minimum(maximum(near, index(0)), sub(size, index(1)));
     Value its = loadFloat(saliences, placeOf(candidate(inside)));
     total = sum(total, select(isThere, its, number(0)));
-    n = sum(n, select(isThere, number(1), number(0)));
+    Value isCounted =
+        both(notLess(near, index(0)), less(near, add(size, weightless)));
+    n = sum(n, select(isCounted, number(1), number(0)));
   }
   return arith::DivFOp::create(b, total, n);
 }

@@ -232,18 +232,20 @@ Value GpuBoundedPrompts::nextPlace() {
     Value isTaken = either(isLess, both(isEqual, less(at, mine[1])));
     mine = {select(isTaken, value, mine[0]), select(isTaken, at, mine[1])};
   };
-  Values best = loop(add(oldest, thread), last, index(threads),
-                     {number(INFINITY), index(capacity)},
-                     [&](Value place, ValueRange carried) -> Values {
-                       Value mean = pooled(place, kept, [&](Value near) {
-                         return load(array("kept_tokens", integer, stride),
-                                     {planRow, near});
-                       });
-                       Value isLess = arith::CmpFOp::create(
-                           b, arith::CmpFPredicate::OLT, mean, carried[0]);
-                       return {select(isLess, mean, carried[0]),
-                               select(isLess, place, carried[1])};
-                     });
+  Values best = loop(
+      add(oldest, thread), last, index(threads),
+      {number(INFINITY), index(capacity)},
+      [&](Value place, ValueRange carried) -> Values {
+        auto candidate = [&](Value near) {
+          return load(array("kept_tokens", integer, stride), {planRow, near});
+        };
+        // The token that comes next has none.
+        Value mean = pooled(place, kept, candidate, /*weightless=*/1);
+        Value isLess = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, mean,
+                                             carried[0]);
+        return {select(isLess, mean, carried[0]),
+                select(isLess, place, carried[1])};
+      });
   for (int64_t mask = 1; mask < kWarp; mask *= 2)
     lower(best, exchange(best[0], mask), exchange(best[1], mask));
   ifThen(equal(lane, index(0)), [&] {

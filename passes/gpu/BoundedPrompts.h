@@ -160,7 +160,8 @@ private:
 
   //===--- BoundedPromptRanks.cpp: the least salient that stays -----------===//
   mlir::Value pooled(mlir::Value at, mlir::Value size,
-                     llvm::function_ref<mlir::Value(mlir::Value)> candidate);
+                     llvm::function_ref<mlir::Value(mlir::Value)> candidate,
+                     int64_t weightless = 0);
   void rankCandidates();
   mlir::Value findThreshold();
 
