@@ -92,7 +92,8 @@ private:
   void prefetchKeys(bool isKey);
   void prefetchNextCursor();
   void meetAll(int64_t which);
-  void meetCluster();
+  void leaveCluster();
+  void awaitCluster();
   /// Before what the memory gave is merged: those who attend say that they are
   /// not waited for, and wait for that meeting when it is long over.
   void letOthersMeet();
@@ -134,6 +135,9 @@ private:
   void takeOwn();
   void mergeEach();
   Values mergeNoting();
+  Values noteMerged();
+  bool fitsWarp() const;
+  void mergeInLanes();
   void mergeMemory();
   void mergeRecalled();
   void mergeTaylor();
@@ -291,6 +295,12 @@ private:
       newestToken, inverses, scoresOfBlock, salience, saliences, windowSums,
       windowSquares, order, warpBest, warpBestAt, bests, bestPlaces;
   mlir::Value firstPlace, lastPlace, oldest, oldestPlace;
+  /// What the blocks of a cluster found, where each warp knows it by itself: of
+  /// a lane the weight of its block, and of the heads of the group.
+  struct {
+    mlir::Value weight;
+    Values mosts, inverses;
+  } ofLanes;
   mlir::Value keyRow; ///< of the key whose features are asked for; null: new
   llvm::DenseMap<mlir::Value, mlir::Value> sharedSumsOf, materialized;
   llvm::DenseMap<mlir::Value, mlir::Value> knownElements; ///< at one place

@@ -12,6 +12,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "passes/gpu/BoundedInfo.h"
 #include "passes/gpu/BoundedKernels.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -130,6 +131,23 @@ GpuAttention::Values GpuBounded::mergeNoting() {
                   }
                   return loaded;
                 });
+  if (fitsWarp()) {
+    mergeInLanes();
+    Values noted = noteMerged();
+    finishLoop(ownValues, {}, [&](Value at, ValueRange loaded, ValueRange) {
+      openOwnHead(div(at, valueSize));
+      Value all = number(0);
+      for (int64_t block = 0; block < mostBlocks; ++block) {
+        Value lane = add(local, block * group);
+        Value weight = shuffle(ofLanes.weight, lane, gpu::ShuffleMode::IDX);
+        all = sum(all, product(loaded[block], weight));
+      }
+      store(all, sharedValues, {local, rem(at, valueSize)});
+      return Values();
+    });
+    ofLanes = {};
+    return noted;
+  }
   loop(thread, index(mostBlocks * group), index(threads), [&](Value at) {
     Value block = div(at, group), ofHead = rem(at, group);
     Value isThere = less(block, ranks);
@@ -152,12 +170,7 @@ GpuAttention::Values GpuBounded::mergeNoting() {
     store(arith::DivFOp::create(b, number(1), all), inverses, ofHead);
   });
   barrier();
-  Values noted = ifElse(
-      notesOne(), [&] { return noteOwn(); },
-      [&] {
-        noteWeights();
-        return nothingNoted();
-      });
+  Values noted = noteMerged();
   finishLoop(ownValues, {}, [&](Value at, ValueRange loaded, ValueRange) {
     openOwnHead(div(at, valueSize));
     Value most = loadFloat(sharedMosts, local), all = number(0);
@@ -167,6 +180,51 @@ GpuAttention::Values GpuBounded::mergeNoting() {
     return Values();
   });
   return noted;
+}
+
+GpuAttention::Values GpuBounded::noteMerged() {
+  return ifElse(
+      notesOne(), [&] { return noteOwn(); },
+      [&] {
+        noteWeights();
+        return nothingNoted();
+      });
+}
+
+/// Whether a warp has a lane for each head of each block.
+bool GpuBounded::fitsWarp() const {
+  int64_t all = mostBlocks * plan.group();
+  return all <= kWarp && llvm::isPowerOf2_64(static_cast<uint64_t>(all));
+}
+
+/// Each warp for itself: nobody waits for another.
+void GpuBounded::mergeInLanes() {
+  int64_t group = plan.group(), all = mostBlocks * group;
+  Value block = div(lane, group), ofHead = rem(lane, group);
+  Value isThere = less(block, ranks);
+  Value which = minimum(block, sub(ranks, index(1)));
+  Value its = select(isThere, loadFloat(inBlock(which, blockMosts), ofHead),
+                     number(-INFINITY));
+  Value sums = loadFloat(inBlock(which, blockSums), ofHead);
+  Value most = its;
+  for (int64_t mask = group; mask < all; mask *= 2)
+    most = larger(most, exchange(most, mask));
+  Value weight = exp(arith::SubFOp::create(b, its, finite(most)));
+  weight = select(isThere, weight, number(0));
+  Value total = product(sums, weight);
+  for (int64_t mask = group; mask < all; mask *= 2)
+    total = sum(total, exchange(total, mask));
+  ifThen(both(equal(warp, index(0)), less(lane, index(group))), [&] {
+    store(most, sharedMosts, lane);
+    store(total, sharedSums, lane);
+  });
+  Value inverse = arith::DivFOp::create(b, number(1), total);
+  ofLanes.weight = weight;
+  for (int64_t h = 0; h < group; ++h) {
+    ofLanes.mosts.push_back(shuffle(most, index(h), gpu::ShuffleMode::IDX));
+    ofLanes.inverses.push_back(
+        shuffle(inverse, index(h), gpu::ShuffleMode::IDX));
+  }
 }
 
 void GpuBounded::mergeMemory() {

@@ -95,9 +95,14 @@ void GpuBounded::meetAll(int64_t which) {
 }
 
 /// Of several blocks: nobody reads another's shared memory any more.
-void GpuBounded::meetCluster() {
+void GpuBounded::leaveCluster() {
   if (mostBlocks > 1)
-    ifThen(less(index(1), ranks), [&] { clusterBarrier(); });
+    ifThen(less(index(1), ranks), [&] { clusterArrive(); });
+}
+
+void GpuBounded::awaitCluster() {
+  if (mostBlocks > 1)
+    ifThen(less(index(1), ranks), [&] { clusterWait(); });
 }
 
 void GpuBounded::letOthersMeet() {
@@ -250,8 +255,10 @@ void GpuBounded::beforeScores() {
 /// Of those who attend, until the others have merged what they found.
 void GpuBounded::leaveHead() {
   meetAll(Merged);
-  if (evict)
-    meetCluster();
+  if (evict) {
+    leaveCluster();
+    awaitCluster();
+  }
 }
 
 void GpuBounded::answerTasks() {
@@ -281,9 +288,12 @@ void GpuBounded::answerTasks() {
       // Before another block puts the new token in place of what leaves.
       Values rows = loadRowsAgain();
       if (evict)
-        meetCluster();
+        leaveCluster();
       // What is written waits for what is ahead, and nothing else does.
       waitForPrevious();
+      keep(answer(known, ahead));
+      if (evict)
+        awaitCluster();
       keepRows(rows);
       keepNoted(noted);
       // Nobody reads what leaves any more.
@@ -292,7 +302,6 @@ void GpuBounded::answerTasks() {
       });
       // All have read where the head stood, and who leaves next is chosen.
       moveHeadCursor();
-      keep(answer(known, ahead));
       if (!evict)
         return;
       keepOrder();

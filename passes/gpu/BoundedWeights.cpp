@@ -115,10 +115,14 @@ int64_t GpuBounded::bitsOfQueries() const {
 Value GpuBounded::weightOf(Value at) {
   Value all = number(0);
   for (int64_t h = 0; h < plan.group(); ++h) {
-    Value most = finite(loadFloat(sharedMosts, index(h)));
+    bool isOfLanes = ofLanes.weight != nullptr;
+    Value most =
+        finite(isOfLanes ? ofLanes.mosts[h] : loadFloat(sharedMosts, index(h)));
     Value part = exp(arith::SubFOp::create(
         b, loadFloat(scoresOfBlock, {index(h), at}), most));
-    all = sum(all, product(part, loadFloat(inverses, index(h))));
+    Value inverse =
+        isOfLanes ? ofLanes.inverses[h] : loadFloat(inverses, index(h));
+    all = sum(all, product(part, inverse));
   }
   return all;
 }

@@ -92,11 +92,12 @@ ladle.attention @a(token %q: tensor<2x64xbf16>, token %k: tensor<1x64xbf16>,
 // CHECK: nvvm.barrier id = %c4_i32{{.*}} number_of_threads = %c256_i32
 // CHECK: gpu.shuffle xor
 // CHECK: vector.load %{{.*}} : memref<?x64xf32>, vector<2xf32>
-// CHECK: nvvm.cluster.wait
+// CHECK: nvvm.cluster.arrive
 // CHECK: nvvm.griddepcontrol wait
+// CHECK: memref.store %{{.*}} : memref<?x2x64xf32
+// CHECK: nvvm.cluster.wait
 // CHECK: vector.store %{{.*}} : memref<?x64xf32>, vector<2xf32>
 // CHECK: memref.store %{{.*}} : memref<?x40xf16>
 // CHECK: memref.store %{{.*}} : memref<?x8xi32>
-// CHECK: memref.store %{{.*}} : memref<?x2x64xf32
 // A prompt chooses what it keeps in kernels of its own.
 // CHECK: gpu.func @a_prefill_select_attend(
