@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+# Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Random cases of `ladle check`, at shapes that no planned case has.
+
+tools/random_checks.py --seconds 600 --seed 7
+
+Recurrences, attentions over pages and those with bounded caches, decoded by
+the kernels of a GPU on the emulated one that tests use, or with --gpu on a real
+one. Rings of several sections, blocks that share a head, few recent tokens,
+pages and forks of any sizes are drawn together. A failure is printed with the
+command that repeats it. The same seed draws the same cases.
+"""
+
+import argparse
+import collections
+import os
+import pathlib
+import random
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MAYBE = (None, None, 1)  # a flag of a case, set in a third of them
+
+
+def sizes(**given):
+    return [word for name, value in given.items()
+            for word in ("--set", f"{name}={value}")]
+
+
+def attention(draw):
+    """(file, sizes, environment, cases)"""
+    file = draw.choice(["mac", "mac", "mac", "exact_attention"])
+    heads = draw.choice([1, 1, 2, 3])
+    shape = sizes(Hq=heads * draw.choice([1, 2, 3, 4, 8]), Hkv=heads,
+                  D=draw.choice([32, 64, 96, 128]))
+    environment, cases = device_of(draw), []
+    if draw.random() < 0.3:
+        environment["LADLE_ROWS_IN_HALVES"] = "1"
+    has_sinks = file == "mac" and draw.random() < 0.4
+    if has_sinks:
+        shape += sizes(sinks=1)
+    for _ in range(3):
+        case = {"type": draw.choice(["bf16", "f16", "f32"]),
+                "page": draw.choice([1, 16, 64]),
+                "tokens": draw.randint(3, 10),
+                "prompt": draw.choice([0, 1, 5, 63, 130, 260, 400, 700, 1100]),
+                "batch_invariant": draw.choice(MAYBE),
+                "seed": draw.randint(1, 10**6)}
+        if file == "mac":
+            band = draw.choice([0, 1, 4, 16, 33])
+            case |= {"summaries": draw.choice(["f32", "f32", "bf16"]),
+                     "tau": draw.choice([0, 0.1, 0.3, 0.45, 0.7]),
+                     "window": draw.choice([1, 7, 64, 128, 129, 300, 513, 1300]),
+                     "band": band,
+                     "sinks": draw.choice([1, 5]) if has_sinks else None,
+                     "max_gap": draw.choice([None, None, 3, 140]),
+                     "max_chain": draw.choice([None, None, 1, 3]),
+                     "skip": draw.choice([None, None, 2, 50]),
+                     "drift": draw.choice([None, None, None, 0.3])}
+            if draw.random() < 0.3:
+                case |= {"wide_band": band + draw.choice([0, 8, 40]),
+                         "wide_gap": draw.choice([0, 2, 100])}
+        cases.append(case)
+    return file, shape, environment, cases
+
+
+def bounded(draw):
+    file = draw.choice(["slake", "slake", "cake", "h2o", "snapkv",
+                        "streaming_llm", "pyramid_kv",
+                        "edge_infinite/edge_infinite"])
+    heads = draw.choice([1, 2])
+    shape = sizes(Hq=heads * draw.choice([1, 2, 4, 8]), Hkv=heads,
+                  D=draw.choice([32, 64, 128]))
+    folds, judges = "edge" in file, file in ("slake", "cake")
+    if folds:
+        shape += sizes(R=16)
+    else:
+        shape += sizes(budget=draw.choice([24, 40, 64, 100, 257, 600]))
+    if judges:
+        shape += sizes(sinks=draw.choice([0, 1, 4]),
+                       queries=draw.choice([1, 4, 8]),
+                       pool=draw.choice([1, 5, 9]))
+    if not folds and file != "streaming_llm":
+        shape += sizes(recent=draw.choice([1, 2, 8, 16]))
+    cases = []
+    for _ in range(2):
+        case = {"type": draw.choice(["bf16", "f16"]),
+                "tokens": draw.randint(3, 60),
+                "prompt": draw.choice([0, 1, 20, 100, 200]),
+                "later": draw.choice([None, 7, 40]),
+                "seed": draw.randint(1, 10**6)}
+        if folds:
+            case["segments"] = (f"{draw.choice([0, 1, 4, 20])}:"
+                                f"{draw.choice([0, 1, 8, 33])}:"
+                                f"{draw.choice([1, 2, 16, 40])}")
+        elif judges and draw.random() < 0.3:
+            case["lowered"] = draw.randint(21, 24)
+        cases.append(case)
+    return file, shape, device_of(draw), cases
+
+
+def recurrence(draw):
+    file, names = draw.choice([
+        ("gated_delta_net", ("Dk", "Dv")), ("gated_delta_rule", ("Dk", "Dv")),
+        ("kda", ("Dk", "Dv")), ("mamba2", ("N", "P")), ("gla", ()),
+        ("rwkv7", ()), ("delta_net", ()), ("mamba3", ()), ("gdn2", ())])
+    heads = {"gated_delta_net": {"Hk": 1, "Hv": 2}, "kda": {"H": 1},
+             "gated_delta_rule": {"Hk": 1, "Hv": 2}, "mamba2": {"H": 4, "G": 1}}
+    shape = ["--preset", "tiny"]
+    if names:
+        shape = sizes(**heads[file],
+                      **{name: draw.choice([32, 64, 128]) for name in names})
+    cases = []
+    for _ in range(2):
+        drafts, m = draw.choice([1, 2, 3, 4, 8, 16]), draw.randint(1, 24)
+        page = draw.choice([None, None, 8, 16])
+        entries = max(m + drafts, 2 * drafts) + draw.randint(0, 6)
+        if page:
+            entries = (entries + page - 1) // page * page
+        route = draw.choice(["inner", "inner", "outer", "kv_only", "recurrent",
+                             "adjoint"])
+        case = {"route": route, "state": draw.choice(["f32", "bf16", "f16"]),
+                "entries": draw.choice(["f32", "bf16", "f16"]), "L": entries,
+                "m": m, "page": page, "drafts": drafts,
+                "trees": draw.choice([None, 1]), "rows": draw.randint(1, 5),
+                "tokens": draw.randint(10, 50),
+                "forks": draw.choice([None, 1]) if page else None,
+                "seed": draw.randint(1, 10**6)}
+        for flag in ("staggered", "moves", "pads", "resets", "packed"):
+            case[flag] = draw.choice(MAYBE)
+        if route == "kv_only" and page:
+            case["crossover"] = draw.choice([None, 5, 11])
+        cases.append(case)
+    return file, shape, {}, cases
+
+
+def device_of(draw):
+    """How many multiprocessors the emulated device has."""
+    if draw.random() < 0.5:
+        return {}
+    count = draw.choice([1, 2, 8, 32, 64])
+    return {"LADLE_EMULATED_MULTIPROCESSORS": str(count)}
+
+
+KINDS = {"attention": attention, "bounded": bounded, "recurrence": recurrence}
+
+
+def check(ladle, arguments, environment):
+    """"ok", "refused" or "failed", and what was printed."""
+    done = subprocess.run([ladle, "check", *arguments], capture_output=True,
+                          env=os.environ | environment, text=True, check=False)
+    printed = done.stdout + done.stderr
+    if done.returncode == 0:
+        return "ok", printed
+    is_refused = (done.returncode in (1, 2) and "error:" in printed
+                  and "FAILED" not in printed)
+    return "refused" if is_refused else "failed", printed
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--ladle", type=pathlib.Path,
+                        default=ROOT / "build/dev/bin/ladle")
+    parser.add_argument("--gpu", action="store_true", help="a real one")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS,
+                        default=list(KINDS))
+    options = parser.parse_args()
+    draw = random.Random(options.seed)
+    emulated = options.ladle.parent.parent / "lib/libladle_emulated_gpu.so"
+    if not options.gpu and not emulated.exists():
+        sys.exit(f"error: there is no {emulated}\n"
+                 "note: cmake --build --preset dev builds it")
+    counts = collections.Counter()
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as cache:
+        while time.monotonic() - start < options.seconds:
+            file, shape, environment, cases = KINDS[draw.choice(options.kinds)](
+                draw)
+            environment["LADLE_CACHE_DIR"] = cache
+            if not options.gpu:
+                environment |= {"LADLE_CUDA": str(emulated),
+                                "LADLE_NVRTC": str(emulated)}
+            for case in cases:
+                text = ",".join(f"{key}={value}" for key, value in case.items()
+                                if value is not None)
+                arguments = [str(ROOT / f"examples/{file}.ladle"), *shape,
+                             "--target", "cuda", "--case", text]
+                verdict, printed = check(options.ladle, arguments, environment)
+                counts[verdict] += 1
+                if verdict == "failed":
+                    prefix = [f"{k}={v}" for k, v in environment.items()
+                              if k != "LADLE_CACHE_DIR"]
+                    print(f"{printed.strip()}\nrepeat with: " + shlex.join(
+                        [*prefix, str(options.ladle), "check", *arguments]),
+                        flush=True)
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+    sys.exit(counts["failed"] > 0)
+
+
+if __name__ == "__main__":
+    main()
