@@ -76,11 +76,14 @@ static Status checkSettings(const AttentionProgramImpl &made,
     if (!(share >= 0 && share <= 1))
       return invalid(
           fmt::format("settings: tau or drift is {}, wanted 0 to 1", share));
+  // A GPU adds up three of them in 32 bits.
+  constexpr int64_t mostTokens = int64_t(1) << 29;
   for (int64_t count : {settings.band, settings.sinks, settings.maxGap,
                         settings.maxChain, settings.skip, settings.wideGap})
-    if (count < 0)
-      return invalid(fmt::format(
-          "settings: a count of tokens is {}, wanted 0 at least", count));
+    if (count < 0 || count > mostTokens)
+      return invalid(
+          fmt::format("settings: a count of tokens is {}, wanted 0 to {}",
+                      count, mostTokens));
   bool hasFront = false;
   for (const AttentionFormKernels::Piece &piece : made.decode.pieces)
     hasFront |= piece.begin == BoundKind::Start;

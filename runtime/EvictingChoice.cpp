@@ -250,9 +250,9 @@ HostEvicting::preferenceOfHead(const Prompt &prompt, int64_t head,
         std::vector<float> query;
         for (int64_t c = 0; c < made.keySize; ++c)
           query.push_back(loadFloat(dtype, from + c * sizeInBytes(dtype)));
-        inputs.isFirstOrder =
-            bounded.scale * normOf(query) * std::sqrt(std::max(spread, 0.0)) <=
-            bounded.limit;
+        inputs.isFirstOrder = std::abs(bounded.scale) * normOf(query) *
+                                  std::sqrt(std::max(spread, 0.0)) <=
+                              bounded.limit;
       }
       LayerPreference each = preferenceOf(inputs);
       auto terms = static_cast<double>(queries * group());

@@ -190,7 +190,7 @@ void ladle::interpreter::taylorSummary(const Head &head, const double *query,
   if (head.count == 0)
     return;
   double mean = scale * dot(query, head.keySum.data(), size) / head.count;
-  double reach = scale * std::sqrt(dot(query, query, size)) *
+  double reach = std::abs(scale) * std::sqrt(dot(query, query, size)) *
                  std::sqrt(head.spread / head.count);
   bool isFirstOrder = !(limit > 0 && reach > limit);
   summary[0] = mean;

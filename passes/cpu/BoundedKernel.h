@@ -90,6 +90,7 @@ private:
   mlir::FailureOr<mlir::Value> rotate(RotateOp op, mlir::ValueRange indices);
   mlir::FailureOr<mlir::Value> elementwise(mlir::Operation *op,
                                            mlir::ValueRange indices);
+  mlir::Value remembers();
   mlir::FailureOr<mlir::Value> once(OnceOp op, mlir::ValueRange indices);
   /// Evaluates what a row of `value` is made of and does not depend on the row,
   /// before a loop over rows.

@@ -94,7 +94,7 @@ LogicalResult BoundedKernel::emitProducts(YieldOp op) {
     return failure();
   if (other.empty())
     return success();
-  auto wanted = scf::IfOp::create(b, isLess(index(0), holds));
+  auto wanted = scf::IfOp::create(b, remembers());
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(wanted.thenBlock());
   return emitThese(other);

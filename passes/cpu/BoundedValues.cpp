@@ -276,12 +276,22 @@ FailureOr<Value> BoundedKernel::elementwise(Operation *op, ValueRange indices) {
                            elementType(tensorOf(op->getResult(0))));
 }
 
+/// Whether there is something in the memory: of caches that evict the kernel
+/// knows, of others who calls it.
+Value BoundedKernel::remembers() {
+  if (!isEvicting)
+    return isLess(index(0), holds);
+  Value count =
+      memref::LoadOp::create(b, spread, ValueRange{slot, head, index(0)});
+  return arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, count, number(0));
+}
+
 /// Only one of the two is evaluated: before the first fold a step does what it
 /// would do without a memory, and costs no more.
 FailureOr<Value> BoundedKernel::once(OnceOp op, ValueRange indices) {
   auto choice =
       scf::IfOp::create(b, TypeRange{elementType(op.getResult().getType())},
-                        isLess(index(0), holds), /*withElseRegion=*/true);
+                        remembers(), /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(b);
   for (auto [block, value] :
        {std::pair(choice.thenBlock(), op.getValue()),

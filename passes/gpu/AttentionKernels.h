@@ -280,6 +280,7 @@ protected:
                  mlir::ValueRange sums);
   void loadQueries(mlir::Value token, mlir::Value firstHead);
   mlir::Value scores(mlir::Value tileRow);
+  mlir::Value baseOf(mlir::Value most, double doubling);
   void addValues(mlir::Value tileRow, llvm::ArrayRef<mlir::Value> weights,
                  Values &totals);
   mlir::Value swizzled(mlir::Value chunk, mlir::Value row, bool isKey);

@@ -116,6 +116,17 @@ Value GpuAttention::scores(Value tileRow) {
 // Values
 //===----------------------------------------------------------------------===//
 
+/// What weights are relative to, given the largest score and what a score grows
+/// by where its weight doubles. Two numbers of f16 have no more than 24 bits
+/// behind the point: where weights are up to 2^15 and not 1, many small ones
+/// beside a large one are not lost.
+Value GpuAttention::baseOf(Value most, double doubling) {
+  constexpr double bits = 15;
+  if (!multiplies || !plan.valueType.isF16())
+    return most;
+  return arith::SubFOp::create(b, most, number(bits * doubling));
+}
+
 void GpuAttention::addValues(Value tileRow, ArrayRef<Value> weights,
                              Values &parts) {
   int64_t part = valuePart(), products = part / 2;

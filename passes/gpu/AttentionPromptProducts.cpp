@@ -259,7 +259,7 @@ GpuAttention::Values GpuPrompts::addKeys(Value tile, ValueRange before) {
     last[i] = sub(to[i], firstKey);
   }
   Values scores; // 4 of each 8 keys: query g twice, then query g + 8
-  Value most[2] = {before[0], before[1]};
+  Value most[2] = {number(-INFINITY), number(-INFINITY)};
   for (auto [column, all] : llvm::enumerate(scoresOfTile(tileRow))) {
     Value scaled = product(all, factor);
     for (int64_t i = 0; i < 4; ++i) {
@@ -276,6 +276,8 @@ GpuAttention::Values GpuPrompts::addKeys(Value tile, ValueRange before) {
   for (int64_t i = 0; i < 2; ++i) {
     for (int64_t mask = 1; mask < 4; mask *= 2)
       most[i] = larger(most[i], exchange(most[i], mask));
+    // Of this tile, of which the largest before was not one.
+    most[i] = larger(before[i], baseOf(most[i], /*doubling=*/1));
     after[i] = named("most", most[i]);
     base[i] = finite(after[i]);
     kept[i] = named("kept", exp2(arith::SubFOp::create(b, before[i], base[i])));

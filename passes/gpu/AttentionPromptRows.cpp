@@ -68,7 +68,7 @@ void GpuPrompts::noteRow(Value number) {
     Value entries = select(isValid, field(1), index(0));
     entriesAfter = minimum(add(entries, stores), capacity);
   }
-  Value plans = array("row_plans", integer, kNumbers);
+  Value plans = array("prompt_plans", integer, kNumbers);
   Value list[] = {ofSlot, first,         field(0),    tokens,
                   stores, amendedBefore, entriesAfter};
   for (auto [which, value] : llvm::enumerate(list))
@@ -240,7 +240,7 @@ void GpuPrompts::buildPromptFinish() {
   warp = named("warp", div(thread, kWarp));
   head = named("head", gpu::BlockIdOp::create(b, gpu::Dimension::x));
   row = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
-  Value plans = array("row_plans", b.getI32Type(), kNumbers);
+  Value plans = array("prompt_plans", b.getI32Type(), kNumbers);
   slot = named("slot", load(plans, {row, index(0)}));
   ifThen(notLess(slot, index(0)), [&] {
     if (plan.ring)

@@ -125,7 +125,7 @@ std::pair<Value, Value> GpuPrompts::tokensOf(Value ofRow) {
 
 void GpuPrompts::openPrompt(Value ofRow) {
   row = named("row", ofRow);
-  Value plans = array("row_plans", b.getI32Type(), 8);
+  Value plans = array("prompt_plans", b.getI32Type(), 8);
   auto field = [&](int64_t which) { return load(plans, {row, index(which)}); };
   slot = named("slot", field(0));
   firstToken = named("first_token", field(1));

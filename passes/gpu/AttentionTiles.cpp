@@ -17,6 +17,8 @@
 #include "passes/gpu/AttentionKernels.h"
 #include "passes/gpu/KernelInfo.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace ladle;
 
@@ -188,6 +190,7 @@ GpuAttention::Values GpuAttention::addTile(Value place, Value firstKey,
     Value most = larger(score[i], score[i + 2]);
     for (int64_t mask = 4; mask < kWarp; mask *= 2)
       most = larger(most, exchange(most, mask));
+    most = baseOf(most, /*doubling=*/std::log(2.0));
     after[i] = named("most", larger(before[i], most));
     base[i] = finite(after[i]);
     kept[i] = named("kept", exp(arith::SubFOp::create(b, before[i], base[i])));

@@ -302,8 +302,13 @@ void GpuBounded::answerTasks() {
       });
       // All have read where the head stood, and who leaves next is chosen.
       moveHeadCursor();
-      if (!evict)
+      if (!evict) {
+        // Otherwise others wait for the memory before they write what is
+        // shared.
+        if (!recall)
+          barrier();
         return;
+      }
       keepOrder();
       keepTaylor();
       barrier();

@@ -126,8 +126,8 @@ FailureOr<Value> GpuBounded::element(Value value, Indices indices) {
         FailureOr<Value> no = element(each.getOtherwise(), indices);
         if (failed(yes) || failed(no))
           return failure();
-        Value held = fold ? nextFolds : evicted;
-        return select(less(index(0), held), *yes, *no);
+        Value remembers = fold ? nextFolds : held;
+        return select(less(index(0), remembers), *yes, *no);
       })
       .Default([&](Operation *each) { return elementwise(each, indices); });
 }

@@ -165,7 +165,7 @@ void GpuSegmentPrompts::buildScan() {
 
 /// For who moves cursors: slot, first token, position, tokens, folds after.
 void GpuSegmentPrompts::noteRow() {
-  Value plans = array("row_plans", b.getI32Type(), kBoundedNumbers);
+  Value plans = array("prompt_plans", b.getI32Type(), kBoundedNumbers);
   Value list[] = {slot, firstToken, position, count, nextFolds};
   for (auto [which, value] : llvm::enumerate(list))
     store(value, plans, {row, index(static_cast<int64_t>(which))});

@@ -27,7 +27,7 @@ void GpuSegmentPrompts::buildKeep() {
 
 /// Sinks, and what was not folded.
 void GpuSegmentPrompts::keepToken(Value ofToken) {
-  Value plans = array("row_plans", b.getI32Type(), kBoundedNumbers);
+  Value plans = array("prompt_plans", b.getI32Type(), kBoundedNumbers);
   row = named("row", rowOfToken(ofToken));
   auto field = [&](int64_t which) { return load(plans, {row, index(which)}); };
   slot = named("slot", field(0));
@@ -51,7 +51,7 @@ void GpuSegmentPrompts::keepToken(Value ofToken) {
 
 void GpuSegmentPrompts::moveCursors() {
   Type integer = b.getI32Type();
-  Value plans = array("row_plans", integer, kBoundedNumbers);
+  Value plans = array("prompt_plans", integer, kBoundedNumbers);
   Value cursors = array("cursors", integer, kBoundedNumbers);
   loop(thread, mul(scalar("rows"), cacheHeads), index(threads), [&](Value at) {
     Value ofRow = div(at, cacheHeads);

@@ -247,6 +247,8 @@ void GpuVerifyKernel::emitDecayedGram(const Stack &queries, const Stack &keys,
   Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, row, rows);
   row = arith::MinSIOp::create(
       b, row, arith::SubIOp::create(b, rows, constantIndex(1)));
+  // Lengths are read on the device, where nobody refuses 0.
+  row = arith::MaxSIOp::create(b, row, constantIndex(0));
   Value draft =
       ranks == 1 ? row
                  : Value(arith::DivUIOp::create(b, row, constantIndex(ranks)));

@@ -223,11 +223,13 @@ void Run::judge(int64_t head, int64_t position, int64_t matched,
   if (matched == found.position)
     return;
   double slack = 1e-5 * (found.limit + 1);
-  double nearest = found.limit;
+  double nearest = INFINITY;
   for (double square : found.squares)
     nearest = std::min(nearest, square);
   bool isNearLimit = std::abs(nearest - found.limit) <= slack;
-  bool isNearDrift = std::abs(found.drift - found.driftLimit) <= slack;
+  // Where nothing was found, no gate was asked.
+  bool isNearDrift =
+      found.driftLimit > 0 && std::abs(found.drift - found.driftLimit) <= slack;
   if (isNearLimit || (oracle.numbers.drift && isNearDrift))
     return;
   if (matched >= 0 && found.position >= 0) {

@@ -69,6 +69,7 @@ AttentionWorkspace::create(const AttentionProgramImpl &made, int64_t window,
   int64_t portions = warpsOfAttend(code), ranges = tasks * attends;
   int64_t pieces = work.isEven ? ranges + portions : tasks * code.piecesOfTask;
   sizes = {{"row_plans", rows * numbers},
+           {"prompt_plans", rows * numbers},
            {"ranges", ranges * numbers},
            {"piece_bounds", ranges * 2},
            {"pieces", pieces * 4},

@@ -35,8 +35,9 @@ public:
   BoundDeviceAttention(const AttentionProgram &program, AttentionPoolImpl &pool,
                        const AttentionSettings &settings,
                        const AttentionWorkspace &work,
-                       const DeviceDiagnostics *watching)
-      : program(program), memory(*pool.device),
+                       const DeviceDiagnostics *watching,
+                       std::shared_ptr<int64_t> lastRows)
+      : program(program), memory(*pool.device), lastRows(std::move(lastRows)),
         launcher(this->program.getImpl(), this->program.getImpl().gpu->decode,
                  pool, settings, work, AttentionCall::Answers, watching) {}
 
@@ -49,6 +50,7 @@ public:
   Status launch(int64_t count, void *stream, Start start) override {
     if (Status status = memory.takeFault(); !status || count == 0)
       return status;
+    *lastRows = count;
     return launcher.launch(count, stream, start);
   }
   Status setMemory(std::string_view name, void *data) override {
@@ -67,6 +69,7 @@ public:
 private:
   AttentionProgram program;
   DeviceAttentionPool &memory;
+  std::shared_ptr<int64_t> lastRows; ///< of the decoder's last step
   AttentionLauncher launcher;
 };
 
@@ -78,7 +81,8 @@ public:
       : program(program), made(this->program.getImpl()), pool(pool),
         settings(settings), work(std::move(work)),
         watching(std::move(diagnostics)),
-        steps(this->program, pool, settings, this->work, watching.get()),
+        steps(this->program, pool, settings, this->work, watching.get(),
+              lastRows),
         prompts(made, made.gpu->prefill, pool, settings, this->work),
         budgets(made, made.gpu->prefill, pool, settings, this->work,
                 AttentionCall::LowersBudgets) {}
@@ -115,9 +119,11 @@ private:
   AttentionSettings settings;
   AttentionWorkspace work;
   std::unique_ptr<const DeviceDiagnostics> watching; ///< null: nobody asks
+  /// Shared with steps that are bound, which may be launched last.
+  std::shared_ptr<int64_t> lastRows = std::make_shared<int64_t>(0);
   BoundDeviceAttention steps;
   AttentionLauncher prompts, budgets;
-  int64_t lastRows = 0, lastPrompts = 0;
+  int64_t lastPrompts = 0;
   std::vector<int64_t> matched;
   std::vector<LayerPreference> preferred;
 };
@@ -140,7 +146,6 @@ Status DeviceAttention::step(const AttentionArguments &arguments,
     return Status();
   if (Status status = steps.fill(arguments); !status)
     return status;
-  lastRows = arguments.rows;
   return steps.launch(arguments.rows, stream, Start::InOrder);
 }
 
@@ -153,11 +158,10 @@ Result<BoundStep> DeviceAttention::bind(const AttentionArguments &arguments) {
     return status;
   if (arguments.rows == 0)
     return invalid("rows is 0, wanted 1 at least to bind a step");
-  auto bound = std::make_unique<BoundDeviceAttention>(program, pool, settings,
-                                                      work, watching.get());
+  auto bound = std::make_unique<BoundDeviceAttention>(
+      program, pool, settings, work, watching.get(), lastRows);
   if (Status status = bound->fill(arguments); !status)
     return status;
-  lastRows = arguments.rows;
   return BoundStep(std::move(bound));
 }
 
@@ -325,10 +329,10 @@ std::span<const LayerPreference> DeviceAttention::preferences() {
 
 std::span<const int64_t> DeviceAttention::matches() {
   matched.clear();
-  int64_t heads = made.signature.heads;
-  std::vector<int32_t> hits(static_cast<size_t>(lastRows * heads), -1);
+  int64_t heads = made.signature.heads, rows = *lastRows;
+  std::vector<int32_t> hits(static_cast<size_t>(rows * heads), -1);
   constexpr int64_t numbers = 8;
-  std::vector<int32_t> plans(static_cast<size_t>(lastRows * numbers));
+  std::vector<int32_t> plans(static_cast<size_t>(rows * numbers));
   auto read = [&](const char *name, std::vector<int32_t> &to) {
     return work.arrays.at(name).read(
         to.data(), static_cast<int64_t>(to.size() * sizeof(int32_t)));
@@ -342,7 +346,7 @@ std::span<const int64_t> DeviceAttention::matches() {
   if (made.hasRing)
     if (Status status = read("hits", hits); !status)
       return {};
-  for (int64_t row = 0; row < lastRows; ++row)
+  for (int64_t row = 0; row < rows; ++row)
     for (int64_t head = 0; head < heads; ++head) {
       const int32_t *plan = plans.data() + row * numbers;
       int32_t hit = hits[static_cast<size_t>(row * heads + head)];

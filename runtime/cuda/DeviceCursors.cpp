@@ -96,7 +96,10 @@ Status DeviceCursors::begin() {
 }
 
 Status DeviceCursors::markWritten() {
-  return code->device.fillInt(epochs.address(), 1, slots, nullptr);
+  if (Status status = code->device.fillInt(epochs.address(), 1, slots, nullptr);
+      !status)
+    return status;
+  return code->device.synchronize(nullptr);
 }
 
 Result<Cursor> DeviceCursors::read(int32_t slot) const {
@@ -178,8 +181,11 @@ Status DeviceCursors::settle(int32_t slot) {
         return status;
     }
   }
-  return code->device.fillInt(versions.address() + slot * sizeof(int32_t), 0, 1,
-                              nullptr);
+  if (Status status = code->device.fillInt(
+          versions.address() + slot * sizeof(int32_t), 0, 1, nullptr);
+      !status)
+    return status;
+  return code->device.synchronize(nullptr);
 }
 
 Status DeviceCursors::write(int32_t slot, const Cursor &cursor, void *stream) {
@@ -251,8 +257,12 @@ Status DeviceCursors::resetRows(std::span<const int32_t> list, void *stream) {
       {threads, 1, 1}, values, stream);
 }
 
+/// Without a stream to order it: between the steps before and those after.
 Status DeviceCursors::moveThreshold(void *stream) {
   Cursor empty, written{0, 0, 0, 1};
+  if (!stream)
+    if (Status status = code->device.synchronize(); !status)
+      return status;
   for (int64_t i : {0, 1}) {
     // Without states nothing folds.
     int64_t limit = hasStates() ? limitOf(i ? empty : written) : INT32_MAX;
@@ -262,7 +272,7 @@ Status DeviceCursors::moveThreshold(void *stream) {
         !status)
       return status;
   }
-  return Status();
+  return stream ? Status() : code->device.synchronize(nullptr);
 }
 
 Result<const int32_t *> DeviceCursors::stage(std::span<const int32_t> slots,

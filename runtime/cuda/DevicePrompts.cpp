@@ -199,7 +199,7 @@ ladle::segmentWorkspace(const AttentionProgramImpl &made, int64_t rows,
                         int64_t tokens) {
   int64_t rowsOfMemories =
       foldsOf(made, rows, tokens) * made.cacheHeads * made.keySize;
-  return {{"row_plans", rows * DeviceAttentionPool::cursorNumbers},
+  return {{"prompt_plans", rows * DeviceAttentionPool::cursorNumbers},
           {"segment_memory", rowsOfMemories * made.valueSize},
           {"segment_keys", rowsOfMemories}};
 }

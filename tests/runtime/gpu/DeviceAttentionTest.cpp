@@ -458,6 +458,47 @@ TEST_CASE("few rows are answered as many are") {
   CHECK(few == answersOfThree(name, 3, tokens));
 }
 
+TEST_CASE("matches are those of the last step, however it was launched") {
+  if (!hasGpu())
+    return;
+  Attention a("cuda");
+  auto step = [&](int64_t position) {
+    a.fill(position, {0, 2});
+    need(a.decoder->step(a.arguments));
+    std::span<const int64_t> found = a.decoder->matches();
+    return std::vector<int64_t>(found.begin(), found.end());
+  };
+  const std::vector<int32_t> all{0, 1, 2};
+  need(a.pool->reserve(all, 16));
+  std::vector<int64_t> before;
+  for (int64_t position = 0; position < 8; ++position)
+    before = step(position);
+  CHECK(before == std::vector<int64_t>{4, 4, 4, 4});
+
+  // A prompt of another slot changes nothing.
+  const int32_t starts[] = {0, 2};
+  DeviceTensor lengths = need(DeviceTensor::copyOf(
+      a.program->device(),
+      TensorView::dense(const_cast<int32_t *>(starts), DType::I32, {2})));
+  a.fill(0, {1, 1});
+  PrefillArguments prompt;
+  prompt.rows = 1;
+  prompt.slots = a.arguments.slots.first(1);
+  prompt.cuSeqlens = {lengths.as<int32_t>(), 2};
+  prompt.tokens = 2;
+  prompt.tensors = a.arguments.tensors;
+  need(a.decoder->prefill(prompt));
+  std::span<const int64_t> after = a.decoder->matches();
+  CHECK(std::vector<int64_t>(after.begin(), after.end()) == before);
+
+  BoundStep bound = need(a.decoder->bind(a.arguments));
+  a.fill(8, {0, 2});
+  need(bound.launch(1));
+  CHECK(a.decoder->matches().size() == 2);
+  need(bound.launch(2));
+  CHECK(a.decoder->matches().size() == 4);
+}
+
 TEST_CASE("sequences of a GPU are reserved for, cut and reset") {
   if (!hasGpu())
     return;

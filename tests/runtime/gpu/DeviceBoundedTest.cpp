@@ -251,6 +251,34 @@ TEST_CASE("a row of a bounded attention does not depend on those around it") {
   }
 }
 
+TEST_CASE("what a sequence has left in a slot is not in the next one") {
+  if (!hasGpu())
+    return;
+  auto name =
+      GENERATE(as<std::string>(), "cake", "edge_infinite/edge_infinite");
+  CAPTURE(name);
+  std::map<std::string, double> options;
+  if (name == "cake")
+    options = {{"budget", 40}, {"recent", 3}, {"queries", 4}};
+  Bounded made(name, "cuda", options);
+  for (int64_t position = 0; position < 24; ++position) {
+    made.fill(position, {0, -1});
+    std::vector<float> none(
+        static_cast<size_t>(made.arguments.tensors["v"].count()), NAN);
+    TensorView values = made.arguments.tensors["v"];
+    need(copy(TensorView::dense(none, DType::F32, values.shape), values));
+    need(made.decoder->step(made.arguments));
+  }
+  const int32_t ended[] = {0};
+  need(made.pool->reset(ended));
+  for (int64_t position = 0; position < 24; ++position) {
+    made.fill(position, {0, -1});
+    need(made.decoder->step(made.arguments));
+    for (float value : made.answer())
+      REQUIRE(std::isfinite(value));
+  }
+}
+
 TEST_CASE("what bounded attentions on a GPU refuse") {
   if (!hasGpu())
     return;
