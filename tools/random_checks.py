@@ -114,12 +114,13 @@ def recurrence(draw):
     shape = ["--preset", "tiny"]
     if names:
         shape = sizes(**heads[file],
-                      **{name: draw.choice([32, 64, 128]) for name in names})
+                      **{name: draw.choice([20, 32, 48, 64, 128])
+                         for name in names})
     cases = []
     for _ in range(2):
         drafts, m = draw.choice([1, 2, 3, 4, 8, 16]), draw.randint(1, 24)
         page = draw.choice([None, None, 8, 16])
-        entries = max(m + drafts, 2 * drafts) + draw.randint(0, 6)
+        entries = max(m + drafts, 2 * drafts) + draw.choice([0, 0, 3, 40])
         if page:
             entries = (entries + page - 1) // page * page
         route = draw.choice(["inner", "inner", "outer", "kv_only", "recurrent",
@@ -129,6 +130,11 @@ def recurrence(draw):
                 "m": m, "page": page, "drafts": drafts,
                 "trees": draw.choice([None, 1]), "rows": draw.randint(1, 5),
                 "tokens": draw.randint(10, 50),
+                "prompts": draw.choice([None, None, 7, 70]),
+                "chunk": draw.choice([None, None, 16, 33]),
+                "batch": draw.choice([None, None, 1]),
+                "padding": draw.choice([None, None, 32]),
+                "takes_states": draw.choice(MAYBE),
                 "forks": draw.choice([None, 1]) if page else None,
                 "seed": draw.randint(1, 10**6)}
         for flag in ("staggered", "moves", "pads", "resets", "packed"):
