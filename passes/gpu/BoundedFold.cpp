@@ -131,8 +131,6 @@ void GpuBounded::foldTile(Value first, Value column) {
   Value ownColumn = add(column, mul(laneRow, part));
   Value newest = newValues(ownColumn, part);
   Value newFeatures[2] = {featureOf({}, rows[0]), featureOf({}, rows[1])};
-  Value none = arith::ConstantOp::create(
-      b, b.getZeroAttr(VectorType::get({part}, plan.valueType)));
   Value values = array("value_pages", plan.valueType, valueSize);
   Values after = forSegments(
       before, [&](Value from, Value end, ValueRange carried) -> Values {
@@ -151,8 +149,6 @@ void GpuBounded::foldTile(Value first, Value column) {
                 loaded[i] =
                     select(isNew, newest,
                            loadVector(values, {place, ownColumn}, part));
-                // What is not there may be no number.
-                loaded[i] = select(counts, loaded[i], none);
                 for (int64_t r = 0; r < 2; ++r) {
                   Value feature =
                       select(isNew, newFeatures[r], featureOf(place, rows[r]));

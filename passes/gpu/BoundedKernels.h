@@ -56,7 +56,6 @@ protected:
   mlir::Value rowOfKey(mlir::Value slot, mlir::Value key,
                        mlir::Value cacheHead) override;
   void changeTile(mlir::Value tile, bool isKey) override;
-  void clearBehind(mlir::Value tile);
   void keepScores(llvm::ArrayRef<mlir::Value> keysOfLane,
                   llvm::ArrayRef<mlir::Value> score) override;
 

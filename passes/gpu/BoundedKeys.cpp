@@ -68,33 +68,6 @@ void GpuBounded::changeTile(Value tile, bool isKey) {
     });
     warpBarrier();
   });
-  if (!isKey)
-    clearBehind(tile);
-}
-
-/// Rows behind the last key are that key again, which memory does not have yet
-/// where it is the new one: what an earlier sequence has left there may be no
-/// number, of which a weight of 0 makes none either.
-void GpuBounded::clearBehind(Value tile) {
-  int64_t tileKeys = kTileKeys * warps;
-  Value firstKey = add(begin, add(mul(tile, tileKeys), mul(warp, kTileKeys)));
-  Value isBehind = both(both(hasNewKey, equal(newKey, sub(end, index(1)))),
-                        less(end, add(firstKey, kTileKeys)));
-  ifThen(isBehind, [&] {
-    int64_t width = elementsOfLoad(plan.valueType);
-    int64_t chunks = valueSize / width;
-    Value zeros = arith::ConstantOp::create(
-        b, b.getZeroAttr(VectorType::get({width}, plan.valueType)));
-    Value firstRow =
-        add(mul(rem(tile, stages), tileKeys), mul(warp, kTileKeys));
-    loop(lane, index(kTileKeys * chunks), index(kWarp), [&](Value at) {
-      Value row = div(at, chunks), chunk = rem(at, chunks);
-      ifThen(notLess(add(firstKey, row), end), [&] {
-        storeVector(zeros, values, {add(firstRow, row), mul(chunk, width)});
-      });
-    });
-    warpBarrier();
-  });
 }
 
 /// For heads of the query from one on. Leaves a summary in `totals`,

@@ -191,10 +191,12 @@ GpuAttention::Values GpuBounded::noteMerged() {
       });
 }
 
-/// Whether a warp has a lane for each head of each block.
+/// Whether a warp has a lane for each head of each block; and registers, which
+/// heads of 96 do not leave it.
 bool GpuBounded::fitsWarp() const {
   int64_t all = mostBlocks * plan.group();
-  return all <= kWarp && llvm::isPowerOf2_64(static_cast<uint64_t>(all));
+  return all <= kWarp && llvm::isPowerOf2_64(static_cast<uint64_t>(all)) &&
+         llvm::isPowerOf2_64(static_cast<uint64_t>(valueSize));
 }
 
 /// Each warp for itself: nobody waits for another.

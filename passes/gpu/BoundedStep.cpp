@@ -291,9 +291,10 @@ void GpuBounded::answerTasks() {
         leaveCluster();
       // What is written waits for what is ahead, and nothing else does.
       waitForPrevious();
-      keep(answer(known, ahead));
-      if (evict)
+      if (evict) {
+        keep(answer(known, ahead));
         awaitCluster();
+      }
       keepRows(rows);
       keepNoted(noted);
       // Nobody reads what leaves any more.
@@ -303,6 +304,7 @@ void GpuBounded::answerTasks() {
       // All have read where the head stood, and who leaves next is chosen.
       moveHeadCursor();
       if (!evict) {
+        keep(answer(known, ahead));
         // Otherwise others wait for the memory before they write what is
         // shared.
         if (!recall)

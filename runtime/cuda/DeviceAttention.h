@@ -102,6 +102,8 @@ struct DeviceAttentionPool {
   /// With the pages of the slot; waits for the device, too.
   Status write(int32_t slot, const Cursor &cursor, const int32_t *pages);
   Status writeHeads(int32_t slot, const Cursor &cursor);
+  /// Of positions that are not there any more, in all heads of a slot.
+  Status clearValues(int32_t slot, int64_t from, int64_t to);
   /// Of a cache that evicts, in their order; empty if the device has failed.
   std::vector<int64_t> keptPositions(int32_t slot, int64_t head) const;
   /// What an earlier step could not do.
@@ -113,6 +115,9 @@ struct DeviceAttentionPool {
   bool isBounded = false;
   /// Of a segmented cache: tokens that are folded, and those that never are.
   int64_t segment = 0, behindSegments = 0;
+  /// Of a bounded cache: entries of a head, of which the first stay where they
+  /// are and the others are a ring, and bytes of a value.
+  int64_t entries = 0, firstEntries = 0, valueBytes = 0;
   int64_t headsOfSlot = 1;
   cuda::Memory cursors;
   cuda::Memory table; ///< [slots, pagesOfSlot + 1]; unused ones: the spare page

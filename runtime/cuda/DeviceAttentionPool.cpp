@@ -85,6 +85,11 @@ DeviceAttentionPool::create(const AttentionPoolImpl &pool) {
   if (made.bounded && made.bounded->kind == BoundedKind::Segmented) {
     memory->segment = made.bounded->segment;
     memory->behindSegments = made.bounded->sinks + made.bounded->window;
+    memory->firstEntries = made.bounded->sinks;
+  }
+  if (made.bounded) {
+    memory->entries = made.bounded->capacity;
+    memory->valueBytes = made.valueSize * sizeInBytes(made.valueType);
   }
   const cuda::Device &device = made.gpu->device;
   Status status;
@@ -218,6 +223,10 @@ Status DeviceAttentionPool::writeHeads(int32_t slot, const Cursor &cursor) {
   std::vector<int32_t> heads(static_cast<size_t>(headsOfSlot * cursorNumbers));
   if (Status status = cursors.read(heads.data(), bytes, at); !status)
     return status;
+  if (Status status =
+          clearValues(slot, cursor.length, heads[BoundedCursor::length]);
+      !status)
+    return status;
   for (int64_t head = 0; head < headsOfSlot; ++head) {
     int32_t *numbers = heads.data() + head * cursorNumbers;
     if (cursor.length == 0)
@@ -227,6 +236,30 @@ Status DeviceAttentionPool::writeHeads(int32_t slot, const Cursor &cursor) {
   if (Status status = cursors.write(heads.data(), bytes, at); !status)
     return status;
   return code->device.synchronize();
+}
+
+/// Kernels multiply what lies behind the last token by 0: it has to be a
+/// number, whatever the sequence before had there.
+Status DeviceAttentionPool::clearValues(int32_t slot, int64_t from,
+                                        int64_t to) {
+  if (from == 0)
+    to = to > 0 ? entries : 0;
+  while (from < to) {
+    int64_t ring = entries - firstEntries;
+    int64_t entry = from < firstEntries
+                        ? from
+                        : firstEntries + (from - firstEntries) % ring;
+    int64_t count = std::min(to - from, entries - entry);
+    for (int64_t head = 0; head < headsOfSlot; ++head) {
+      int64_t at = (slot * headsOfSlot + head) * entries + entry;
+      if (Status status = code->device.fill(values.address() + at * valueBytes,
+                                            0, count * valueBytes, nullptr);
+          !status)
+        return status;
+    }
+    from += count;
+  }
+  return Status();
 }
 
 std::vector<int64_t> DeviceAttentionPool::keptPositions(int32_t slot,
