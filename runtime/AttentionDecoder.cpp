@@ -78,8 +78,9 @@ static Status checkSettings(const AttentionProgramImpl &made,
           fmt::format("settings: tau or drift is {}, wanted 0 to 1", share));
   // A GPU adds up three of them in 32 bits.
   constexpr int64_t mostTokens = int64_t(1) << 29;
-  for (int64_t count : {settings.band, settings.sinks, settings.maxGap,
-                        settings.maxChain, settings.skip, settings.wideGap})
+  for (int64_t count :
+       {settings.band, settings.sinks, settings.maxGap, settings.maxChain,
+        settings.skip, settings.wideBand, settings.wideGap})
     if (count < 0 || count > mostTokens)
       return invalid(
           fmt::format("settings: a count of tokens is {}, wanted 0 to {}",

@@ -26,7 +26,7 @@
 //   the mean of the squares, and of how many tokens
 // - nearest f32 and nearest_entry [rows, heads, sections]: what find leaves
 // - hits, starts [rows, heads]; row_plans [rows, 8]: slot, token, position,
-//   entry, stores, amended, entries, or of prompts slot, first token, position,
+//   entry, stores, amended, entries; prompt_plans: slot, first token, position,
 //   tokens, those stored, amended before, entries after; pieces [.., 4]: task,
 //   begin, end, twice the slot, and one more after a match; piece_bounds
 //   [tasks, attends, 2]: the first piece, and the one behind the last

@@ -45,8 +45,8 @@
 // - of prompts of a segmented cache (passes/gpu/SegmentPrompts.h): tokens of
 //   the call from round_begin to round_end, by value, are answered; f32
 //   segment_memory [memories, cache heads, dk, dv] and segment_keys [memories,
-//   cache heads, dk]; row_plans [rows, 8]: slot, first token, length before,
-//   tokens, segments in the memory after
+//   cache heads, dk]; prompt_plans [rows, 8]: slot, first token, length
+//   before, tokens, segments in the memory after
 //
 // The grid of a step has the blocks of a cluster along x, a power of two of
 // them between kLeastBlocksAttr of the kernel and what the card has, and any
