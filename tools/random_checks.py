@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random cases of `ladle check`, at shapes that no planned case has.
 
-tools/random_checks.py --seconds 600 --seed 7
+tools/random_checks.py --cases 1000 --seed 7
 
 Recurrences, attentions over pages and those with bounded caches, decoded by
 the kernels of a GPU on the emulated one that tests use, or with --gpu on a real
@@ -14,6 +14,8 @@ command that repeats it. The same seed draws the same cases.
 
 import argparse
 import collections
+import concurrent.futures
+import itertools
 import os
 import pathlib
 import random
@@ -134,7 +136,7 @@ def recurrence(draw):
                 "chunk": draw.choice([None, None, 16, 33]),
                 "batch": draw.choice([None, None, 1]),
                 "padding": draw.choice([None, None, 32]),
-                "takes_states": draw.choice(MAYBE),
+                "takes_states": draw.choice(MAYBE) if page else None,
                 "forks": draw.choice([None, 1]) if page else None,
                 "seed": draw.randint(1, 10**6)}
         for flag in ("staggered", "moves", "pads", "resets", "packed"):
@@ -163,9 +165,35 @@ def check(ladle, arguments, environment):
     printed = done.stdout + done.stderr
     if done.returncode == 0:
         return "ok", printed
-    is_refused = (done.returncode in (1, 2) and "error:" in printed
-                  and "FAILED" not in printed)
+    is_refused = (done.returncode in (1, 2) and "FAILED" not in printed
+                  and ("error:" in printed or " refused" in printed))
     return "refused" if is_refused else "failed", printed
+
+
+def drawn(options, emulated, cache):
+    """The commands of a seed: (arguments, environment), without an end."""
+    draw = random.Random(options.seed)
+    while True:
+        file, shape, environment, cases = KINDS[draw.choice(options.kinds)](draw)
+        if not options.gpu:
+            environment |= {"LADLE_CUDA": str(emulated),
+                            "LADLE_NVRTC": str(emulated)}
+        for case in cases:
+            text = ",".join(f"{key}={value}" for key, value in case.items()
+                            if value is not None)
+            yield ([str(ROOT / f"examples/{file}.ladle"), *shape, "--target",
+                    "cuda", "--case", text],
+                   environment | {"LADLE_CACHE_DIR": cache})
+
+
+def run(ladle, arguments, environment):
+    verdict, printed = check(ladle, arguments, environment)
+    if verdict == "failed":
+        prefix = [f"{k}={v}" for k, v in environment.items()
+                  if k != "LADLE_CACHE_DIR"]
+        command = shlex.join([*prefix, str(ladle), "check", *arguments])
+        print(f"{printed.strip()}\nrepeat with: {command}", flush=True)
+    return verdict
 
 
 def main():
@@ -174,39 +202,30 @@ def main():
     parser.add_argument("--ladle", type=pathlib.Path,
                         default=ROOT / "build/dev/bin/ladle")
     parser.add_argument("--gpu", action="store_true", help="a real one")
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--cases", type=int, default=40, help="how many")
+    parser.add_argument("--seconds", type=float, default=float("inf"),
+                        help="to begin none after")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--kinds", nargs="+", choices=KINDS,
                         default=list(KINDS))
     options = parser.parse_args()
-    draw = random.Random(options.seed)
     emulated = options.ladle.parent.parent / "lib/libladle_emulated_gpu.so"
     if not options.gpu and not emulated.exists():
         sys.exit(f"error: there is no {emulated}\n"
                  "note: cmake --build --preset dev builds it")
     counts = collections.Counter()
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as cache:
-        while time.monotonic() - start < options.seconds:
-            file, shape, environment, cases = KINDS[draw.choice(options.kinds)](
-                draw)
-            environment["LADLE_CACHE_DIR"] = cache
-            if not options.gpu:
-                environment |= {"LADLE_CUDA": str(emulated),
-                                "LADLE_NVRTC": str(emulated)}
-            for case in cases:
-                text = ",".join(f"{key}={value}" for key, value in case.items()
-                                if value is not None)
-                arguments = [str(ROOT / f"examples/{file}.ladle"), *shape,
-                             "--target", "cuda", "--case", text]
-                verdict, printed = check(options.ladle, arguments, environment)
-                counts[verdict] += 1
-                if verdict == "failed":
-                    prefix = [f"{k}={v}" for k, v in environment.items()
-                              if k != "LADLE_CACHE_DIR"]
-                    print(f"{printed.strip()}\nrepeat with: " + shlex.join(
-                        [*prefix, str(options.ladle), "check", *arguments]),
-                        flush=True)
+    end = time.monotonic() + options.seconds
+
+    def run_in_time(command):
+        return (run(options.ladle, *command) if time.monotonic() < end
+                else "not begun")
+
+    with (tempfile.TemporaryDirectory() as cache,
+          concurrent.futures.ThreadPoolExecutor(options.jobs) as threads):
+        commands = itertools.islice(drawn(options, emulated, cache),
+                                    options.cases)
+        counts.update(threads.map(run_in_time, commands))
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     sys.exit(counts["failed"] > 0)
 

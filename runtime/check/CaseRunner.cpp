@@ -23,6 +23,13 @@ bool CaseResult::passed() const {
                      [](const FormResult &form) { return form.passed(); });
 }
 
+void CaseResult::fail(const Status &status) {
+  failure = status.message();
+  isRefused = status.code() == ErrorCode::InvalidArgument ||
+              status.code() == ErrorCode::Unsupported ||
+              status.code() == ErrorCode::NotFound;
+}
+
 void CaseResult::shareBounds() {
   constexpr int64_t few = 16;
   constexpr auto ofStates = static_cast<size_t>(FormKind::Fold);
@@ -191,8 +198,6 @@ Plan Simulation::makePlan() {
 }
 
 Status Simulation::run() {
-  if (Status status = createPool(); !status)
-    return status;
   params = inputs.draw(oracles.exact.getParams(), 0, RandomInputs::params);
   batch.setParams(params);
   draftBatch.setParams(params);
@@ -341,6 +346,10 @@ CaseResult ladle::check::runCase(const CheckCase &config,
   CaseResult result;
   result.config = config;
   Simulation simulation(config, program, oracles, inputs, result);
+  if (Status status = simulation.createPool(); !status) {
+    result.fail(status);
+    return result;
+  }
   if (Status status = simulation.run(); !status)
     result.failure = status.message();
   result.shareBounds();

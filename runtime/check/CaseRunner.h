@@ -38,8 +38,12 @@ struct CaseResult {
   std::array<FormResult, 7> forms;
   /// What went wrong besides errors that are too large.
   std::string failure;
+  /// The failure is that Ladle does not do what the case asks for, and no error.
+  bool isRefused = false;
 
   bool passed() const;
+  /// `status` is why the case did not begin.
+  void fail(const Status &status);
   /// Answers of all forms read the same storage. What narrow types cost is the
   /// larger of two runs at as many points as were compared, which of a few says
   /// too little: a form that few answers are of has the bound of the others.

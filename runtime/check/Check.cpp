@@ -332,7 +332,7 @@ CaseResult Checker::runOne(const CheckCase &config) {
   }
   Result<Program> compiled = workbench.getProgram(config);
   if (!compiled) {
-    result.failure = compiled.message();
+    result.fail(compiled.status());
     return result;
   }
   return runCase(config, *compiled, **oracles,

@@ -25,7 +25,14 @@ bool CheckReport::passed() const {
 namespace {
 /// The cases of one route and one pair of storage types.
 struct Line {
-  size_t cases = 0, failures = 0;
+  size_t cases = 0, failures = 0, refusals = 0;
+
+  std::string verdict() const {
+    if (failures)
+      return fmt::format("{} FAILED", failures);
+    return refusals ? fmt::format("{} refused", refusals) : "ok";
+  }
+
   std::array<FormResult, 7> worst;
   double margin = 0; ///< the largest error over its bound
 };
@@ -39,7 +46,8 @@ summarise(const std::vector<CaseResult> &cases) {
     const CheckCase &config = result.config;
     Line &line = lines[{config.route, config.stateType, config.entryType}];
     ++line.cases;
-    line.failures += !result.passed();
+    line.failures += !result.passed() && !result.isRefused;
+    line.refusals += result.isRefused;
     for (size_t form = 0; form < result.forms.size(); ++form) {
       const FormResult &from = result.forms[form];
       FormResult &to = line.worst[form];
@@ -117,7 +125,7 @@ std::string CheckReport::table() const {
         showError(line.worst[2]), showError(line.worst[3]),
         showError(line.worst[4]), showError(line.worst[5]),
         showError(line.worst[6]), line.margin,
-        line.failures ? fmt::format("{} FAILED", line.failures) : "ok");
+        line.verdict());
   }
   addTraces(text, traces);
   for (const MissingRoute &route : missing)
@@ -157,6 +165,7 @@ static ordered_json toJson(const CaseResult &result) {
           {"state", toString(result.config.stateType)},
           {"entries", toString(result.config.entryType)},
           {"passed", result.passed()},
+          {"refused", result.isRefused},
           {"failure", result.failure},
           {"forms", forms}};
 }

@@ -63,7 +63,8 @@ public:
         draftBatch(signature, config.rows * std::max<int64_t>(config.drafts, 1),
                    config.packed, alignment()) {}
 
-  Status run();
+  Status createPool();
+  Status run(); ///< after createPool()
 
 private:
   int64_t alignment() const {
@@ -71,7 +72,6 @@ private:
                                           : Batch::gpuAlignment;
   }
   Sequence makeSequence() const;
-  Status createPool();
   Status step(int64_t token);
   Status resetOne(int64_t token);
   Status forkOne();
