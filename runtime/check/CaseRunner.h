@@ -38,7 +38,7 @@ struct CaseResult {
   std::array<FormResult, 7> forms;
   /// What went wrong besides errors that are too large.
   std::string failure;
-  /// The failure is that Ladle does not do what the case asks for, and no error.
+  /// The failure is that Ladle does not do what the case asks for.
   bool isRefused = false;
 
   bool passed() const;

@@ -124,8 +124,7 @@ std::string CheckReport::table() const {
         showError(line.worst[0]), showError(line.worst[1]),
         showError(line.worst[2]), showError(line.worst[3]),
         showError(line.worst[4]), showError(line.worst[5]),
-        showError(line.worst[6]), line.margin,
-        line.verdict());
+        showError(line.worst[6]), line.margin, line.verdict());
   }
   addTraces(text, traces);
   for (const MissingRoute &route : missing)
