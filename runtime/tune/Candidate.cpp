@@ -8,6 +8,7 @@
 #include "runtime/tune/Candidate.h"
 
 #include <fmt/format.h>
+#include <iterator>
 
 using namespace ladle::tune;
 
@@ -15,6 +16,8 @@ std::string Candidate::str() const {
   std::string text = route;
   if (threshold > 1)
     text += fmt::format(" m={}", threshold);
+  if (capacity > 0)
+    text += fmt::format(" L={}", capacity);
   for (const auto &[name, value] : schedule)
     if (value != 0)
       text += fmt::format(" {}={}", name, value);
@@ -36,9 +39,18 @@ std::vector<Candidate> Space::enumerate() const {
   for (const RouteChoice &choice : routes) {
     std::vector<int64_t> sizes =
         choice.buffers ? thresholds : std::vector<int64_t>{1};
-    for (int64_t threshold : sizes)
-      for (const auto &schedule : schedules)
-        all.push_back({choice.route, threshold, schedule});
+    for (int64_t threshold : sizes) {
+      int64_t least = leastCapacity(threshold, drafts);
+      std::vector<int64_t> rings{0};
+      if (choice.buffers)
+        std::copy_if(capacities.begin(), capacities.end(),
+                     std::back_inserter(rings), [&](int64_t capacity) {
+                       return capacity > least && capacity < 2 * least;
+                     });
+      for (int64_t capacity : rings)
+        for (const auto &schedule : schedules)
+          all.push_back({choice.route, threshold, schedule, capacity});
+    }
   }
   return all;
 }
@@ -49,7 +61,8 @@ std::vector<Candidate> Space::neighbours(const Candidate &candidate,
   for (const Candidate &other : all) {
     if (other.route != candidate.route)
       continue;
-    int differences = other.threshold != candidate.threshold;
+    int differences = (other.threshold != candidate.threshold) +
+                      (other.capacity != candidate.capacity);
     for (const auto &[name, value] : other.schedule) {
       auto mine = candidate.schedule.find(name);
       differences += mine == candidate.schedule.end() || mine->second != value;

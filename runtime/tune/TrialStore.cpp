@@ -39,6 +39,7 @@ static Json toJson(const Problem &problem) {
 static Json toJson(const Trial &trial) {
   return {{"route", trial.candidate.route},
           {"m", trial.candidate.threshold},
+          {"L", trial.candidate.capacity},
           {"schedule", trial.candidate.schedule},
           {"predicted", trial.expected.predicted},
           {"limit", trial.expected.limit},
@@ -50,6 +51,7 @@ static Trial trialOf(const Json &json) {
   Trial trial;
   trial.candidate.route = json.at("route");
   trial.candidate.threshold = json.at("m");
+  trial.candidate.capacity = json.value("L", int64_t(0));
   json.at("schedule").get_to(trial.candidate.schedule);
   trial.expected = {json.at("predicted"), json.at("limit")};
   trial.rejection = json.at("rejection");

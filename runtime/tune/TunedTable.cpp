@@ -53,6 +53,7 @@ Result<TunedTable> TunedTable::parse(const std::string &text) {
       choice.candidate.route = entry.at("route");
       choice.candidate.threshold = entry.at("m");
       entry.at("schedule").get_to(choice.candidate.schedule);
+      choice.candidate.capacity = entry.value("L", int64_t(0));
       choice.drafts = entry.value("drafts", int64_t(0));
       choice.acceptance = entry.value("acceptance", 0.0);
       choice.seconds = entry.at("us").get<double>() * 1e-6;
@@ -84,6 +85,8 @@ std::string TunedTable::str() const {
                {"us", microseconds(choice.seconds)},
                {"limit_us", microseconds(choice.limit)},
                {"date", choice.date}};
+    if (choice.candidate.capacity)
+      entry["L"] = choice.candidate.capacity;
     if (choice.drafts) {
       entry["drafts"] = choice.drafts;
       entry["acceptance"] = choice.acceptance;

@@ -149,6 +149,19 @@ TEST_CASE("a configuration has one entry, with what became of it") {
   CHECK(again.trials()[0].expected.limit == 1e-6);
 }
 
+TEST_CASE("rings of two sizes are two configurations") {
+  Folder folder;
+  TrialStore store = open(folder, makeProblem());
+  Trial trial;
+  trial.candidate = makeDefault();
+  REQUIRE(store.record(trial));
+  trial.candidate.capacity = 32;
+  REQUIRE(store.record(trial));
+  TrialStore again = open(folder, makeProblem());
+  REQUIRE(again.trials().size() == 2);
+  CHECK(again.trials()[1].candidate == trial.candidate);
+}
+
 TEST_CASE("a damaged file counts as empty") {
   Folder folder;
   std::string path = open(folder, makeProblem()).path();

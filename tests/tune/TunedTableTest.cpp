@@ -95,6 +95,20 @@ TEST_CASE("a table survives being written, and a choice replaces an older") {
   CHECK(choice->seconds == Approx(1e-6));
 }
 
+TEST_CASE("a choice keeps the size of its rings") {
+  TunedTable table;
+  TunedChoice larger = makeChoice(8, 24);
+  larger.candidate.capacity = 32;
+  table.add(larger);
+  Result<TunedTable> again = TunedTable::parse(table.str());
+  REQUIRE(again);
+  auto choice =
+      again->lookup("NVIDIA Test 1", describe(makeSignature()), "bf16", 8);
+  REQUIRE(choice);
+  CHECK(choice->candidate == larger.candidate);
+  CHECK(choice->candidate.str() == "inner m=24 L=32 threads=128");
+}
+
 TEST_CASE("steps that verify have choices of their own") {
   TunedTable table;
   table.add(makeChoice(8, 8));

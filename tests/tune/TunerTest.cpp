@@ -224,3 +224,27 @@ TEST_CASE("ranking and correlation tell how well the model did") {
                          return a->seconds() < b->seconds();
                        }));
 }
+
+TEST_CASE("rings are tried with more room, and not with twice as much") {
+  tune::Space space{{{"recurrent", false}, {"inner", true}},
+                    {16, 24},
+                    {{"threads", {128}}},
+                    {20, 24, 32, 64},
+                    /*drafts=*/4};
+  std::vector<std::string> names;
+  for (const Candidate &candidate : space.enumerate())
+    names.push_back(candidate.str());
+  CHECK(names == std::vector<std::string>{
+                     "recurrent threads=128", "inner m=16 threads=128",
+                     "inner m=16 L=24 threads=128",
+                     "inner m=16 L=32 threads=128", "inner m=24 threads=128",
+                     "inner m=24 L=32 threads=128"});
+  Candidate one{"inner", 16, {{"threads", 128}}, 32};
+  std::vector<std::string> near;
+  for (const Candidate &candidate :
+       tune::Space::neighbours(one, space.enumerate()))
+    near.push_back(candidate.str());
+  CHECK(near == std::vector<std::string>{"inner m=16 threads=128",
+                                         "inner m=16 L=24 threads=128",
+                                         "inner m=24 L=32 threads=128"});
+}

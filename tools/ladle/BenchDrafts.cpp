@@ -34,8 +34,7 @@ private:
   std::string findObstacle(const DraftSpec &spec) override;
   Result<std::string> textOf(const DraftSpec &spec) const override;
   bool isStillValid(const Json &known) const override {
-    return known.value("model_layers", int64_t(0)) == options.modelLayers &&
-           known.value("capacity", int64_t(0)) == options.capacity;
+    return known.value("model_layers", int64_t(0)) == options.modelLayers;
   }
   Result<Json> time(const DraftSpec &spec) override;
   void report(const DraftSpec &spec, const Json &result) override {
@@ -65,6 +64,7 @@ Result<DraftSpec> DraftBench::choose(const DraftSpec &spec) {
     chosen.route = candidate.route;
     chosen.threshold = candidate.threshold;
     chosen.schedule = candidate.schedule;
+    chosen.room = std::max(candidate.capacity, spec.room);
   };
   auto modelled = chooseLeast(
       candidates, [&](const tune::Candidate &each) -> std::optional<double> {
@@ -183,12 +183,9 @@ Result<Json> DraftBench::time(const DraftSpec &spec) {
                                spec.threshold, limitOf)));
     }
   }
-  Json result{{"model_layers", options.modelLayers},
+  return Json{{"model_layers", options.modelLayers},
               {"layers", (*timer)->layerCount()},
               {"figures", figures}};
-  if (options.capacity)
-    result["capacity"] = options.capacity;
-  return result;
 }
 
 int tool::benchDrafts(const BenchOptions &options, const measure::Gpu &gpu) {

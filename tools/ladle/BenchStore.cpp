@@ -27,6 +27,8 @@ Json BenchKey::json() const {
     key["drafts"] = drafts;
   if (startsEarly)
     key["started_early"] = true;
+  if (capacity)
+    key["capacity"] = capacity;
   return key;
 }
 
@@ -71,8 +73,11 @@ static bool isOf(const Json &result, const Json &key) {
     if (!result.contains(name) || result[name] != value)
       return false;
   // Keys have it where it is not the default.
-  return result.contains("layout") == key.contains("layout") &&
-         result.contains("started_early") == key.contains("started_early");
+  auto isInBoth = [&](const char *name) {
+    return result.contains(name) == key.contains(name);
+  };
+  return isInBoth("layout") && isInBoth("started_early") &&
+         isInBoth("capacity");
 }
 
 const Json *BenchStore::find(const BenchKey &key) const {

@@ -27,6 +27,7 @@ struct BenchKey {
   std::string layout = "dv_dk"; ///< of states
   int64_t drafts = 0;           ///< of a row, in steps that verify
   bool startsEarly = false;     ///< before steps of other layers have ended
+  int64_t capacity = 0; ///< of rings, if that is more than m and drafts ask for
 
   nlohmann::ordered_json json() const;
   std::string str() const { return json().dump(); }

@@ -104,6 +104,10 @@ void tool::addTuneOptions(CLI::App &command, TuneRequest &tune) {
           CLI::IsMember({"recurrent", "inner", "outer", "adjoint", "kv_only"}));
   addList("--m", tune.thresholds, "entries of a cycle to choose from")
       ->check(CLI::Range(2, 1024));
+  addList("--capacity", tune.capacities,
+          "of --drafts, entries of a ring to choose from where they are more "
+          "than m and the drafts ask for, and not twice as many")
+      ->check(CLI::Range(1, 1024));
   addList("--batch", tune.batches, "rows")->check(CLI::PositiveNumber);
   command
       .add_option(

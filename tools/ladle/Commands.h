@@ -172,7 +172,9 @@ int bench(const BenchOptions &options);
 struct TuneRequest {
   SourceOptions source; ///< its capacity is not used
   std::vector<std::string> routes{"recurrent", "inner", "outer", "adjoint"};
-  std::vector<int64_t> thresholds{4, 8, 16, 32}; ///< m
+  std::vector<int64_t> thresholds{4, 8, 16, 24, 32}; ///< m
+  /// Of rings of steps that verify, besides what m and the drafts ask for.
+  std::vector<int64_t> capacities{16, 32, 64};
   std::vector<int64_t> batches{256};
   /// Steps that verify so many a row, of which a part is accepted; empty: steps
   /// of a token.

@@ -16,12 +16,19 @@ using namespace ladle::tool;
 using Json = nlohmann::ordered_json;
 
 static BenchKey keyOf(const DraftSpec &spec, bool startsEarly) {
-  BenchKey key{spec.source.file,      spec.source.preset,
-               spec.source.sizes,     spec.route,
-               spec.source.stateType, spec.source.entryType,
-               spec.threshold,        spec.batch,
-               spec.schedule,         spec.source.stateLayout,
-               spec.drafts,           startsEarly};
+  BenchKey key{spec.source.file,
+               spec.source.preset,
+               spec.source.sizes,
+               spec.route,
+               spec.source.stateType,
+               spec.source.entryType,
+               spec.threshold,
+               spec.batch,
+               spec.schedule,
+               spec.source.stateLayout,
+               spec.drafts,
+               startsEarly,
+               spec.room};
   return key;
 }
 

@@ -10,6 +10,7 @@
 
 #include "ladle/compile.h"
 #include "runtime/jit/GpuProgram.h"
+#include "runtime/tune/Candidate.h"
 #include "tools/ladle/DraftLayers.h"
 #include "tools/ladle/Plan.h"
 #include "tools/measure/Gpu.h"
@@ -31,7 +32,7 @@ struct DraftSpec {
   int64_t room = 0; ///< entries, if that is more than m and T ask for
 
   int64_t capacity() const {
-    int64_t least = std::max({threshold + drafts, 2 * drafts, room});
+    int64_t least = std::max(tune::leastCapacity(threshold, drafts), room);
     return page ? (least + page - 1) / page * page : least;
   }
   CompileOptions programOptions() const;

@@ -77,6 +77,8 @@ Result<tune::Space> Tuning::makeSpace() const {
   for (const std::string &route : request.routes)
     made.routes.push_back({route, route != "recurrent"});
   made.thresholds = request.thresholds;
+  if (!request.drafts.empty())
+    made.capacities = request.capacities;
   for (const jit::GpuParameter &parameter : jit::gpuParameters())
     if (!parameter.tried.empty() &&
         parameter.verifies == !request.drafts.empty())
@@ -128,7 +130,7 @@ std::optional<Candidate> Tuning::makeDefault(int64_t batch) {
     schedule[parameter.name] = parameter.values.front();
   std::vector<Candidate> candidates = space.enumerate();
   std::erase_if(candidates, [&](const Candidate &candidate) {
-    return candidate.schedule != schedule;
+    return candidate.schedule != schedule || candidate.capacity != 0;
   });
   return subject->choose(candidates, card, batch);
 }
@@ -314,7 +316,7 @@ Status Tuning::run() {
                        gpu->device().multiprocessors());
   }
   for (auto &[number, steps] : subjects) {
-    drafts = number;
+    drafts = space.drafts = number;
     subject = steps.get();
     for (int64_t batch : request.batches)
       if (Status status = tuneBatch(batch); !status)
@@ -338,6 +340,12 @@ int tool::tune(const TuneRequest &request) {
     fmt::print(stderr,
                "error: tune takes neither --recurrence nor options in --set\n"
                "note: put the recurrence into a file of its own\n");
+    return 2;
+  }
+  if (request.drafts.empty() && request.source.given.count("--capacity")) {
+    fmt::print(stderr, "error: --capacity changes nothing of steps of a token, "
+                       "whose rings have m entries\nnote: set --drafts, or "
+                       "leave it out\n");
     return 2;
   }
   if (Status status = Tuning(request, *mode).run(); !status) {

@@ -96,8 +96,10 @@ public:
 
 private:
   DraftSpec specOf(const Candidate &candidate, int64_t batch) const {
-    return {source, candidate.route,   drafts, candidate.threshold,
-            batch,  candidate.schedule};
+    DraftSpec spec{source, candidate.route,   drafts, candidate.threshold,
+                   batch,  candidate.schedule};
+    spec.room = candidate.capacity;
+    return spec;
   }
   DraftPlan plan(const Candidate &candidate, const Rates &rates,
                  int64_t batch) {
