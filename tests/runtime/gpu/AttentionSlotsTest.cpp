@@ -204,3 +204,18 @@ TEST_CASE("a captured step finds rings and slots as the host has left them") {
   CHECK(replay(3) == 0);
   CHECK(head.answer() == Approx(3));
 }
+
+TEST_CASE("values that a truncation took away are in no answer") {
+  for (const std::string &target : targetsOfOneHead()) {
+    CAPTURE(target);
+    OneHead head(target, near);
+    for (float value : {1.F, 2.F, NAN, INFINITY})
+      head.step(1, 0, value);
+    CHECK_FALSE(std::isfinite(head.answer()));
+    need(head.pool->truncate(0, 2));
+    head.step(1, 0, 4);
+    CHECK(std::isfinite(head.answer()));
+    head.step(1, 0, 5);
+    CHECK(std::isfinite(head.answer()));
+  }
+}
