@@ -385,7 +385,8 @@ Status AttentionPool::truncate(int32_t slot, int64_t length) {
   return impl->write(slot, *cursor);
 }
 
-/// What has left a cache does not come back.
+/// What has left a cache does not come back, and what tokens have noted of
+/// those that a cache may evict is not taken back.
 Status AttentionPoolImpl::checkTruncation(int32_t slot, const Cursor &cursor,
                                           int64_t length) const {
   const BoundedProgram &bounded = *program.bounded;
@@ -399,8 +400,12 @@ Status AttentionPoolImpl::checkTruncation(int32_t slot, const Cursor &cursor,
   if (length >= least)
     return Status();
   return invalid(fmt::format("length is {}, wanted {} to the {} tokens of slot "
-                             "{}: what has left the cache does not come back",
-                             length, least, cursor.length, slot));
+                             "{}: {}",
+                             length, least, cursor.length, slot,
+                             evicts ? "tokens have noted weights in a cache "
+                                      "that evicts; reset the slot"
+                                    : "what has left the cache does not come "
+                                      "back"));
 }
 
 Status AttentionPool::invalidateRings(std::span<const int32_t> slots) {

@@ -169,7 +169,8 @@ public:
   Status reset(std::span<const int32_t> slots);
   /// Drops the tokens of a slot from `length` on, and what they left. Where
   /// segments were folded `length` is at least where the last of them ends:
-  /// nothing is taken out of a memory again.
+  /// nothing is taken out of a memory again. A cache that evicts drops none,
+  /// as its tokens have noted what they gave to others: reset the slot.
   Status truncate(int32_t slot, int64_t length);
   /// Drops what earlier tokens left: the next tokens take the exact path.
   Status invalidateRings(std::span<const int32_t> slots);

@@ -277,6 +277,25 @@ TEST_CASE("what a sequence has left in a slot is not in the next one") {
     for (float value : made.answer())
       REQUIRE(std::isfinite(value));
   }
+  // A truncation takes the newest away; caches that evict have none.
+  if (name == "cake")
+    return;
+  need(made.pool->reset(ended));
+  auto step = [&](int64_t position, float value) {
+    made.fill(position, {0, -1});
+    TensorView values = made.arguments.tensors["v"];
+    std::vector<float> same(static_cast<size_t>(values.count()), value);
+    need(copy(TensorView::dense(same, DType::F32, values.shape), values));
+    need(made.decoder->step(made.arguments));
+  };
+  for (int64_t position = 0; position < 20; ++position)
+    step(position, position < 9 ? 1 : INFINITY);
+  need(made.pool->truncate(0, 9));
+  for (int64_t position = 9; position < 14; ++position) {
+    step(position, 2);
+    for (float value : made.answer())
+      REQUIRE(std::isfinite(value));
+  }
 }
 
 TEST_CASE("what bounded attentions on a GPU refuse") {
@@ -286,6 +305,12 @@ TEST_CASE("what bounded attentions on a GPU refuse") {
   Status status = there.decoder->setBudget(0, 4);
   CHECK(status.code() == ErrorCode::InvalidArgument);
   CHECK_THAT(status.message(), Contains("budget is 4, wanted 8 to 48"));
+  there.fill(0, {0, -1});
+  need(there.decoder->step(there.arguments));
+  CHECK_THAT(there.pool->truncate(0, 0).message(),
+             Contains("length is 0, wanted 1 to the 1 tokens of slot 0: tokens "
+                      "have noted weights in a cache that evicts; reset the "
+                      "slot"));
   status = there.decoder->setBudget(7, 16);
   CHECK(status.code() == ErrorCode::InvalidArgument);
   Bounded segments("edge_infinite/edge_infinite", "cuda", {});
