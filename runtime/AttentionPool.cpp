@@ -377,9 +377,15 @@ Status AttentionPool::truncate(int32_t slot, int64_t length) {
     cursor->length = length;
     return impl->write(slot, *cursor);
   }
+  // What the ring holds of tokens that stay, stays; without any it begins anew.
+  int64_t dropped = most - length;
+  bool isLeft = dropped == 0 || dropped < cursor->entries;
+  if (dropped > 0 && isLeft && impl->program.estimates)
+    if (Status status = impl->dropMoments(slot, *cursor, length); !status)
+      return status;
   impl->keepPages(slot, impl->pagesFor(length));
-  // What the ring holds of tokens that stay, stays.
-  cursor->entries = std::max<int64_t>(0, cursor->entries - (most - length));
+  cursor->entries = isLeft ? cursor->entries - dropped : 0;
+  cursor->amended = isLeft ? cursor->amended - dropped : 0;
   cursor->length = length;
   cursor->pages = impl->cursors[slot].pages;
   return impl->write(slot, *cursor);

@@ -57,6 +57,9 @@ struct AttentionPoolImpl {
   /// Of a bounded cache; `length` is at most that of the slot.
   Status checkTruncation(int32_t slot, const Cursor &cursor,
                          int64_t length) const;
+  /// Of a ring that holds more tokens than come after `length`, which are
+  /// dropped: estimates are of the others from now on.
+  Status dropMoments(int32_t slot, const Cursor &before, int64_t length);
   int32_t *tableOf(int32_t slot) { return table.data() + slot * pagesOfSlot; }
   /// There is a free one.
   void takePage(int32_t slot);

@@ -52,6 +52,7 @@ def attention(draw):
                 "tokens": draw.randint(3, 10),
                 "prompt": draw.choice([0, 1, 5, 63, 130, 260, 400, 700, 1100]),
                 "batch_invariant": draw.choice(MAYBE),
+                "guesses": draw.choice([None, 1, 4, 9]),
                 "seed": draw.randint(1, 10**6)}
         if file == "mac":
             band = draw.choice([0, 1, 4, 16, 33])

@@ -191,6 +191,33 @@ void AttentionInterpreter::Row::restart() {
     entry.reset();
   llvm::fill(moments, 0);
   llvm::fill(counted, 0);
+  for (std::vector<double> &each : squares)
+    llvm::fill(each, INFINITY);
+}
+
+void AttentionInterpreter::Row::truncate(size_t length, size_t window) {
+  size_t end = keys.size();
+  keys.resize(length);
+  values.resize(length);
+  entries.resize(length);
+  squares.resize(length);
+  for (size_t position = 0; position + window < end && position < length;
+       ++position)
+    entries[position].reset();
+  if (length == 0 || !entries.back()) {
+    restart();
+    return;
+  }
+  for (size_t head = 0; head < moments.size(); ++head) {
+    double sum = 0;
+    counted[head] = 0;
+    for (const std::vector<double> &each : squares)
+      if (std::isfinite(each[head])) {
+        sum += each[head];
+        ++counted[head];
+      }
+    moments[head] = counted[head] ? sum / double(counted[head]) : 0;
+  }
 }
 
 AttentionInterpreter::Row AttentionInterpreter::makeRow() const {
@@ -341,6 +368,7 @@ std::vector<AttentionInterpreter::Found> AttentionInterpreter::step(
     for (double square : part.squares)
       row.terms.push_back(std::sqrt(square));
   }
+  row.squares.emplace_back(getHeads(), INFINITY);
   if (!reuses() || !leaves) {
     row.entries.emplace_back();
     return found;
@@ -359,6 +387,7 @@ std::vector<AttentionInterpreter::Found> AttentionInterpreter::step(
       llvm::fill(its, NAN);
       continue;
     }
+    row.squares.back()[head] = square;
     double &mean = row.moments[head];
     mean += (square - mean) / static_cast<double>(++row.counted[head]);
   }

@@ -53,10 +53,15 @@ public:
     std::vector<std::optional<Entry>> entries;
     std::vector<double> moments;  ///< [heads]: the mean of the squares
     std::vector<int64_t> counted; ///< [heads]: of so many tokens
-    std::vector<double> terms;    ///< √Σ (w v)² / Z, of the newest answer
+    /// By position, [heads]: what counted; infinite if it did not.
+    std::vector<std::vector<double>> squares;
+    std::vector<double> terms; ///< √Σ (w v)² / Z, of the newest answer
 
     /// Forgets what earlier tokens left.
     void restart();
+    /// Drops the tokens from `length` on, and what they left in a ring of
+    /// `window` entries: places of others, of which they have taken the place.
+    void truncate(size_t length, size_t window);
   };
   /// What a head found.
   struct Found {

@@ -31,6 +31,7 @@ static void visitKeys(Case &c, Visitor visit) {
   visit("page", c.pageSize);
   visit("tokens", c.tokens);
   visit("prompt", c.prompt);
+  visit("guesses", c.guesses);
   visit("tau", c.settings.tau);
   visit("window", c.settings.window);
   visit("band", c.settings.band);
@@ -108,7 +109,10 @@ private:
                   size_t which);
   std::map<std::string, TensorView, std::less<>>
   pack(const std::vector<Arrays> &rows);
-  Status prompt(AttentionPool &pool, AttentionDecoder &decoder, int32_t slot);
+  Status prompt(AttentionPool &pool, AttentionDecoder &decoder, int32_t slot,
+                int64_t count);
+  Status guess(AttentionPool &pool, AttentionDecoder &decoder, int32_t slot,
+               bool byPrompt);
   Status step(AttentionPool &pool, AttentionDecoder &decoder,
               const std::vector<int32_t> &slots);
   void compare(int64_t row, const std::vector<double> &expected,
@@ -126,6 +130,7 @@ private:
   std::mt19937_64 random;
   AttentionResult result;
   Arrays params;
+  double scale = 1; ///< of what is drawn
   std::vector<AttentionInterpreter::Row> rows;
   /// Queries that come again, by the place of the token.
   std::map<std::string, std::vector<std::vector<double>>> favourites;
@@ -153,8 +158,8 @@ Run::Arrays Run::draw(llvm::ArrayRef<ValueInfo> infos) {
         spread = random() % 3 ? 0.3 : 0;
       }
       for (size_t c = 0; c < width; ++c)
-        values[first + c] =
-            roundTo(base[c] + spread * normal(random), info.precision);
+        values[first + c] = roundTo(scale * (base[c] + spread * normal(random)),
+                                    info.precision);
       if (known.size() < 4)
         known.emplace_back(values.begin() + first,
                            values.begin() + first + width);
@@ -244,15 +249,15 @@ void Run::judge(int64_t head, int64_t position, int64_t matched,
                    found.position));
 }
 
-Status Run::prompt(AttentionPool &pool, AttentionDecoder &decoder,
-                   int32_t slot) {
+Status Run::prompt(AttentionPool &pool, AttentionDecoder &decoder, int32_t slot,
+                   int64_t count) {
   std::vector<Arrays> tokens;
-  for (int64_t i = 0; i < config.prompt; ++i)
+  for (int64_t i = 0; i < count; ++i)
     tokens.push_back(draw(oracle.getTokens()));
   PrefillArguments arguments;
   arguments.rows = 1;
   const int32_t slots[] = {slot};
-  const int32_t starts[] = {0, static_cast<int32_t>(config.prompt)};
+  const int32_t starts[] = {0, static_cast<int32_t>(count)};
   arguments.tensors = pack(tokens);
   copies.clear();
   Result<std::span<const int32_t>> slotNumbers = copies.upload(slots);
@@ -261,10 +266,10 @@ Status Run::prompt(AttentionPool &pool, AttentionDecoder &decoder,
     return slotNumbers ? startNumbers.status() : slotNumbers.status();
   arguments.slots = *slotNumbers;
   arguments.cuSeqlens = *startNumbers;
-  arguments.tokens = copies.isOnDevice() ? config.prompt : 0;
+  arguments.tokens = copies.isOnDevice() ? count : 0;
   if (Status status = copies.upload(arguments.tensors); !status)
     return status;
-  if (Status status = pool.reserve(slots, config.prompt); !status)
+  if (Status status = pool.reserve(slots, count); !status)
     return status;
   if (Status status = decoder.prefill(arguments); !status)
     return status;
@@ -273,16 +278,34 @@ Status Run::prompt(AttentionPool &pool, AttentionDecoder &decoder,
       !status)
     return status;
   AttentionInterpreter::Row &row = rows[slot];
-  if (config.prompt >= config.settings.window)
+  if (count >= config.settings.window)
     row.restart();
-  for (int64_t i = 0; i < config.prompt; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     std::vector<double> expected;
-    bool leaves = config.prompt - i <= config.settings.window;
+    bool leaves = count - i <= config.settings.window;
     oracle.step(row, params, tokens[i], expected, std::nullopt,
                 /*isPrompt=*/true, leaves);
     compare(i, expected, row.terms);
   }
   return Status();
+}
+
+/// Tokens that are answered and dropped again. Their queries are longer, so
+/// that a mean with them is another.
+Status Run::guess(AttentionPool &pool, AttentionDecoder &decoder, int32_t slot,
+                  bool byPrompt) {
+  AttentionInterpreter::Row &row = rows[slot];
+  size_t length = row.keys.size();
+  scale = 2;
+  Status status =
+      byPrompt ? prompt(pool, decoder, slot, config.guesses) : Status();
+  for (int64_t i = 0; i < config.guesses && !byPrompt && status; ++i)
+    status = step(pool, decoder, {slot});
+  scale = 1;
+  if (!status)
+    return status;
+  row.truncate(length, static_cast<size_t>(config.settings.window));
+  return pool.truncate(slot, static_cast<int64_t>(length));
 }
 
 Status Run::step(AttentionPool &pool, AttentionDecoder &decoder,
@@ -341,7 +364,7 @@ Result<AttentionResult> Run::run() {
           static_cast<double>(oracle.getTokens()[0].shape[1]));
   AttentionPoolOptions memoryOptions;
   memoryOptions.slots = slotCount;
-  int64_t most = config.tokens + config.prompt;
+  int64_t most = config.tokens + config.prompt + config.guesses;
   memoryOptions.pages =
       slotCount * ((most + config.pageSize - 1) / config.pageSize);
   memoryOptions.maxTokens = most;
@@ -359,7 +382,7 @@ Result<AttentionResult> Run::run() {
   if (!decoder)
     return decoder.status();
   for (int32_t slot = 0; config.prompt && slot < 2; ++slot)
-    if (Status status = prompt(*pool, *decoder, slot); !status)
+    if (Status status = prompt(*pool, *decoder, slot, config.prompt); !status)
       return status;
   for (int64_t i = 0; i < config.tokens && result.passed(); ++i) {
     // Slots come and go; row 1 is padding now and then.
@@ -378,6 +401,12 @@ Result<AttentionResult> Run::run() {
       return status;
     if (!result.passed())
       result.failure += fmt::format(" in step {}", i);
+    if (config.guesses == 0 || i % 3 || !result.passed())
+      continue;
+    if (Status status = guess(*pool, *decoder, 0, i % 2); !status)
+      return status;
+    if (!result.passed())
+      result.failure += fmt::format(" in guesses after step {}", i);
   }
   return std::move(result);
 }

@@ -44,6 +44,8 @@ struct AttentionCase {
   int64_t tokens = 60;             ///< tokens: steps
   /// prompt: tokens of the prompt that two slots begin with.
   int64_t prompt = 0;
+  /// guesses: so many tokens more, which are dropped, after every third step.
+  int64_t guesses = 0;
   /// Instead of the file's, where it matches: tau, window, band, sinks,
   /// max_gap, max_chain, skip, drift, wide_band, wide_gap.
   AttentionSettings settings;

@@ -167,7 +167,9 @@ public:
 
   /// Makes slots empty. InvalidArgument names a slot that is out of range.
   Status reset(std::span<const int32_t> slots);
-  /// Drops the tokens of a slot from `length` on, and what they left. Where
+  /// Drops the tokens of a slot from `length` on, and what they left: an
+  /// estimated moment is that of the others, as far as the ring tells; where it
+  /// holds none of them, it begins anew. Where
   /// segments were folded `length` is at least where the last of them ends:
   /// nothing is taken out of a memory again. A cache that evicts drops none,
   /// as its tokens have noted what they gave to others: reset the slot.

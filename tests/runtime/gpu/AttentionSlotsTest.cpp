@@ -219,3 +219,27 @@ TEST_CASE("values that a truncation took away are in no answer") {
     CHECK(std::isfinite(head.answer()));
   }
 }
+
+TEST_CASE("what a truncation takes away is in no estimate") {
+  for (const std::string &target : targetsOfOneHead())
+    for (float guess : {2.F, 1e6F, NAN}) {
+      CAPTURE(target, guess);
+      OneHead head(target, near);
+      for (int i = 0; i < 6; ++i) // the ring wraps around
+        CHECK(head.step(1) == i - 1);
+      head.step(guess);
+      head.step(guess);
+      need(head.pool->truncate(0, 6));
+      CHECK(head.pool->ringEntries(0) == 2);
+      CHECK(head.step(1.75F) == -1);
+      CHECK(head.step(0.5F) == 5);
+      // Of a ring without a token nothing is known, as after a reset.
+      for (int i = 0; i < 4; ++i)
+        head.step(guess);
+      need(head.pool->truncate(0, 3));
+      CHECK(head.pool->ringEntries(0) == 0);
+      CHECK(head.step(1) == -1);
+      CHECK(head.step(1.75F) == -1);
+      CHECK(head.step(1.1F) == 3);
+    }
+}
