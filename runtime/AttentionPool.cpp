@@ -11,6 +11,7 @@
 #include "runtime/cuda/DeviceAttention.h"
 
 #include <algorithm>
+#include <fmt/ranges.h>
 #include <numeric>
 
 using namespace ladle;
@@ -157,6 +158,21 @@ static Status allocate(AttentionPoolImpl::Array &array, int64_t outer,
   return Status();
 }
 
+/// Takes memory for so many elements, if there is any: vectors throw, and
+/// nothing here does.
+template <typename T> static bool canHold(std::vector<T> &list, int64_t count) {
+  constexpr auto most =
+      static_cast<int64_t>(PTRDIFF_MAX / static_cast<ptrdiff_t>(sizeof(T)));
+  if (count > most)
+    return false;
+  try {
+    list.reserve(static_cast<size_t>(count));
+  } catch (const std::bad_alloc &) {
+    return false;
+  }
+  return true;
+}
+
 /// Slots that hold all they ever will.
 static Result<std::unique_ptr<AttentionPoolImpl>>
 makeBounded(const AttentionProgramImpl &made,
@@ -177,6 +193,9 @@ makeBounded(const AttentionProgramImpl &made,
   impl->mostTokens = options.maxTokens ? options.maxTokens : INT64_MAX;
   AttentionPoolImpl::Cursor empty;
   empty.budget = bounded.budget;
+  if (!canHold(impl->cursors, options.slots))
+    return Status(ErrorCode::ResourceExhausted,
+                  fmt::format("no memory for {} slots", options.slots));
   impl->cursors.assign(static_cast<size_t>(options.slots), empty);
   if (made.gpu) {
     Result<std::unique_ptr<DeviceAttentionPool>> device =
@@ -230,12 +249,20 @@ AttentionPool::create(const AttentionProgram &program,
   impl->slots = options.slots;
   impl->pages = options.pages;
   impl->window = options.window ? options.window : made.settings.window;
-  impl->pagesOfSlot =
-      options.maxTokens
-          ? std::min(impl->pagesFor(options.maxTokens), options.pages)
-          : options.pages;
+  int64_t room = options.pages * made.pageSize;
+  impl->mostTokens =
+      options.maxTokens ? std::min(options.maxTokens, room) : room;
+  impl->pagesOfSlot = impl->pagesFor(impl->mostTokens);
+  int64_t places = 0;
+  if (__builtin_mul_overflow(options.slots, impl->pagesOfSlot, &places) ||
+      !canHold(impl->cursors, options.slots) || !canHold(impl->table, places) ||
+      !canHold(impl->freePages, options.pages))
+    return Status(ErrorCode::ResourceExhausted,
+                  fmt::format("no memory for the tables of {} slots of {} "
+                              "pages, of {} in all; set maxTokens",
+                              options.slots, impl->pagesOfSlot, options.pages));
   impl->cursors.resize(static_cast<size_t>(options.slots));
-  impl->table.assign(static_cast<size_t>(options.slots * impl->pagesOfSlot), 0);
+  impl->table.resize(static_cast<size_t>(places));
   // The first pages are taken first.
   for (int64_t page = options.pages; page-- > 0;)
     impl->freePages.push_back(static_cast<int32_t>(page));
@@ -377,18 +404,48 @@ Status AttentionPool::truncate(int32_t slot, int64_t length) {
     cursor->length = length;
     return impl->write(slot, *cursor);
   }
-  // What the ring holds of tokens that stay, stays; without any it begins anew.
-  int64_t dropped = most - length;
-  bool isLeft = dropped == 0 || dropped < cursor->entries;
-  if (dropped > 0 && isLeft && impl->program.estimates)
-    if (Status status = impl->dropMoments(slot, *cursor, length); !status)
+  return impl->cut(slot, *cursor, length);
+}
+
+/// What the ring holds of tokens that stay, stays; without any it begins anew.
+Status AttentionPoolImpl::cut(int32_t slot, Cursor cursor, int64_t length) {
+  int64_t dropped = cursor.length - length;
+  bool isLeft = dropped == 0 || dropped < cursor.entries;
+  if (dropped > 0 && isLeft && program.estimates)
+    if (Status status = dropMoments(slot, cursor, length); !status)
       return status;
-  impl->keepPages(slot, impl->pagesFor(length));
-  cursor->entries = isLeft ? cursor->entries - dropped : 0;
-  cursor->amended = isLeft ? cursor->amended - dropped : 0;
-  cursor->length = length;
-  cursor->pages = impl->cursors[slot].pages;
-  return impl->write(slot, *cursor);
+  keepPages(slot, pagesFor(length));
+  cursor.entries = isLeft ? cursor.entries - dropped : 0;
+  cursor.amended = isLeft ? cursor.amended - dropped : 0;
+  cursor.length = length;
+  cursor.pages = cursors[slot].pages;
+  return write(slot, cursor);
+}
+
+/// Tokens that came without a page are nowhere, and nor is what came later.
+Status AttentionPoolImpl::takeFault() {
+  if (!device || device->fault.take() == 0)
+    return Status();
+  std::vector<std::string> lost;
+  for (int32_t slot = 0; slot < slots; ++slot) {
+    Result<Cursor> cursor = read(slot);
+    if (!cursor)
+      return cursor.status();
+    int64_t room = cursors[slot].pages * program.pageSize;
+    if (cursor->length <= room)
+      continue;
+    lost.push_back(fmt::format("slot {} to {}", slot, room));
+    if (Status status = cut(slot, *cursor, room); !status)
+      return status;
+  }
+  if (lost.empty()) // Whoever lost something has been reset since.
+    return Status();
+  return Status(
+      ErrorCode::ResourceExhausted,
+      fmt::format("earlier steps answered tokens that had no page; what has a "
+                  "page is left: {} tokens; take pages before "
+                  "(AttentionPool::reserve)",
+                  fmt::join(lost, ", ")));
 }
 
 /// What has left a cache does not come back, and what tokens have noted of
@@ -432,6 +489,8 @@ Status AttentionPool::invalidateRings(std::span<const int32_t> slots) {
 Status AttentionPool::reserve(std::span<const int32_t> slots, int64_t tokens) {
   if (tokens < 0)
     return invalid(fmt::format("tokens is {}, wanted 0 at least", tokens));
+  if (Status status = impl->takeFault(); !status)
+    return status;
   std::vector<AttentionPoolImpl::Cursor> found;
   std::vector<bool> seen(static_cast<size_t>(impl->slots));
   int64_t more = 0;

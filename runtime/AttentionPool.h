@@ -35,7 +35,7 @@ struct AttentionPoolImpl {
 
   AttentionProgramImpl program; ///< what it was made for
   int64_t slots = 0, pages = 0, pagesOfSlot = 0, window = 0;
-  int64_t mostTokens = 0; ///< of a slot of a bounded cache
+  int64_t mostTokens = 0; ///< of a slot
   std::vector<Cursor> cursors;
   std::vector<int32_t> table; ///< [slots, pagesOfSlot]
   std::vector<int32_t> freePages;
@@ -47,13 +47,15 @@ struct AttentionPoolImpl {
   /// Of a bounded cache: its memory, and what tells which token is evicted.
   std::vector<Array> bounded;
 
-  int64_t maxTokens() const {
-    return program.bounded ? mostTokens : pagesOfSlot * program.pageSize;
-  }
+  int64_t maxTokens() const { return mostTokens; }
   int64_t pagesFor(int64_t tokens) const {
     return (tokens + program.pageSize - 1) / program.pageSize;
   }
   Status checkSlot(int32_t slot) const;
+  /// Drops what comes behind `length`, which is at most that of the slot.
+  Status cut(int32_t slot, Cursor cursor, int64_t length);
+  /// Says, once, that steps on a device had no pages, and drops their tokens.
+  Status takeFault();
   /// Of a bounded cache; `length` is at most that of the slot.
   Status checkTruncation(int32_t slot, const Cursor &cursor,
                          int64_t length) const;

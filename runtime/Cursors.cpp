@@ -145,8 +145,20 @@ Status Cursors::Impl::setThreshold(int64_t m, void *stream) {
     return invalid(fmt::format("foldThreshold is {}, wanted {}, where the "
                                "chunks of the program end (numerics = chunk)",
                                m, fixedThreshold));
+  if (Status status = checkAdvanced("foldThreshold"); !status)
+    return status;
   threshold = m;
   return moveThreshold(stream);
+}
+
+/// Whether a step has folded is asked once more when its cursors move.
+Status Cursors::Impl::checkAdvanced(std::string_view what) const {
+  if (!isShared || !decodedBy)
+    return Status();
+  return invalid(fmt::format(
+      "{} is set after a layer has decoded by '{}' and before the cursors have "
+      "moved: advance, commit or abandon them between",
+      what, toString(*decodedBy)));
 }
 
 Status Cursors::Impl::noPages(int64_t wanted) const {
@@ -191,6 +203,8 @@ Status Cursors::Impl::setCrossover(int64_t entries) {
     return invalid(fmt::format("crossover is {}, wanted {}, where the chunks "
                                "of the program end (numerics = chunk)",
                                entries, fixedThreshold));
+  if (Status status = checkAdvanced("crossover"); !status)
+    return status;
   crossover = entries;
   return moveThreshold(nullptr);
 }
@@ -243,7 +257,8 @@ Status Cursors::Impl::checkStep(const RouteKernels &route,
     return Status();
   return invalid(fmt::format(
       "a layer decodes by route '{}', which {}, and another has decoded by "
-      "'{}' since the cursors that they share moved: advance them between",
+      "'{}' since the cursors that they share moved: advance, commit or "
+      "abandon them between",
       toString(route.route),
       mine == CursorMove::Rewrite ? "appends no entries" : "appends entries",
       toString(*decodedBy)));
@@ -293,6 +308,13 @@ Status Cursors::advance(std::span<const int32_t> readSlots,
                     stream);
 }
 
+Status Cursors::abandon() {
+  if (!impl->isShared)
+    return invalid("these cursors belong to one pool, whose steps move them");
+  (void)impl->endStep();
+  return Status();
+}
+
 //===----------------------------------------------------------------------===//
 // All layers
 //===----------------------------------------------------------------------===//
@@ -314,6 +336,9 @@ Status Cursors::Impl::commit(std::span<const int32_t> list,
 Status Cursors::Impl::reset(std::span<const int32_t> list, void *stream) {
   if (Status status = checkSlots(list); !status)
     return status;
+  if (page)
+    if (Status status = checkWaits(stream, "reset"); !status)
+      return status;
   for (int32_t slot : list) {
     if (isPadding(slot))
       continue;
@@ -358,6 +383,9 @@ Status Cursors::Impl::flush(std::span<const int32_t> wanted,
     if (!*folds)
       return Status(); // there are no entries
   }
+  if (states)
+    if (Status status = checkWaits(stream, "flush"); !status)
+      return status;
   if (Status status = claimFolds(list); !status)
     return status;
   Result<const int32_t *> staged = stage(list, stream);
@@ -443,7 +471,10 @@ Status Cursors::reserve(std::span<const int32_t> slots,
     merged.back().entries = std::max(merged.back().entries, claim.entries);
     merged.back().writesState |= claim.writesState;
   }
-  return impl->claim(merged);
+  Status status = impl->claim(merged);
+  if (status)
+    impl->keepClaimed(merged);
+  return status;
 }
 
 Status Cursors::commit(std::span<const int32_t> slots,

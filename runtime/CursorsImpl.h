@@ -95,6 +95,11 @@ struct Cursors::Impl {
   virtual Status accept(std::span<const int32_t> slots,
                         std::span<const int32_t> numAccepted,
                         std::span<const int32_t> accepted, void *stream) = 0;
+  /// Unsupported while a graph is captured, whose host cannot wait.
+  virtual Status checkWaits(void *stream, std::string_view call) const {
+    (void)stream, (void)call;
+    return Status();
+  }
   /// What has gone wrong on the device since somebody looked.
   virtual Status takeFault() { return Status(); }
 
@@ -115,7 +120,9 @@ struct Cursors::Impl {
     (void)claims;
     return Status();
   }
-  /// The same of slots whose entries are about to be folded.
+  /// Has slots keep what they have claimed until so much was appended.
+  virtual void keepClaimed(std::span<const Claim> claims) { (void)claims; }
+  /// As `claim`, of slots whose entries are about to be folded.
   virtual Status claimFolds(std::span<const int32_t> slots) {
     (void)slots;
     return Status();
@@ -188,6 +195,8 @@ struct Cursors::Impl {
   /// ResourceExhausted: so many more pages, or states, were wanted.
   Status noPages(int64_t wanted) const;
   Status noStates(int64_t wanted) const;
+  /// InvalidArgument while a step of layers waits for its cursors to move.
+  Status checkAdvanced(std::string_view what) const;
   Status setThreshold(int64_t m, void *stream);
   Status setCrossover(int64_t entries);
 

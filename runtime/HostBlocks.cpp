@@ -134,11 +134,24 @@ void HostCursors::takePage(int32_t slot, int32_t index) {
 // Giving back
 //===----------------------------------------------------------------------===//
 
+void HostCursors::keepClaimed(std::span<const Claim> claims) {
+  for (const Claim &claim : claims)
+    if (page)
+      reserved[claim.slot] = claim.entries;
+}
+
+void HostCursors::spendReserved(int32_t slot, int64_t entries) {
+  if (page)
+    reserved[slot] = std::max<int64_t>(0, reserved[slot] - entries);
+}
+
+/// Rejected drafts leave what was reserved for those to come.
 void HostCursors::trimPages(int32_t slot) {
   if (!page)
     return;
   Cursor &cursor = all[slot];
-  findPages(slot, 0, cursor.length, wanted);
+  findPages(slot, 0, std::min(cursor.length + reserved[slot], capacity),
+            wanted);
   int32_t *table = pageTable.data() + slot * tableSize();
   for (int32_t index = 0; index < tableSize(); ++index)
     if (table[index] >= 0 &&
@@ -146,7 +159,7 @@ void HostCursors::trimPages(int32_t slot) {
       freePages.release(table[index]);
       table[index] = -1;
     }
-  if (cursor.length > 0)
+  if (cursor.length > 0 || reserved[slot] > 0)
     return;
   cursor.base = 0;
   for (int64_t place = 0; !order.empty() && place < capacity; ++place)
@@ -165,6 +178,7 @@ void HostCursors::releaseState(int32_t slot) {
 Status HostCursors::release(int32_t slot, void *) {
   releaseState(slot);
   all[slot].length = all[slot].committed = 0;
+  spendReserved(slot, capacity);
   trimPages(slot);
   return Status();
 }
@@ -212,6 +226,9 @@ void HostCursors::branchOff(int32_t from, int32_t to) {
       freePages.share(theirs);
     mine = theirs;
   }
+  // What was reserved is for the one branch.
+  spendReserved(to, capacity);
+  trimPages(to);
 }
 
 Status HostCursors::branchOff(std::span<const int32_t> from,
@@ -227,6 +244,7 @@ Status HostCursors::branchOff(std::span<const int32_t> from,
 Status HostCursors::cut(int32_t slot, int64_t entries,
                         std::optional<int32_t> checkpoint) {
   all[slot].length = all[slot].committed = entries;
+  spendReserved(slot, capacity);
   trimPages(slot);
   if (checkpoint && *checkpoint != slot)
     shareState(*checkpoint, slot);

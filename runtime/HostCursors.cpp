@@ -18,6 +18,7 @@ Status HostCursors::begin() {
   if (page) {
     freePages = Blocks(pages);
     pageTable.assign(static_cast<size_t>(slots * tableSize()), -1);
+    reserved.assign(static_cast<size_t>(slots), 0);
   }
   if (states) {
     freeStates = Blocks(*states);
@@ -41,6 +42,7 @@ Status HostCursors::markWritten() {
 Status HostCursors::write(int32_t slot, const Cursor &cursor, void *) {
   all[slot] = cursor;
   branches[slot] = {};
+  spendReserved(slot, capacity);
   trimPages(slot);
   if (!prompts.empty())
     prompts[slot] = {};
@@ -72,10 +74,12 @@ void HostCursors::moveRow(CursorMove::Kind kind, int32_t readSlot,
       (kind == CursorMove::Ignore && !(rewritesLong && from.epoch > 0));
   if (appends && readSlot == writeSlot && !foldsWithToken(from)) {
     to.committed = ++to.length;
+    spendReserved(writeSlot, 1);
     return;
   }
   int64_t next = capacity ? (from.base + from.length) % capacity : 0;
   to = {readSlot == writeSlot ? next : 0, 0, 0, to.epoch + 1};
+  spendReserved(writeSlot, capacity);
   trimPages(writeSlot);
 }
 

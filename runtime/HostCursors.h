@@ -94,6 +94,7 @@ struct HostCursors final : Cursors::Impl {
   BlockCount stateCount() const override;
   Status claim(std::span<const Claim> claims) override;
   Status claimFolds(std::span<const int32_t> slots) override;
+  void keepClaimed(std::span<const Claim> claims) override;
   Status release(int32_t slot, void *) override;
   Status branchOff(std::span<const int32_t> from, std::span<const int32_t> to,
                    bool withStates) override;
@@ -142,6 +143,7 @@ private:
   /// Gives back the pages without entries. A slot that has none left starts
   /// anew at the beginning of a page.
   void trimPages(int32_t slot);
+  void spendReserved(int32_t slot, int64_t entries);
   void releaseState(int32_t slot);
   void branchOff(int32_t from, int32_t to);
   /// How often it was written, and which version counts, with it.
@@ -153,6 +155,7 @@ private:
   std::vector<int32_t> order;      // [slots, L]
   std::vector<int32_t> parents;    // [slots, most drafts]
   std::vector<int32_t> pageTable;  // [slots, L / P]
+  std::vector<int64_t> reserved;   // [slots]: entries to come, in pages
   std::vector<int32_t> stateTable; // [slots] if they take states
   Blocks freePages, freeStates;
   std::vector<int32_t> wanted; // of a claim

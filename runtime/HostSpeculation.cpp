@@ -89,6 +89,7 @@ void HostCursors::land(int32_t slot) {
   Cursor &cursor = all[slot];
   cursor = {(cursor.base + cursor.committed) % capacity, pending(slot), 0,
             cursor.epoch + 1};
+  spendReserved(slot, capacity);
   trimPages(slot);
 }
 
@@ -223,6 +224,7 @@ void HostCursors::acceptRow(int32_t slot, std::span<const int32_t> path) {
     ++cursor.epoch;
   }
   cursor.length = cursor.committed;
+  spendReserved(slot, static_cast<int64_t>(path.size()));
   trimPages(slot);
   if (!path.empty())
     branch.carryVersion =

@@ -299,8 +299,10 @@ static Result<TensorView> findArray(const Pool::Impl &pool,
   for (const Pool::Impl::Array &array : all) {
     if (array.spec.name != name)
       continue;
-    for (int64_t slot = 0; array.versions > 1 && slot < pool.slots; ++slot)
-      if (Status status = pool.shared().settle(static_cast<int32_t>(slot));
+    for (int32_t slot = 0; slot < pool.slots; ++slot)
+      if (Status status = array.versions > 1
+                              ? pool.shared().settle(slot)
+                              : pool.shared().checkCommitted(slot);
           !status)
         return status;
     return array.view(pool.device);

@@ -129,6 +129,11 @@ Status Pool::importSlot(int32_t slot, const SlotContents &contents,
                              /*writesState=*/true};
   if (Status status = impl->shared().claim({&whole, 1}); !status)
     return status;
+  // What the slot holds is the state now, so kv_only must not ignore it. What
+  // is written after waits for the stream.
+  if (Status status = impl->shared().write(slot, Cursor{0, 0, 0, 1}, stream);
+      !status)
+    return status;
   auto write = [&](const SlotContents::Item &item, const TensorView &stored,
                    const Impl::Array &array, int32_t slot) {
     [[maybe_unused]] Status status = copy(item.view(), stored);
@@ -154,6 +159,5 @@ Status Pool::importSlot(int32_t slot, const SlotContents &contents,
         !status)
       return status;
   }
-  // What the slot holds is the state now, so kv_only must not ignore it.
-  return impl->shared().write(slot, Cursor{0, 0, 0, 1}, stream);
+  return Status();
 }

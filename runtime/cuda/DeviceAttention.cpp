@@ -37,7 +37,7 @@ public:
                        const AttentionWorkspace &work,
                        const DeviceDiagnostics *watching,
                        std::shared_ptr<int64_t> lastRows)
-      : program(program), memory(*pool.device), lastRows(std::move(lastRows)),
+      : program(program), pool(pool), lastRows(std::move(lastRows)),
         launcher(this->program.getImpl(), this->program.getImpl().gpu->decode,
                  pool, settings, work, AttentionCall::Answers, watching) {}
 
@@ -48,7 +48,7 @@ public:
     return setSlots(arguments.slots.data(), nullptr);
   }
   Status launch(int64_t count, void *stream, Start start) override {
-    if (Status status = memory.takeFault(); !status || count == 0)
+    if (Status status = pool.takeFault(); !status || count == 0)
       return status;
     *lastRows = count;
     return launcher.launch(count, stream, start);
@@ -68,7 +68,7 @@ public:
 
 private:
   AttentionProgram program;
-  DeviceAttentionPool &memory;
+  AttentionPoolImpl &pool;
   std::shared_ptr<int64_t> lastRows; ///< of the decoder's last step
   AttentionLauncher launcher;
 };
@@ -201,7 +201,7 @@ Status DeviceAttention::prefill(const PrefillArguments &arguments,
   if (Status status = prompts.describe(arguments.tokens, arguments.tensors);
       !status)
     return status;
-  if (Status status = pool.device->takeFault(); !status)
+  if (Status status = pool.takeFault(); !status)
     return status;
   prompts.set("slots", addressOf(arguments.slots.data()));
   prompts.set("cu_seqlens", addressOf(arguments.cuSeqlens.data()));

@@ -106,8 +106,6 @@ struct DeviceAttentionPool {
   Status clearValues(int32_t slot, int64_t from, int64_t to);
   /// Of a cache that evicts, in their order; empty if the device has failed.
   std::vector<int64_t> keptPositions(int32_t slot, int64_t head) const;
-  /// What an earlier step could not do.
-  Status takeFault();
 
   std::shared_ptr<const GpuAttentionCode> code;
   int64_t pagesOfSlot = 0, sparePage = 0;
@@ -124,7 +122,7 @@ struct DeviceAttentionPool {
   cuda::Memory keys, values; ///< with the spare page behind the others
   /// As AttentionPoolImpl::rings, ends of 32 bits, or as ::bounded.
   std::map<std::string, cuda::Memory> rings;
-  cuda::HostWord fault;
+  cuda::HostWord fault; ///< not 0 where tokens had no page
 };
 
 } // namespace ladle

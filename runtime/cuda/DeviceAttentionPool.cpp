@@ -281,14 +281,3 @@ std::vector<int64_t> DeviceAttentionPool::keptPositions(int32_t slot,
     positions.push_back(places[static_cast<size_t>(order[i])]);
   return positions;
 }
-
-Status DeviceAttentionPool::takeFault() {
-  int32_t found = fault.take();
-  if (found == 0)
-    return Status();
-  return Status(
-      ErrorCode::ResourceExhausted,
-      fmt::format("an earlier step answered a token of slot {}, which had no "
-                  "page for it: take pages before (AttentionPool::reserve)",
-                  found - 1));
-}

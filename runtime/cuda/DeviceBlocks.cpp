@@ -244,6 +244,8 @@ Status DeviceCursors::claim(std::span<const Claim> claims) {
   Result<Snapshot> now = look();
   if (!now)
     return now.status();
+  if (Status status = takeFault(); !status)
+    return status;
   for (const Claim &claim : claims)
     if (drafts && now->positions[2 * claim.slot + 1] == 0 &&
         now->waiting[claim.slot] == 0) {
@@ -284,8 +286,15 @@ void DeviceCursors::giveBack(int32_t slot) {
 Status DeviceCursors::release(int32_t slot, void *stream) {
   if (!page)
     return Status();
+  // Who is left as the only holder of a block may write it from now on.
+  bool hasShared = states && statesOfSlots[slot] >= 0 &&
+                   freeStates.isShared(statesOfSlots[slot]);
+  for (int64_t index = 0; index < tableSize(); ++index)
+    if (int32_t entry = pagesOf(slot)[index]; entry >= 0)
+      hasShared |= freePages.isShared(entry);
   giveBack(slot);
-  return uploadBlocks(slot, 1, stream);
+  return hasShared ? uploadBlocks(0, slots, stream)
+                   : uploadBlocks(slot, 1, stream);
 }
 
 Status DeviceCursors::uploadBlocks(int32_t first, int64_t count,
@@ -347,6 +356,8 @@ Status DeviceCursors::shareState(int32_t from, int32_t to) {
 Status DeviceCursors::branchOff(std::span<const int32_t> from,
                                 std::span<const int32_t> to, bool withStates) {
   if (Status status = hearResets(); !status)
+    return status;
+  if (Status status = takeFault(); !status)
     return status;
   for (size_t i = 0; i < from.size(); ++i) {
     Status status = withStates ? shareState(from[i], to[i]) : Status();

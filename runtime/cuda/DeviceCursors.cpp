@@ -372,6 +372,19 @@ Status DeviceCursors::accept(std::span<const int32_t> list,
       {threads, 1, 1}, values, stream, /*early=*/true);
 }
 
+Status DeviceCursors::checkWaits(void *stream, std::string_view call) const {
+  Result<bool> isCapturing = code->device.isCapturing(stream);
+  if (!isCapturing)
+    return isCapturing.status();
+  if (!*isCapturing)
+    return Status();
+  return Status(ErrorCode::Unsupported,
+                fmt::format("{} is captured, and has to wait for the device to "
+                            "know what slots hold: reserve before, and capture "
+                            "{}Rows",
+                            call, call));
+}
+
 Status DeviceCursors::takeFault() {
   int32_t found = fault.take();
   if (found == 0)
@@ -382,7 +395,8 @@ Status DeviceCursors::takeFault() {
     return Status(
         ErrorCode::ResourceExhausted,
         fmt::format("an earlier step appended an entry to slot {}, which had "
-                    "no page for it: take pages before (Cursors::reserve)",
+                    "no page for it: the entry is not there, nor may those of "
+                    "other slots be; take pages before (Cursors::reserve)",
                     slot));
   case NoState:
     return Status(

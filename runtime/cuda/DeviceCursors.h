@@ -78,6 +78,7 @@ struct DeviceCursors final : Cursors::Impl {
   Status settle(int32_t slot) override;
   Result<const int32_t *> stage(std::span<const int32_t> slots,
                                 void *stream) override;
+  Status checkWaits(void *stream, std::string_view call) const override;
   Status takeFault() override;
 
 private:

@@ -47,7 +47,8 @@ LADLE_INLINE bool has_page(const int *pages, int slot, int place, int page,
 // each slot, `states` [slots] its state, and `fold_threshold` has a second
 // number, for rows without a state. A row that has none of its own to write
 // stays entries for as long as there is room, as its kernel does; `fault` is
-// told of what has found no page and no state. A slot that has folded begins
+// told of what has found no page and no state, which is not counted, nor what
+// comes behind it. A slot that has folded begins
 // anew at its first page, if there are no drafts. `prompts` [slots] are the
 // tokens that rows of kPrompt have had: without a state they stay entries, as
 // long as they are fewer than the second number. Without pages a row of kPrompt
@@ -95,10 +96,13 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
         fault[0] = 4 * read_slot + kNoState;
         return;
       }
-      for (int i = cursor[1]; i < end; ++i)
-        if (!has_page(pages, read_slot, place_of(i), page, capacity))
-          fault[0] = 4 * read_slot + kNoPage;
-      cursor[1] = end;
+      int kept = cursor[1];
+      while (kept < end &&
+             has_page(pages, read_slot, place_of(kept), page, capacity))
+        ++kept;
+      if (kept < end)
+        fault[0] = 4 * read_slot + kNoPage;
+      cursor[1] = kept;
       store_vector(cursors + read_slot * 2LL, cursor);
       return;
     }
@@ -117,8 +121,10 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
   }
   if (!folds) {
     if (pages &&
-        !has_page(pages, read_slot, place_of(cursor[1]), page, capacity))
+        !has_page(pages, read_slot, place_of(cursor[1]), page, capacity)) {
       fault[0] = 4 * read_slot + kNoPage;
+      return;
+    }
     cursor[1] += 1;
   } else {
     if (kind != kFoldOnly || cursor[1] > 0)

@@ -170,8 +170,11 @@ struct OneHead {
     options.tokenTypes = {{"*", "f32"}};
     program = std::make_unique<AttentionProgram>(
         *compileAttention(test::readExample("mac"), "mac", options));
-    pool = std::make_unique<AttentionPool>(std::move(*AttentionPool::create(
-        *program, {.slots = 2, .pages = tokens / 16, .window = 4})));
+    pool = std::make_unique<AttentionPool>(
+        std::move(*AttentionPool::create(*program, {.slots = 2,
+                                                    .pages = (tokens + 15) / 16,
+                                                    .maxTokens = tokens,
+                                                    .window = 4})));
     decoder = std::make_unique<AttentionDecoder>(decoderOf(settings));
   }
   AttentionDecoder decoderOf(AttentionSettings settings) {
@@ -327,4 +330,17 @@ TEST_CASE("a call that is wrong says why, and changes nothing") {
   for (int i = 0; i < 16; ++i)
     small.step(1);
   says(small.tryStep(*small.decoder, 1, 1), "needs 1 pages, 0 are free");
+  OneHead odd(near, /*tokens=*/21); // not all of its second page
+  for (int i = 0; i < 21; ++i)
+    odd.step(1);
+  says(odd.tryStep(*odd.decoder, 1, 0), "wanted 21 at most");
+
+  // Nothing throws, whatever is asked for.
+  constexpr int64_t many = INT32_MAX;
+  says(AttentionPool::create(*head.program, {.slots = many, .pages = many})
+           .status(),
+       "no memory for the tables of 2147483647 slots");
+  AttentionPool pool = std::move(*AttentionPool::create(
+      *head.program, {.slots = 1, .pages = 3, .maxTokens = INT64_MAX}));
+  says(pool.reserve(std::vector<int32_t>{0}, 49), "wanted 48 at most");
 }

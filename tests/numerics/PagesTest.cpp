@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/check/Batch.h"
+#include "runtime/check/HostSteps.h"
 #include "tests/numerics/Prompts.h"
 
 #include <random>
@@ -234,4 +236,43 @@ TEST_CASE("what pages cannot be is an error") {
   REQUIRE(Pool::create(ring, memory).message() ==
           "stateMemory[0] is not null, wanted null: slots take states, which "
           "are zero before");
+}
+
+TEST_CASE("rejected drafts leave the pages that were reserved") {
+  CompileOptions options = pagedOptions(32, 8);
+  options.drafts = 4;
+  Program program = *compileFile(examplePath("gated_delta_rule"), options);
+  PoolOptions memory = withPages(6);
+  memory.slots = 2;
+  Pool pool = std::move(*Pool::create(program, memory));
+  check::HostSteps steps =
+      std::move(*check::HostSteps::create(program, pool, {}));
+  check::Batch batch(program.signature(), 4, /*packed=*/false,
+                     check::Batch::hostAlignment);
+  Cursors cursors = pool.cursors();
+  std::vector<int32_t> slots{0}, other{1}, starts{0, 4};
+  auto verify = [&](int32_t accepted) {
+    VerifyArguments arguments;
+    arguments.rows = 1;
+    arguments.slots = slots;
+    arguments.cuSeqlens = starts;
+    arguments.tensors = batch.getTensors();
+    REQUIRE(steps.verify(arguments).ok());
+    REQUIRE(steps.commit(slots, std::vector{accepted}).ok());
+  };
+  REQUIRE(cursors.reserve(slots, std::vector{20}).ok());
+  CHECK(cursors.pages().free == 3);
+  for (int32_t accepted : {0, 1, 4, 2}) {
+    verify(accepted);
+    CHECK(cursors.pages().free == 3);
+  }
+  // A branch takes what is there, and nothing of what is to come.
+  REQUIRE(cursors.fork(slots, other).ok());
+  CHECK(cursors.pages().free == 3);
+  REQUIRE(cursors.reset(other).ok());
+  verify(4);
+  CHECK(pool.cursor(0)->length == 11);
+  CHECK(cursors.pages().free == 3);
+  REQUIRE(cursors.reset(slots).ok());
+  CHECK(cursors.pages().free == 6);
 }

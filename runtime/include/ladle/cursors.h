@@ -141,10 +141,12 @@ public:
   int64_t foldThreshold() const;
   int64_t crossover() const;
   /// 1 to the capacity without the program's drafts; from the next step on.
+  /// InvalidArgument while a step of layers that share the cursors waits for
+  /// `advance` or `commit`.
   Status setCrossover(int64_t entries);
   /// 1 to the capacity without the program's drafts, so that those of the next
   /// step find room; from the next step on. Longer buffers fold with their next
-  /// token.
+  /// token. InvalidArgument as setCrossover.
   Status setFoldThreshold(int64_t m, void *stream = nullptr);
 
   /// Moves the cursors on by the token that all layers have decoded, with the
@@ -155,6 +157,11 @@ public:
   Status advance(std::span<const int32_t> readSlots,
                  std::span<const int32_t> writeSlots = {},
                  void *stream = nullptr);
+
+  /// Ends a step, prompts or drafts whose cursors will not move: a layer has
+  /// failed, or the slots were reset meanwhile. Slots that took part are to be
+  /// reset, since some layers have written their states, others have not.
+  Status abandon();
 
   /// Pool::commit of the drafts that all layers have verified, alike: the same
   /// of each slot, with the same parents, all as entries or all as states.

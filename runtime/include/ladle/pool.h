@@ -96,7 +96,8 @@ public:
   Status setFoldThreshold(int64_t m, void *stream = nullptr);
 
   /// Makes sequences empty: states and carries zero, no entries. Padding is
-  /// skipped, here and in flush.
+  /// skipped, here and in flush. On a GPU whose entries lie in pages it waits
+  /// for the stream, and is Unsupported while that is captured: resetRows.
   Status reset(std::span<const int32_t> slots, void *stream = nullptr);
   /// The same of slots in memory of the pool's device, which are read when the
   /// work runs: launches alone, which a graph can capture, as many as pools

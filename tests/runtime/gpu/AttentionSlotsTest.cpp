@@ -243,3 +243,42 @@ TEST_CASE("what a truncation takes away is in no estimate") {
       CHECK(head.step(1.1F) == 3);
     }
 }
+
+TEST_CASE("tokens that had no page are told of, and are not there") {
+  if (!hasGpu())
+    return;
+  OneHead head("cuda", near);
+  const std::vector<int32_t> slots{0, 1};
+  int64_t size = head.program->pageSize();
+  // Of another sequence, whose values are still in the pages.
+  need(head.pool->reserve(slots, 2 * size));
+  for (int64_t i = 0; i < 2 * size; ++i)
+    for (int32_t slot : slots)
+      head.step(static_cast<float>(i), slot, 9);
+  need(head.pool->reset(slots));
+  need(head.pool->reserve(slots, size));
+  BoundStep step = need(head.decoder->bind(head.arguments));
+  auto run = [&](int32_t slot) {
+    head.fill(1, slot, 1);
+    need(step.launch());
+    need(synchronize(gpu));
+  };
+  for (int64_t i = 0; i < size; ++i)
+    run(0);
+  head.fill(1, 0, 1);
+  need(step.launch()); // without a page
+  head.fill(1, 1, 1);
+  need(synchronize(gpu));
+  Status status = head.pool->reserve(slots, 2);
+  CHECK(status.code() == ErrorCode::ResourceExhausted);
+  CHECK(status.message() ==
+        "earlier steps answered tokens that had no page; what has a page is "
+        "left: slot 0 to " +
+            std::to_string(size) +
+            " tokens; take pages before (AttentionPool::reserve)");
+  CHECK(head.pool->length(0) == size);
+  need(head.pool->reserve(slots, 2));
+  run(0);
+  CHECK(head.pool->length(0) == size + 1);
+  CHECK(head.answer() == Approx(1));
+}

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ladle/compile.h"
+#include "runtime/cuda/Driver.h"
 #include "tests/numerics/Examples.h"
 #include "tests/runtime/gpu/Gpu.h"
 
@@ -97,12 +98,82 @@ TEST_CASE("who appends without a page is told") {
   need(pool.cursors().reserve(slot, one));
   decode(decoder, tensors, 0);
   need(synchronize(program.device()));
+  auto isTold = [](const Status &status) {
+    CHECK(status.code() == ErrorCode::ResourceExhausted);
+    CHECK(status.message() ==
+          "an earlier step appended an entry to slot 1, which had no page for "
+          "it: the entry is not there, nor may those of other slots be; take "
+          "pages before (Cursors::reserve)");
+  };
   tensors.fill({1, 2}, {1, 1});
-  Status status = decoder.step(tensors.arguments);
-  CHECK(status.code() == ErrorCode::ResourceExhausted);
-  CHECK(status.message() ==
-        "an earlier step appended an entry to slot 1, which had no page for "
-        "it: take pages before (Cursors::reserve)");
+  isTold(decoder.step(tensors.arguments));
+  CHECK(need(pool.cursor(0)).length == 1);
+  CHECK(need(pool.cursor(1)).length == 0);
+  // Between graphs that the host replays, these are the calls that there are.
+  for (int call = 0; call < 2; ++call) {
+    decode(decoder, tensors, 1 + call);
+    need(synchronize(program.device()));
+    isTold(call ? pool.cursors().fork(slot, std::vector{1})
+                : pool.cursors().reserve(slot, one));
+  }
+  CHECK(need(pool.cursor(1)).length == 0);
+}
+
+TEST_CASE("who is left of two branches may write what both held") {
+  if (!hasGpu())
+    return;
+  Program program = pagedProgram("cuda");
+  PoolOptions options;
+  options.slots = 2;
+  options.pages = 6;
+  options.states = 2;
+  Pool pool = need(Pool::create(program, options));
+  Decoder decoder = need(Decoder::create(program, pool));
+  Tensors tensors(program, 2);
+  Cursors cursors = pool.cursors();
+  std::vector<int32_t> first{0}, second{1};
+  need(cursors.reserve(first, std::vector<int32_t>{8}));
+  tensors.setSlots({0, -1});
+  for (int32_t token = 0; token < 2; ++token)
+    decode(decoder, tensors, token);
+  need(cursors.fork(first, second));
+  need(cursors.reset(second));
+  for (int32_t token = 2; token < 8; ++token)
+    decode(decoder, tensors, token);
+  need(synchronize(program.device()));
+  CHECK(need(pool.cursor(0)).length == 8);
+  need(cursors.reserve(first, std::vector<int32_t>{1}));
+}
+
+TEST_CASE("what waits for the device says that it cannot be captured") {
+  if (!hasGpu())
+    return;
+  Program program = pagedProgram("cuda");
+  PoolOptions options;
+  options.slots = 2;
+  options.pages = 6;
+  options.states = 2;
+  Pool pool = need(Pool::create(program, options));
+  Decoder decoder = need(Decoder::create(program, pool));
+  Tensors tensors(program, 2);
+  std::vector<int32_t> slots{0, 1};
+  need(pool.cursors().reserve(slots, std::vector<int32_t>{2, 2}));
+  decode(decoder, tensors, 0);
+  cuda::Device device = need(cuda::Device::shared());
+  std::vector<std::string> said;
+  auto graph = cuda::Graph::record(device, [&] {
+    for (const Status &status : {pool.cursors().flush(slots, device.stream()),
+                                 pool.cursors().reset(slots, device.stream())})
+      said.push_back(status.message());
+    return Status();
+  });
+  CHECK(said == std::vector<std::string>{
+                    "flush is captured, and has to wait for the device to know "
+                    "what slots hold: reserve before, and capture flushRows",
+                    "reset is captured, and has to wait for the device to know "
+                    "what slots hold: reserve before, and capture resetRows"});
+  need(pool.cursors().flush(slots));
+  CHECK(need(pool.cursor(0)).length == 0);
 }
 
 TEST_CASE("what pages of a GPU cannot do is an error") {

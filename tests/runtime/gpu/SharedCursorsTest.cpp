@@ -288,3 +288,37 @@ TEST_CASE("cursors outlive the pools that shared them, and the other way") {
     CHECK(need(cursors->cursor(1)).length == 0);
   }
 }
+
+TEST_CASE("what a step has left half done is abandoned, or moves on first") {
+  for (const std::string &target : targets()) {
+    CAPTURE(target);
+    Model model(target);
+    model.step(0);
+    model.fill(1);
+    need(model.decoders[0].step(model.tensors[0].arguments));
+    for (const auto &[status, name] :
+         {std::pair(model.cursors.setFoldThreshold(2), "foldThreshold"),
+          std::pair(model.cursors.setCrossover(2), "crossover")})
+      if (target == "cpu" || std::string(name) == "foldThreshold")
+        CHECK(status.message() ==
+              std::string(name) +
+                  " is set after a layer has decoded by 'inner' and before the "
+                  "cursors have moved: advance, commit or abandon them "
+                  "between");
+    // The other layer has failed, so that the sequences are over.
+    need(model.cursors.abandon());
+    std::vector<int32_t> slots{0, 1, 2};
+    need(model.cursors.reset(slots));
+    for (Pool &own : model.own)
+      need(own.reset(slots));
+    need(model.cursors.setFoldThreshold(3));
+    for (Pool &own : model.own)
+      need(own.setFoldThreshold(3));
+    for (int32_t token = 0; token < 5; ++token)
+      model.step(token);
+    model.compareSlots();
+  }
+  Program program = tinyProgram("inner", "cpu");
+  CHECK(makePool(program, 2).cursors().abandon().message() ==
+        "these cursors belong to one pool, whose steps move them");
+}
