@@ -110,6 +110,10 @@ std::string MathNotation::render(Value value) {
   return renderNamed(value).text;
 }
 
+std::string MathNotation::renderFactor(Value value) {
+  return inside(renderNamed(value), 3);
+}
+
 std::string MathNotation::define(Value value) {
   return renderExpression(value).text;
 }

@@ -23,6 +23,8 @@ public:
 
   /// The value by its name if its author gave it one, else its expression.
   std::string render(mlir::Value value);
+  /// As a factor of a product: sums and products in parentheses.
+  std::string renderFactor(mlir::Value value);
   /// The expression behind a named value.
   std::string define(mlir::Value value);
   /// Lines `name = expression` for every name used so far, and for the names

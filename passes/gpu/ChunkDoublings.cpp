@@ -140,6 +140,11 @@ void GpuChunkKernel::multiplyDoublings(ArrayRef<PathGramOp> ops) {
   beginOp();
   for (Value memory : memories)
     willRead(memory);
+  if (!areAlike) { // The first doubling is of the stacks themselves.
+    willRead(keys.memory);
+    for (const Stack &query : queries)
+      willRead(query.memory);
+  }
   for (Value gram : grams)
     willWrite(gram);
   int64_t last = static_cast<int64_t>(queries.size()) - 1;

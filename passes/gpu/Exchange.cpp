@@ -227,6 +227,15 @@ FailureOr<GpuKernel::Components> GpuKernel::emitSum(SumOp op,
 
 FailureOr<GpuKernel::Components> GpuKernel::emitRotate(RotateOp op,
                                                        const Place &place) {
+  if (dependsOnRows(op.getResult())) {
+    InFlightDiagnostic error =
+        op.emitError("cannot be lowered for GPUs: what is rotated comes from a "
+                     "read of a state");
+    error.attachNote()
+        << "rotate keys and queries before they meet a state, or "
+           "decode on the CPU";
+    return error;
+  }
   Place spread = placeOf(op.getResult().getType(), false);
   if (place.isRow)
     return exchange(op.getResult(), spread, place);

@@ -258,7 +258,30 @@ int64_t GpuKernel::countRanks() {
   return ranks;
 }
 
+/// Tiles and lanes are of one size for all states of a kernel.
+static LogicalResult checkStates(StepOp step) {
+  PoolType first;
+  for (BlockArgument argument : step.getArgumentsOfKind(ArgumentKind::State)) {
+    auto pool = cast<PoolType>(argument.getType());
+    if (!first)
+      first = pool;
+    if (pool.getKeySize() == first.getKeySize() &&
+        pool.getValueSize() == first.getValueSize())
+      continue;
+    InFlightDiagnostic error =
+        step.emitError("cannot be lowered for GPUs: its states are of "
+                       "different sizes, ")
+        << first.getKeySize() << " x " << first.getValueSize() << " and "
+        << pool.getKeySize() << " x " << pool.getValueSize();
+    error.attachNote() << "decode on the CPU, or make the smaller one as large";
+    return error;
+  }
+  return success();
+}
+
 LogicalResult GpuKernel::chooseGeometry() {
+  if (failed(checkStates(step)))
+    return failure();
   chooseSizes();
   // A lane loads 16 bytes at a time if a row divides so.
   int64_t widest = 128 / stateBits;

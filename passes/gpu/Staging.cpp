@@ -179,7 +179,10 @@ void GpuKernel::stageField(Value buffer, size_t index) {
   int64_t bytes = bytesOf(field.getElementType());
   bool divides = (isTiled ? each : each * ranks) * bytes % kCopyBytes == 0 &&
                  (!isTiled || size * bytes % kCopyBytes == 0);
-  bool isGathered = copiesInBulk && divides && entryPlaces;
+  // What lies anywhere is copied a row of a rank at a time.
+  bool rowsDivide =
+      each * bytes % kCopyBytes == 0 && size * bytes % kCopyBytes == 0;
+  bool isGathered = copiesInBulk && rowsDivide && entryPlaces;
   // Tensor cores that fold take elements of four entries at a time, which lie
   // in different banks then. Heads in turn have no room where memory alone
   // bounds a fold, and of many rows it is more than a few hundred bytes.
@@ -216,7 +219,7 @@ void GpuKernel::stageField(Value buffer, size_t index) {
     if (field.getShape().front() == heads && tiles == 1)
       copy->setAttr("nontemporal", b.getUnitAttr());
   };
-  if (copiesInBulk && divides && page()) {
+  if (copiesInBulk && divides && !entryPlaces && page()) {
     // A page at a time, the last as far as there are entries.
     auto loop = scf::ForOp::create(b, zero, length, constantIndex(page()));
     OpBuilder::InsertionGuard guard(b);
@@ -228,7 +231,7 @@ void GpuKernel::stageField(Value buffer, size_t index) {
          arith::MinSIOp::create(b, left, constantIndex(page())));
     return;
   }
-  if (copiesInBulk && divides) {
+  if (copiesInBulk && divides && !entryPlaces) {
     // The ring goes round once at most.
     Value untilEnd = arith::SubIOp::create(b, constantIndex(capacity()), base);
     Value before = arith::MinSIOp::create(b, length, untilEnd);

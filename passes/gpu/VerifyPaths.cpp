@@ -126,9 +126,13 @@ LogicalResult GpuVerifyKernel::emitPathSolve(PathSolveOp op, bool ofRows) {
   }
   if (!ofRows) {
     sync();
-    if (op.getNumResults() != 1)
-      return op.emitError("cannot be lowered for GPUs: several vectors along "
-                          "dk depend on each other");
+    if (op.getNumResults() != 1) {
+      InFlightDiagnostic error =
+          op.emitError("cannot be lowered for GPUs: several vectors along dk "
+                       "depend on each other");
+      error.attachNote() << "verify by route inner or outer";
+      return error;
+    }
     Stack initial = teamOf(op.getRhs()[0]);
     addPathOfTeam(terms[0], &initial, teamOf(op.getResult(0)));
     return success();

@@ -246,7 +246,9 @@ void GpuVerifyKernel::findScaled(StepOp form) {
         if (!number)
           break;
         auto argument = dyn_cast<BlockArgument>(number);
-        if (argument && argument.getOwner() == &body)
+        // Behind the stacks are carries.
+        if (argument && argument.getOwner() == &body &&
+            argument.getArgNumber() < op.getNumStacks())
           number = op.getStacks()[argument.getArgNumber()];
         else if (!number.getDefiningOp<DecayProductOp>())
           break;

@@ -126,7 +126,7 @@ void Explanation::printHistory(raw_ostream &os) {
       os << ", dv contiguous";
     os << "\n";
     if (decays)
-      os << "    γ_t = Π_{j≤t} " << math.render(state.decay) << "_j\n";
+      os << "    γ_t = Π_{j≤t} " << math.renderFactor(state.decay) << "_j\n";
     for (auto [i, write] : llvm::enumerate(state.writes)) {
       std::string index = state.writes.size() > 1 ? std::to_string(i + 1) : "";
       os << "    k" << index << " = " << math.render(write.key) << ",  u"

@@ -273,9 +273,9 @@ public:
   /// (ResourceExhausted).
   ///
   /// On a GPU it returns once its kernels are on the stream, and slots are the
-  /// caller's to get right. A token for which no page was reserved is lost, and
-  /// the next call that comes after the step has run says so
-  /// (ResourceExhausted).
+  /// caller's to get right. A token for which no page was reserved is lost:
+  /// slots are cut to what had pages by the next step, prompt or `reserve` that
+  /// comes after the step has run, which says so (ResourceExhausted).
   Status step(const AttentionArguments &arguments, void *stream = nullptr);
 
   /// Checks arguments like a step, and keeps them for many: BoundStep::launch
@@ -293,7 +293,9 @@ public:
   Status prefill(const PrefillArguments &arguments, void *stream = nullptr);
 
   /// Of the last step: for each row and head the position of the token that was
-  /// matched, or −1. [rows, heads]. On a GPU it waits for the device, and is
+  /// matched, or −1. [rows, heads], of as many rows as the last step had that
+  /// was launched or captured here: after a graph of fewer rows was replayed,
+  /// the others are of a step before. On a GPU it waits for the device, and is
   /// empty if that has failed.
   std::span<const int64_t> matches() const;
 

@@ -103,8 +103,8 @@ public:
   /// On the CPU who appends takes pages, too, and who folds gives them back, so
   /// that nobody has to call it. On a GPU it is a call between steps, for which
   /// the host waits: it also takes back what the entries of these slots have
-  /// left. Who appends without a page loses the entry, and is told by the next
-  /// call that comes after the step has run.
+  /// left. Who appends without a page loses the entry, which is not counted,
+  /// and is told by the next reserve, fork or step that comes after it has run.
   ///
   /// Where slots take states, it takes one on a GPU for each of `slots` that so
   /// many entries may make fold, and for each of `writeSlots`: those of rows

@@ -143,7 +143,8 @@ private:
 };
 
 /// A program bound to a pool and to threads. The pool must outlive it; only
-/// one step at a time may run on a pool.
+/// one step at a time may run on a pool. Calls of decoders and pools that share
+/// cursors are one after another, too: cursors are of all of them.
 class Decoder {
 public:
   /// InvalidArgument if the pool was made for other states, carries or entries
