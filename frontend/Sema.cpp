@@ -48,6 +48,7 @@ private:
   std::optional<Dim> resolveDim(const DimExpr &dim);
   bool checkStateDims(const ArrayDecl &array);
   bool checkRepeatedDims(const ArrayDecl &array);
+  bool checkRank(const ArrayDecl &array, const Shape &shape);
   std::optional<ElementType>
   resolveType(const Statement &statement, llvm::StringRef name,
               const std::map<std::string, std::string> *overrides);
@@ -206,23 +207,36 @@ bool RecurrenceChecker::checkRepeatedDims(const ArrayDecl &array) {
   return true;
 }
 
+/// Kernels of recurrences know the heads, a rank and a vector. No operation has
+/// more dimensions than its operands, so that declarations alone are checked.
+bool RecurrenceChecker::checkRank(const ArrayDecl &array, const Shape &shape) {
+  size_t maxRank = recurrence.isAttention ? 5 : 3;
+  // Heads count where all share the value, too.
+  size_t rank = 1 + shape.features.size();
+  if (rank <= maxRank)
+    return true;
+  bool isImplied = rank > array.dims.size();
+  diagnostics.error(array.loc,
+                    formatv("'{0}' has {1} dimensions{2}", array.name, rank,
+                            isImplied ? ", with that of the heads" : "")
+                        .str());
+  diagnostics.note(
+      array.loc,
+      formatv("a value of {0} has at most {1}, with that of the "
+              "heads: make two of them one, or declare several "
+              "values",
+              recurrence.isAttention ? "an attention" : "a recurrence", maxRank)
+          .str());
+  return false;
+}
+
 std::optional<Shape> RecurrenceChecker::resolveShape(const ArrayDecl &array,
                                                      bool isState) {
-  constexpr size_t maxRank = 5;
   if (isState && !checkStateDims(array))
     return std::nullopt;
   // A state may be square; everywhere else a name stands for one place.
   if (!isState && !checkRepeatedDims(array))
     return std::nullopt;
-  if (array.dims.size() > maxRank) {
-    diagnostics.error(array.loc, formatv("'{0}' has {1} dimensions", array.name,
-                                         array.dims.size())
-                                     .str());
-    diagnostics.note(array.loc,
-                     formatv("a value has at most {0}", maxRank).str());
-    return std::nullopt;
-  }
-
   Shape shape;
   int64_t elements = 1;
   bool valid = true;
@@ -242,7 +256,7 @@ std::optional<Shape> RecurrenceChecker::resolveShape(const ArrayDecl &array,
     else
       shape.features.push_back(*dim);
   }
-  if (!valid)
+  if (!valid || !checkRank(array, shape))
     return std::nullopt;
   if (elements > maxElements) {
     diagnostics.error(array.loc, quote(array.name) + " has more than " +
