@@ -51,8 +51,11 @@ namespace ladle {
 
 using KernelFunction = void (*)(void **arguments);
 
-/// The largest rank of an argument: [rows or slots, heads, L, R, D].
-inline constexpr int64_t maxArgumentRank = 5;
+/// The largest rank of a value, heads counted.
+inline constexpr int64_t maxValueRank = 5;
+/// The largest rank of an argument: a value of each row, which exceeds
+/// [slots, heads, L, R, D] of a buffer.
+inline constexpr int64_t maxArgumentRank = 1 + maxValueRank;
 /// The most drafts of a row.
 inline constexpr int64_t maxDrafts = 16;
 /// The most tokens of a chunk.

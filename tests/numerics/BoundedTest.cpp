@@ -94,17 +94,20 @@ TEST_CASE("prompts of every length") {
 }
 
 /// Another memory and other arithmetic: a decay, features by exp, a memory of
-/// 16 bits, numbers of heads of the cache and of the query, norms.
+/// 16 bits, numbers of heads of the cache and of the query, norms, and a token
+/// of as many dimensions as there may be.
 static const char *const other = R"(
-attention other(Hq, Hkv, D) {
-  preset "p" { Hq = 4, Hkv = 2, D = 32 }
+attention other(Hq, Hkv, A, B, C, D) {
+  preset "p" { Hq = 4, Hkv = 2, A = 2, B = 3, C = 2, D = 32 }
   param gain[Hq, D], weight[Hkv] : f32
   token q[Hq, D], k[Hkv, D], v[Hkv, D] : bf16
+  token x[Hq, A, B, C, D] : f32
   cache KV[k, v] segmented(2, 4, 8)
   memory M[KV] = linear(exp(0.5 * k), decay = 0.75) : bf16
   let exact = softmax(q, KV, scale = rsqrt(D))
   let recalled = recall(exp(0.5 * q), M)
-  let level = sigmoid(dot(q, exact) * weight)
+  let shift = mean(sum(sum(sum(x, C), B), A))
+  let level = sigmoid(dot(q, exact) * weight + shift)
   out o[Hq, D] : bf16 = once(M, level * l2norm(recalled) * gain + exact, exact)
 }
 )";
