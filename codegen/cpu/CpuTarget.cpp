@@ -78,6 +78,10 @@ bool CpuTarget::has(llvm::StringRef feature) const {
   return false;
 }
 
+bool CpuTarget::fusesProducts() const {
+  return !llvm::Triple(triple).isX86() || has("fma") || has("fma4");
+}
+
 static bool isZen(const CpuTarget &target) {
   return llvm::StringRef(target.cpu).starts_with("znver");
 }

@@ -32,6 +32,8 @@ struct CpuTarget {
   static std::string architecture();
 
   bool has(llvm::StringRef feature) const;
+  /// Whether one instruction multiplies and adds.
+  bool fusesProducts() const;
   /// Whether pairs of bf16 are multiplied faster than what they are as f32:
   /// Zen starts one vdpbf16ps a cycle, which is as many products as its
   /// multiplications of f32 take two cycles for. Intel's cores start one in two

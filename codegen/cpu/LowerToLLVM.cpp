@@ -32,6 +32,7 @@ void ladle::buildLowerToLLVMPipeline(OpPassManager &manager,
                                      const LowerToLLVMOptions &options) {
   LowerVectorsAndMathOptions vectors;
   vectors.expandBF16 = options.expandBF16;
+  vectors.expandFMA = options.expandFMA;
   manager.addPass(createLowerVectorsAndMath(vectors));
   // Subviews become offsets and strides, as affine.apply.
   manager.addPass(memref::createExpandStridedMetadataPass());

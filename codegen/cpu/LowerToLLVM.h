@@ -8,6 +8,7 @@
 #ifndef LADLE_CODEGEN_CPU_LOWERTOLLVM_H
 #define LADLE_CODEGEN_CPU_LOWERTOLLVM_H
 
+#include "codegen/cpu/CpuTarget.h"
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassOptions.h"
 
@@ -32,6 +33,17 @@ struct LowerToLLVMOptions
       *this, "expand-bf16",
       llvm::cl::desc("Convert from and to bf16 by integer arithmetic"),
       llvm::cl::init(false)};
+  Option<bool> expandFMA{
+      *this, "expand-fma",
+      llvm::cl::desc("Multiply, then add in place of both at once"),
+      llvm::cl::init(false)};
+
+  LowerToLLVMOptions() = default;
+  /// What `target` has no instructions for is expanded.
+  explicit LowerToLLVMOptions(const CpuTarget &target) {
+    expandBF16 = !target.has("avx512bf16");
+    expandFMA = !target.fusesProducts();
+  }
 };
 
 /// From func, scf, vector, memref, arith, math and index to the LLVM dialect,

@@ -70,6 +70,20 @@ bool hasOddWidth(Type type) {
   return vector && !llvm::isPowerOf2_64(vector.getShape().back());
 }
 
+/// Without an instruction LLVM calls fmaf for every element of a vector.
+void expandFMAs(Operation *root) {
+  root->walk([](Operation *op) {
+    if (!isa<vector::FMAOp, math::FmaOp>(op))
+      return;
+    OpBuilder b(op);
+    Value product = arith::MulFOp::create(b, op->getLoc(), op->getOperand(0),
+                                          op->getOperand(1));
+    op->replaceAllUsesWith(
+        arith::AddFOp::create(b, op->getLoc(), product, op->getOperand(2)));
+    op->erase();
+  });
+}
+
 struct LowerVectorsAndMath
     : public ladle::impl::LowerVectorsAndMathBase<LowerVectorsAndMath> {
   using LowerVectorsAndMathBase::LowerVectorsAndMathBase;
@@ -92,6 +106,8 @@ struct LowerVectorsAndMath
     config.setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled);
     if (failed(applyPatternsGreedily(getOperation(), patterns, config)))
       return signalPassFailure();
+    if (expandFMA)
+      expandFMAs(getOperation());
 
     SmallVector<Operation *> conversions;
     getOperation()->walk([&](Operation *op) {

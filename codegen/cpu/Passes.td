@@ -95,6 +95,9 @@ def LowerVectorsAndMath : Pass<"ladle-lower-vectors-and-math"> {
            "Convert from and to bf16 by integer arithmetic, for targets without "
            "instructions for it; vectors whose width is no power of two always "
            "are, because LLVM cannot lower them">,
+    Option<"expandFMA", "expand-fma", "bool", "false",
+           "Multiply, then add in place of both at once, for targets without "
+           "instructions for it, where LLVM calls libm for every element">,
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::math::MathDialect",

@@ -299,13 +299,12 @@ Result<jit::AttentionObject> AttentionCompiler::run(const jit::Target &target) {
 }
 
 Status AttentionCompiler::compileForHost() {
-  LowerToLLVMOptions lowering;
   const CpuTarget &host = CpuTarget::host();
+  LowerToLLVMOptions lowering(host);
   ConvertLadleAttentionToCPUOptions kernel;
   kernel.lanes = host.lanes();
   kernel.dotsBF16 = host.dotsBF16();
   kernel.asksAgain = host.forgetsRequests();
-  lowering.expandBF16 = !host.has("avx512bf16");
   if (Status status = runPasses([&](mlir::OpPassManager &manager) {
         buildAttentionKernelPipeline(manager, kernel);
         buildLowerToLLVMPipeline(manager, lowering);

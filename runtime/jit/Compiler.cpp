@@ -252,8 +252,7 @@ Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
     }
   }
 
-  LowerToLLVMOptions lowering;
-  lowering.expandBF16 = !CpuTarget::host().has("avx512bf16");
+  LowerToLLVMOptions lowering(CpuTarget::host());
   if (Status status = impl->run(*module,
                                 [&](mlir::OpPassManager &manager) {
                                   buildKernelPipeline(manager, pipeline);

@@ -87,8 +87,7 @@ int tool::emitObjectFile(Source &source, const tool::EmitOptions &options) {
   kernel.dotsBF16 = target->dotsBF16();
   kernel.asksAgain = target->forgetsRequests();
   buildAttentionKernelPipeline(manager, kernel);
-  LowerToLLVMOptions lowering;
-  lowering.expandBF16 = !target->has("avx512bf16");
+  LowerToLLVMOptions lowering(*target);
   buildLowerToLLVMPipeline(manager, lowering);
   if (failed(manager.run(*source.module)))
     return 1;
