@@ -16,13 +16,7 @@
 using namespace ladle;
 
 /// Names in capitals stand for what differs.
-static constexpr llvm::StringLiteral text = R"(/* ORIGIN
- *
- * Made by `ladle emit --stage object`. Link the object file of the same name;
- * it needs memcpy and memset, and the mathematical functions of the C library
- * where the attention computes sines. Numbers of 16 bits are uint16_t.
- */
-#ifndef UPPER_H
+static constexpr llvm::StringLiteral text = R"(#ifndef UPPER_H
 #define UPPER_H
 
 #include <stdint.h>
@@ -75,7 +69,7 @@ static inline void NAME_init(NAME *self, void *memory) {
 /* Memory as the kernel takes it: address, offset, sizes and strides. */
 typedef struct NAME_view {
   void *allocated, *aligned;
-  int64_t offset, numbers[10];
+  int64_t offset, numbers[NUMBERS];
 } NAME_view;
 
 static inline void NAME_describe(NAME_view *view, const void *data, int rank,
@@ -272,8 +266,7 @@ private:
 };
 } // namespace
 
-std::optional<std::string> tool::cHeader(AttentionOp attention,
-                                         llvm::StringRef origin) {
+std::optional<std::string> tool::cHeader(AttentionOp attention) {
   FoldSegmentOp fold;
   attention.walk([&](FoldSegmentOp op) { fold = op; });
   if (!fold) {
@@ -305,13 +298,15 @@ std::optional<std::string> tool::cHeader(AttentionOp attention,
   constant("CAPACITY", capacity);
 
   int views = 0;
+  size_t largestRank = 0;
   auto describe = [&](const std::string &place, const std::string &label,
                       llvm::ArrayRef<int64_t> shape) {
-    sizes += "  static const int64_t " + label + "_sizes[] = {" +
+    largestRank = std::max(largestRank, shape.size());
+    sizes += "  static const int64_t " + label + "[] = {" +
              listText(shape, ", ") + "};\n";
     descriptions += "  " + name + "_describe(&views[" +
                     std::to_string(views++) + "], " + place + ", " +
-                    std::to_string(shape.size()) + ", " + label + "_sizes);\n";
+                    std::to_string(shape.size()) + ", " + label + ");\n";
   };
   auto argument = [&](llvm::StringRef label, mlir::Type type, bool hasRows,
                       bool isConst) {
@@ -328,7 +323,7 @@ std::optional<std::string> tool::cHeader(AttentionOp attention,
       constant((label + "_DIM" + llvm::Twine(i)).str(), size);
     if (hasRows)
       shape.insert(shape.begin(), 1);
-    describe(("given->" + label).str(), label.str(), shape);
+    describe(("given->" + label).str(), (label + "_sizes").str(), shape);
   };
   for (mlir::BlockArgument each : attention.getBody().getArguments())
     if (llvm::isa<mlir::RankedTensorType>(each.getType()))
@@ -347,7 +342,7 @@ std::optional<std::string> tool::cHeader(AttentionOp attention,
                    llvm::ArrayRef<int64_t> shape, mlir::Type type) {
     llvm::SmallVector<int64_t> withSlot{1};
     llvm::append_range(withSlot, shape);
-    describe("self->" + field, "their_" + field, withSlot);
+    describe("self->" + field, "their_" + field + "_sizes", withSlot);
     words.add(word + "SHAPE", listText(shape, ", "));
     words.add(word + "BYTES", std::to_string(bytesOf(shape, type)));
     words.add(word + "TYPE", typeText(type));
@@ -358,7 +353,6 @@ std::optional<std::string> tool::cHeader(AttentionOp attention,
   array("MATRIX", "matrix", {heads, memory.getKeySize(), valueSize},
         memory.getElementType());
   array("SUM", "sums", {heads, memory.getKeySize()}, f32);
-  words.add("ORIGIN", origin.str());
   words.add("UPPER", upper);
   words.add("NAME", name);
   words.add("KERNEL", name + "_decode" + kPackedSuffix.str());
@@ -366,6 +360,7 @@ std::optional<std::string> tool::cHeader(AttentionOp attention,
   words.add("ARGUMENTS", arguments);
   words.add("SIZES", sizes);
   words.add("DESCRIPTIONS", descriptions);
+  words.add("NUMBERS", std::to_string(2 * largestRank));
   words.add("VIEWS", std::to_string(views));
   words.add("INTEGERS", std::to_string(boundedTaskIntegers));
   return words.apply(text);

@@ -13,10 +13,13 @@
 #include "passes/Pipelines.h"
 #include "tools/ladle/CHeader.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Object/ObjectFile.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
+
+#include <set>
 
 using namespace ladle;
 using namespace ladle::tool;
@@ -55,6 +58,52 @@ static void reportProcessor(llvm::StringRef name) {
     llvm::errs() << "there are native, " << llvm::join(all, ", ") << "\n";
 }
 
+/// What has to be linked with an object file.
+static std::set<std::string>
+undefinedSymbols(const llvm::SmallVectorImpl<char> &object) {
+  std::set<std::string> names;
+  auto file = llvm::object::ObjectFile::createObjectFile(
+      llvm::MemoryBufferRef({object.data(), object.size()}, "object"));
+  if (!file) {
+    llvm::consumeError(file.takeError());
+    return names;
+  }
+  for (const llvm::object::SymbolRef &symbol : (*file)->symbols()) {
+    llvm::Expected<uint32_t> flags = symbol.getFlags();
+    llvm::Expected<llvm::StringRef> name = symbol.getName();
+    if (flags && name && !name->empty() &&
+        (*flags & llvm::object::SymbolRef::SF_Undefined))
+      names.insert(name->str());
+    llvm::consumeError(flags.takeError());
+    llvm::consumeError(name.takeError());
+  }
+  return names;
+}
+
+/// The comment that a header opens with. What an object needs depends on the
+/// processor: those without an instruction call a function.
+static std::string introduction(const std::string &origin,
+                                const std::set<std::string> &needed) {
+  llvm::SmallVector<std::string> plain, numbers, compilers;
+  for (const std::string &name : needed) {
+    auto &kind = name.starts_with("__")    ? compilers
+                 : name.starts_with("mem") ? plain
+                                           : numbers;
+    kind.push_back(name);
+  }
+  std::string text = "/* " + origin +
+                     "\n *\n * Made by `ladle emit --stage object`. Link the "
+                     "object file of the same name,\n * which needs";
+  text += needed.empty() ? " no library.\n" : "\n";
+  for (auto [library, names] : {std::pair("the C library", &plain),
+                                {"libm", &numbers},
+                                {"the compiler's runtime", &compilers}})
+    if (!names->empty())
+      text += llvm::formatv(" *   of {0}: {1}\n", library,
+                            llvm::join(*names, ", "));
+  return text + " * Numbers of 16 bits are uint16_t.\n */\n";
+}
+
 int tool::emitObjectFile(Source &source, const tool::EmitOptions &options) {
   if (options.output.empty()) {
     llvm::errs() << "error: --stage object writes files, and --output is not "
@@ -73,7 +122,7 @@ int tool::emitObjectFile(Source &source, const tool::EmitOptions &options) {
   std::string origin = llvm::formatv(
       "Attention '{0}' of {1}, for the processor '{2}'.", name,
       llvm::sys::path::filename(options.source.file), options.cpu);
-  std::optional<std::string> header = cHeader(attention, origin);
+  std::optional<std::string> header = cHeader(attention);
   if (!header)
     return 1;
 
@@ -99,7 +148,9 @@ int tool::emitObjectFile(Source &source, const tool::EmitOptions &options) {
   if (failed(object))
     return 1;
   return write(options, name + ".o", {object->data(), object->size()}) &&
-                 write(options, name + ".h", *header)
+                 write(options, name + ".h",
+                       introduction(origin, undefinedSymbols(*object)) +
+                           *header)
              ? 0
              : 2;
 }
