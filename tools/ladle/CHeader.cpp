@@ -11,6 +11,7 @@
 #include "tools/ladle/CHeader.h"
 #include "codegen/cpu/LowerToLLVM.h"
 #include "runtime/BoundedKernels.h"
+#include "tools/ladle/CNames.h"
 #include "llvm/ADT/StringExtras.h"
 
 using namespace ladle;
@@ -266,6 +267,32 @@ private:
 };
 } // namespace
 
+/// Whether C and C++ take the names of the attention and of its arrays; if not,
+/// reports those.
+static bool checkNames(AttentionOp attention) {
+  bool valid = true;
+  auto report = [&](llvm::StringRef name, mlir::Location loc) {
+    valid = false;
+    mlir::InFlightDiagnostic error = mlir::emitError(loc);
+    error << "no object file: '" << name << "' is a word of C or C++";
+    error.attachNote() << "its header is C: rename '" << name << "'";
+  };
+  auto check = [&](llvm::StringRef name, mlir::Location loc) {
+    if (tool::isReservedInC(name))
+      report(name, loc);
+  };
+  if (tool::isReservedAsTypeInC(attention.getSymName()))
+    report(attention.getSymName(), attention.getLoc());
+  for (mlir::BlockArgument each : attention.getBody().getArguments())
+    if (llvm::isa<mlir::RankedTensorType>(each.getType()))
+      check(attention.getArgumentName(each.getArgNumber()), each.getLoc());
+  for (auto [name, value] :
+       llvm::zip(attention.getOutputNames().getAsValueRange<mlir::StringAttr>(),
+                 attention.getBody().front().getTerminator()->getOperands()))
+    check(name, value.getLoc());
+  return valid;
+}
+
 std::optional<std::string> tool::cHeader(AttentionOp attention) {
   FoldSegmentOp fold;
   attention.walk([&](FoldSegmentOp op) { fold = op; });
@@ -275,6 +302,8 @@ std::optional<std::string> tool::cHeader(AttentionOp attention) {
         << "': it needs a segmented cache, whose kernel stands for itself";
     return std::nullopt;
   }
+  if (!checkNames(attention))
+    return std::nullopt;
   std::string name = attention.getSymName().str();
   std::string upper = llvm::StringRef(name).upper();
   auto cache = llvm::cast<BufferType>(attention.getCache().getType());
@@ -342,7 +371,8 @@ std::optional<std::string> tool::cHeader(AttentionOp attention) {
                    llvm::ArrayRef<int64_t> shape, mlir::Type type) {
     llvm::SmallVector<int64_t> withSlot{1};
     llvm::append_range(withSlot, shape);
-    describe("self->" + field, "their_" + field + "_sizes", withSlot);
+    // No name of an argument with "_sizes" behind it.
+    describe("self->" + field, "sizes_of_" + field, withSlot);
     words.add(word + "SHAPE", listText(shape, ", "));
     words.add(word + "BYTES", std::to_string(bytesOf(shape, type)));
     words.add(word + "TYPE", typeText(type));

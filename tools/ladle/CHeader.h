@@ -18,7 +18,8 @@ namespace ladle::tool {
 /// A header in C99 for the kernel that decodes an attention with a segmented
 /// cache: the state of a sequence, and functions that take a token or a prompt.
 /// It needs the C library's headers alone. Nothing, and an error at the
-/// attention, if there is no such header.
+/// attention or at a value whose name C does not take, if there is no such
+/// header.
 std::optional<std::string> cHeader(AttentionOp attention);
 
 } // namespace ladle::tool
