@@ -210,16 +210,16 @@ Status AttentionDecoder::setBudgets(std::span<const int32_t> slots,
 Status AttentionDecoder::Impl::setBudgets(std::span<const int32_t> slots,
                                           std::span<const int32_t> budgets,
                                           void *) {
-  if (budgets.size() != slots.size())
-    return invalid(fmt::format("budgets has {} numbers, wanted {}, one for "
-                               "each slot",
-                               budgets.size(), slots.size()));
+  // A call that fails evicts nothing.
+  if (Status status = checkBudgets(slots, budgets); !status)
+    return status;
   for (size_t i = 0; i < slots.size(); ++i)
     if (slots[i] >= 0)
       if (Status status = setBudget(slots[i], budgets[i]); !status)
         return status;
   return Status();
 }
+
 std::span<const LayerPreference> AttentionDecoder::preferences() const {
   return impl->preferences();
 }

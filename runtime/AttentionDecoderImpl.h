@@ -28,6 +28,12 @@ struct AttentionDecoder::Impl {
     return Status(ErrorCode::Unsupported,
                   "only a cache that evicts has a budget");
   }
+  /// That setBudgets would take them.
+  virtual Status checkBudgets(std::span<const int32_t> slots,
+                              std::span<const int32_t> budgets) const {
+    return Status(ErrorCode::Unsupported,
+                  "only a cache that evicts has a budget");
+  }
   virtual Status setBudgets(std::span<const int32_t> slots,
                             std::span<const int32_t> budgets, void *stream);
   virtual std::span<const LayerPreference> preferences() { return {}; }
@@ -76,8 +82,9 @@ Status checkBoundedStep(const AttentionPoolImpl &pool,
                         const AttentionArguments &arguments);
 Status checkBoundedPrompts(const AttentionPoolImpl &pool,
                            const PrefillArguments &arguments);
-/// That a slot of a cache that evicts may have it.
-Status checkBudget(const BoundedProgram &bounded, int64_t budget);
+/// That a slot of a cache that evicts may have it; `name` is the argument's.
+Status checkBudget(const BoundedProgram &bounded, int64_t budget,
+                   const std::string &name = "budget");
 /// `arguments` end with the outputs.
 void zeroBoundedOutputs(const Signature &signature,
                         std::span<const MemoryDescriptor> arguments,

@@ -63,11 +63,12 @@ Status ladle::checkBoundedPrompts(const AttentionPoolImpl &pool,
   return checkRoom(pool, wanted);
 }
 
-Status ladle::checkBudget(const BoundedProgram &bounded, int64_t budget) {
+Status ladle::checkBudget(const BoundedProgram &bounded, int64_t budget,
+                          const std::string &name) {
   int64_t least = bounded.sinks + bounded.recent;
   if (budget >= least && budget <= bounded.budget)
     return Status();
-  return invalid(fmt::format("budget is {}, wanted {} to {}", budget, least,
+  return invalid(fmt::format("{} is {}, wanted {} to {}", name, budget, least,
                              bounded.budget));
 }
 

@@ -143,6 +143,36 @@ const char *HostEvicting::tokenAt(const std::string &name, int64_t row,
 // Budgets
 //===----------------------------------------------------------------------===//
 
+Status HostEvicting::checkBudgets(std::span<const int32_t> slots,
+                                  std::span<const int32_t> budgets) const {
+  auto invalid = [](std::string message) {
+    return Status(ErrorCode::InvalidArgument, std::move(message));
+  };
+  if (budgets.size() != slots.size())
+    return invalid(fmt::format("budgets has {} numbers, wanted {}, one for "
+                               "each slot",
+                               budgets.size(), slots.size()));
+  std::vector<bool> isNamed(static_cast<size_t>(pool.slots), false);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    int32_t slot = slots[i];
+    if (slot < 0)
+      continue;
+    if (slot >= pool.slots)
+      return invalid(fmt::format("slots[{}] is {}, wanted {} at most", i, slot,
+                                 pool.slots - 1));
+    if (isNamed[slot])
+      return invalid(fmt::format("slots[{}] is {}, which is named before, "
+                                 "wanted each slot once",
+                                 i, slot));
+    isNamed[slot] = true;
+    if (Status status =
+            checkBudget(bounded, budgets[i], fmt::format("budgets[{}]", i));
+        !status)
+      return status;
+  }
+  return Status();
+}
+
 Status HostEvicting::setBudget(int32_t slot, int64_t budget) {
   if (Status status = pool.checkSlot(slot); !status)
     return status;

@@ -53,6 +53,8 @@ public:
   Result<BoundStep> bind(const AttentionArguments &arguments) override;
   std::span<const int64_t> matches() override { return {}; }
   Status setBudget(int32_t slot, int64_t budget) override;
+  Status checkBudgets(std::span<const int32_t> slots,
+                      std::span<const int32_t> budgets) const override;
   std::span<const LayerPreference> preferences() override { return preferred; }
 
 private:

@@ -307,10 +307,11 @@ public:
   /// InvalidArgument if it is less than the sinks and the recent tokens, or
   /// more than the program's; Unsupported for other caches.
   Status setBudget(int32_t slot, int64_t budget);
-  /// The same of many slots, a budget each; a negative slot is left out. On a
-  /// GPU both are in its memory, no slot is there twice, a budget that is out
-  /// of range counts as the nearest that is not, and it is launches alone,
-  /// which a graph can capture.
+  /// The same of many slots, a budget each; a negative slot is left out, and
+  /// no other is there twice. If one slot or budget is refused, all slots keep
+  /// what they have. On a GPU both are in its memory, where slots are not
+  /// checked and a budget that is out of range counts as the nearest that is
+  /// not, and it is launches alone, which a graph can capture.
   Status setBudgets(std::span<const int32_t> slots,
                     std::span<const int32_t> budgets, void *stream = nullptr);
 
