@@ -20,7 +20,10 @@ struct PromptBudgets::Impl {
   Impl(const AttentionProgram &program, const PromptBudgetOptions &options)
       : program(program), options(options) {}
 
+  /// `decoder` is the last of `decoders`. If they fail nothing has changed.
   Status addOnHost(AttentionDecoder &decoder, std::span<const int32_t> slots);
+  Status addOnDevice(AttentionDecoder &decoder, std::span<const int32_t> slots,
+                     void *stream);
 
   AttentionProgram program;
   PromptBudgetOptions options;
@@ -74,24 +77,35 @@ Status PromptBudgets::add(AttentionDecoder &decoder,
     return invalid(fmt::format("slots has {} slots, wanted {}", slots.size(),
                                impl->options.rows));
   impl->decoders.push_back(&decoder);
-  auto addLayer = [&]() -> Status {
-    if (!impl->device)
-      return impl->addOnHost(decoder, slots);
-    if (Status status = impl->device->add(decoder.getImpl(), layer,
-                                          impl->options.exponents, stream);
-        !status)
-      return status;
-    for (int64_t each = 0; each <= layer; ++each)
-      if (Status status = impl->decoders[each]->setBudgets(
-              slots, impl->device->budgets(each), stream);
-          !status)
-        return status;
-    return Status();
-  };
-  Status status = addLayer();
+  Status status = impl->device ? impl->addOnDevice(decoder, slots, stream)
+                               : impl->addOnHost(decoder, slots);
   if (!status)
     impl->decoders.pop_back();
   return status;
+}
+
+Status PromptBudgets::Impl::addOnDevice(AttentionDecoder &decoder,
+                                        std::span<const int32_t> slots,
+                                        void *stream) {
+  int64_t layers = static_cast<int64_t>(decoders.size());
+  // Shares only ever get less, so that nothing is launched before all is right.
+  if (Status status = device->check(decoder.getImpl()); !status)
+    return status;
+  for (int64_t layer = 0; layer < layers; ++layer)
+    if (Status status = decoders[layer]->getImpl().checkBudgets(
+            slots, device->budgets(layer));
+        !status)
+      return status;
+  if (Status status =
+          device->add(decoder.getImpl(), layers - 1, options.exponents, stream);
+      !status)
+    return status;
+  for (int64_t layer = 0; layer < layers; ++layer)
+    if (Status status =
+            decoders[layer]->setBudgets(slots, device->budgets(layer), stream);
+        !status)
+      return status;
+  return Status();
 }
 
 Status PromptBudgets::Impl::addOnHost(AttentionDecoder &decoder,
@@ -102,26 +116,33 @@ Status PromptBudgets::Impl::addOnHost(AttentionDecoder &decoder,
         "the decoder has preferences of {} rows, wanted {}, of its last "
         "prompts (AttentionDecoderOptions::preference)",
         preferences.size(), slots.size()));
+  std::vector<LayerBudgets> after = ofRows;
   if (decoders.size() == 1) {
     Result<LayerBudgets> none = LayerBudgets::create(options.layers);
     if (!none)
       return none.status();
-    ofRows.assign(slots.size(), *none);
+    after.assign(slots.size(), *none);
   }
-  std::vector<LayerBudgets> after = ofRows;
   for (size_t row = 0; row < slots.size(); ++row)
     if (Status status = after[row].add(
             preferenceScore(preferences[row], options.exponents));
         !status)
       return status;
-  ofRows = std::move(after);
+  std::vector<std::vector<int32_t>> budgets(decoders.size());
   for (size_t layer = 0; layer < decoders.size(); ++layer) {
-    std::vector<int32_t> each;
-    for (const LayerBudgets &row : ofRows)
-      each.push_back(static_cast<int32_t>(row.budgets()[layer]));
-    if (Status status = decoders[layer]->setBudgets(slots, each); !status)
+    for (const LayerBudgets &row : after)
+      budgets[layer].push_back(static_cast<int32_t>(row.budgets()[layer]));
+    if (Status status =
+            decoders[layer]->getImpl().checkBudgets(slots, budgets[layer]);
+        !status)
       return status;
   }
+  // No layer evicts a token before all are known to take their budgets.
+  for (size_t layer = 0; layer < decoders.size(); ++layer)
+    if (Status status = decoders[layer]->setBudgets(slots, budgets[layer]);
+        !status)
+      return status;
+  ofRows = std::move(after);
   return Status();
 }
 

@@ -96,6 +96,8 @@ public:
                     : std::vector<AttentionHeadDiagnostics>();
   }
   Status setBudget(int32_t slot, int64_t budget) override;
+  Status checkBudgets(std::span<const int32_t> slots,
+                      std::span<const int32_t> budgets) const override;
   Status setBudgets(std::span<const int32_t> slots,
                     std::span<const int32_t> each, void *stream) override;
   std::span<const LayerPreference> preferences() override;
@@ -251,22 +253,31 @@ Status DeviceAttention::checkEvicting() const {
                             made.signature.name));
 }
 
-Status DeviceAttention::setBudgets(std::span<const int32_t> slots,
-                                   std::span<const int32_t> each,
-                                   void *stream) {
+/// What slots and budgets are is the device's to know.
+Status DeviceAttention::checkBudgets(std::span<const int32_t> slots,
+                                     std::span<const int32_t> budgets) const {
   if (Status status = checkEvicting(); !status)
     return status;
-  if (each.size() != slots.size())
+  if (budgets.size() != slots.size())
     return invalid(fmt::format("budgets has {} numbers, wanted {}, one for "
                                "each slot",
-                               each.size(), slots.size()));
+                               budgets.size(), slots.size()));
   auto rows = static_cast<int64_t>(slots.size());
   if (Status status = checkRows(rows); !status || rows == 0)
     return status;
   for (auto [name, numbers] :
-       {std::pair("slots", slots), std::pair("budgets", each)})
+       {std::pair("slots", slots), std::pair("budgets", budgets)})
     if (Status status = checkNumbers(name, numbers); !status)
       return status;
+  return Status();
+}
+
+Status DeviceAttention::setBudgets(std::span<const int32_t> slots,
+                                   std::span<const int32_t> each,
+                                   void *stream) {
+  auto rows = static_cast<int64_t>(slots.size());
+  if (Status status = checkBudgets(slots, each); !status || rows == 0)
+    return status;
   budgets.set("slots", addressOf(slots.data()));
   budgets.set("budgets", addressOf(each.data()));
   return budgets.launch(rows, stream);

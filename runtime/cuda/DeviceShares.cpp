@@ -40,15 +40,20 @@ Result<DeviceShares> DeviceShares::create(const AttentionProgramImpl &made,
   return device;
 }
 
+Status DeviceShares::check(const AttentionDecoder::Impl &decoder) const {
+  int64_t given = decoder.preferenceParts().rows;
+  if (given == rows)
+    return Status();
+  return Status(
+      ErrorCode::InvalidArgument,
+      fmt::format("the decoder has preferences of {} rows, wanted {}, of its "
+                  "last prompts (AttentionDecoderOptions::preference)",
+                  given, rows));
+}
+
 Status DeviceShares::add(AttentionDecoder::Impl &decoder, int64_t layer,
                          const PreferenceExponents &exponents, void *stream) {
   AttentionDecoder::Impl::PreferenceParts parts = decoder.preferenceParts();
-  if (parts.rows != rows)
-    return Status(
-        ErrorCode::InvalidArgument,
-        fmt::format("the decoder has preferences of {} rows, wanted {}, of its "
-                    "last prompts (AttentionDecoderOptions::preference)",
-                    parts.rows, rows));
   auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
   uint64_t arrays[] = {parts.address, scores.address(), exact.address(),
                        shares.address(), nextShares.address()};

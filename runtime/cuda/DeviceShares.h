@@ -20,7 +20,9 @@ public:
   static Result<DeviceShares> create(const AttentionProgramImpl &made,
                                      const LayerBudgetOptions &options,
                                      int64_t rows);
-  /// A layer by what the last prompts of its decoder left.
+  /// That the last prompts of a decoder left preferences of all rows.
+  Status check(const AttentionDecoder::Impl &decoder) const;
+  /// A layer by what these left; the decoder has been checked.
   Status add(AttentionDecoder::Impl &decoder, int64_t layer,
              const PreferenceExponents &exponents, void *stream);
   /// [rows], there.

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "ladle/prompt_budgets.h"
 #include "tests/numerics/EvictingRun.h"
 
 using namespace ladle;
@@ -18,6 +19,16 @@ static const EvictingCase layerCase = [] {
   config.preference = PreferenceOptions{12, 8};
   return config;
 }();
+
+/// For layers of 10 tokens each on average.
+static PromptBudgets budgetsOf(const EvictingRun &run, int64_t layers) {
+  PromptBudgetOptions options;
+  options.layers = {layers, 10 * layers, 6, 20};
+  Result<PromptBudgets> made = PromptBudgets::create(run.getProgram(), options);
+  INFO(made.message());
+  REQUIRE(made);
+  return std::move(*made);
+}
 
 TEST_CASE("budgets of many slots are all taken or none is") {
   EvictingRun run({layerCase.numbers}, 3);
@@ -43,4 +54,45 @@ TEST_CASE("budgets of many slots are all taken or none is") {
   CHECK(kept() == Budgets{20, 8});
   CHECK(set({1, 0}, {7, 9}).empty());
   CHECK(kept() == Budgets{9, 7});
+}
+
+TEST_CASE("a layer that is refused can be added again") {
+  // The second layer has no slot 1.
+  EvictingRun first(layerCase, 2, 1), second(layerCase, 1, 2);
+  auto answer = [&] {
+    for (int32_t slot : {1, 0}) {
+      first.reset(slot);
+      first.prefill(slot, 50);
+    }
+    second.reset(0);
+    second.prefill(0, 50);
+  };
+  PromptBudgets budgets = budgetsOf(first, 2);
+  const Slots here{0}, there{1}, nowhere{9};
+  for (int round = 0; round < 2; ++round) {
+    CAPTURE(round);
+    answer();
+    CHECK(budgets.add(first.getDecoder(), nowhere).message() ==
+          "slots[0] is 9, wanted 1 at most");
+    CHECK(budgets.budgets(0).empty());
+    REQUIRE(budgets.add(first.getDecoder(), here));
+    Budgets alone = budgets.budgets(0);
+    CHECK(alone == Budgets{20});
+    // The first layer has the slot, and must not evict for it.
+    CHECK(budgets.add(second.getDecoder(), there).message() ==
+          "slots[0] is 1, wanted 0 at most");
+    CHECK(first.getPool().keptTokens(1) == 20);
+    CHECK(budgets.budgets(0) == alone);
+    CHECK(budgets.budgets(1).empty());
+    REQUIRE(budgets.add(second.getDecoder(), here));
+    Result<LayerBudgets> wanted = LayerBudgets::create({2, 20, 6, 20});
+    REQUIRE(wanted);
+    for (EvictingRun *layer : {&first, &second})
+      REQUIRE(
+          wanted->add(preferenceScore(layer->getDecoder().preferences()[0])));
+    for (int64_t layer : {0, 1})
+      CHECK(budgets.budgets(layer) == Budgets{wanted->budgets()[layer]});
+    CHECK(first.getPool().keptTokens(0) + second.getPool().keptTokens(0) == 20);
+    budgets.restart();
+  }
 }

@@ -51,6 +51,7 @@ public:
   double regret() const;
 
   const reference::Slake &model(int32_t slot) const { return models[slot]; }
+  const AttentionProgram &getProgram() const { return *program; }
   AttentionPool &getPool() { return *pool; }
   AttentionDecoder &getDecoder() { return *decoder; }
   const std::vector<float> &answer() const { return outputs; }

@@ -41,7 +41,9 @@ public:
   /// memory; a negative one has no share. There it is launches alone, which a
   /// graph can capture, and a replay begins with the first layer again.
   /// InvalidArgument if all layers are there, the decoder has no preferences
-  /// (AttentionDecoderOptions::preference), or another number of rows.
+  /// (AttentionDecoderOptions::preference), or another number of rows, or for
+  /// slots that a layer refuses (AttentionDecoder::setBudgets). A layer that is
+  /// refused can be added again.
   Status add(AttentionDecoder &decoder, std::span<const int32_t> slots,
              void *stream = nullptr);
   /// The next layer is the first one again.

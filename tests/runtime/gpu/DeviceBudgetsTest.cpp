@@ -188,6 +188,37 @@ TEST_CASE("layers share budgets on a GPU as they do on the CPU") {
     layer->step({3, 0});
 }
 
+TEST_CASE("a layer that is refused on a GPU can be added again") {
+  if (!hasGpu())
+    return;
+  Pair first("slake", {}, small, 0, PreferenceOptions{.budget = 12});
+  Pair second("slake", {}, small, 0, PreferenceOptions{.budget = 12});
+  PromptBudgetOptions options;
+  options.layers = {.layers = 2, .total = 24, .least = 5};
+  PromptBudgets there =
+      need(PromptBudgets::create(*first.there.program, options));
+  PromptBudgets host =
+      need(PromptBudgets::create(*first.host.program, options));
+  const std::vector<int32_t> slots{1};
+  DeviceCopies copies(first.there.program->device());
+  std::span<const int32_t> deviceSlots = need(copies.upload(slots));
+  const int32_t *nowhere = nullptr;
+  second.seed = 20;
+  for (Pair *pair : {&first, &second}) {
+    pair->prefill({{1, 50}});
+    Status status = there.add(*pair->there.decoder, std::span(nowhere, 1));
+    CHECK(status.code() == ErrorCode::InvalidArgument);
+    CHECK_THAT(status.message(), Contains("slots is at"));
+    CHECK(there.budgets(pair == &second).empty());
+    need(there.add(*pair->there.decoder, deviceSlots));
+    need(host.add(*pair->host.decoder, slots));
+  }
+  for (int64_t layer = 0; layer < 2; ++layer)
+    CHECK(there.budgets(layer) == host.budgets(layer));
+  first.checkKept();
+  second.checkKept();
+}
+
 TEST_CASE("what budgets of layers refuse on a GPU") {
   if (!hasGpu())
     return;
