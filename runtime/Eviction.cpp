@@ -110,7 +110,7 @@ LayerPreference ladle::preferenceOf(const PreferenceInputs &inputs) {
     positive += exact[i];
   }
   LayerPreference result;
-  if (distance > 0)
+  if (distance > negligibleDistance)
     result.disturbance = distance * std::pow(valueAware, inputs.valueExponent);
   for (double weight : exact)
     if (weight > 0)

@@ -63,6 +63,10 @@ struct PreferenceInputs {
   double valueExponent = 0.1;
   bool entropyOfExact = false;
 };
+/// Weights whose distance ½ Σ |Ã − A| is no more are equal: a few ulps of f32
+/// round them so far apart. A token that is evicted alone is its own mean, and
+/// loses nothing; a power of what rounding leaves would be a share.
+inline constexpr double negligibleDistance = 1e-6;
 LayerPreference preferenceOf(const PreferenceInputs &inputs);
 
 } // namespace ladle

@@ -90,6 +90,9 @@ constexpr int64_t preferenceTokens(int64_t group) {
     padded *= 2;
   return kPromptTileQueries / std::min(padded, kPromptTileQueries);
 }
+/// Weights whose distance ½ Σ |Ã − A| is no more are equal
+/// (runtime/Eviction.h).
+inline constexpr double kNegligibleDistance = 1e-6;
 /// Of prompts by segments: rows of a memory that a warp folds into; elements
 /// that a block sums up, and those of a thread.
 inline constexpr int64_t kSegmentRows = 16;

@@ -286,42 +286,49 @@ GpuAttention::Values GpuBoundedPrompts::preferTile(Value firstLocal,
                                                    int64_t firstHead) {
   Values logSum = openQueries(firstLocal, firstHead);
   loadTileQueries();
-  // Of those that leave the scores and their number; the weight of the others.
+  // Of those that leave the scores, their number and weight; the weight of the
+  // others. A large sum is rounded, so that weights do not add up to 1.
   Values sums = sumQueries(visitCandidates(
-      Values(6, number(0)), /*takesNorms=*/false, logSum,
+      Values(8, number(0)), /*takesNorms=*/false, logSum,
       [&](Values &sums, int64_t query, const Judged &key) {
         Value leaves = both(key.isVisible, negate(key.stays));
         Value stays = both(key.isVisible, key.stays);
-        Value *mine = &sums[static_cast<size_t>(3 * query)];
+        Value weight = exp2(key.logWeight);
+        Value *mine = &sums[static_cast<size_t>(4 * query)];
         mine[0] = sum(mine[0], select(leaves, key.logWeight, number(0)));
         mine[1] = sum(mine[1], select(leaves, number(1), number(0)));
-        mine[2] = sum(mine[2], select(stays, exp2(key.logWeight), number(0)));
+        mine[2] = sum(mine[2], select(stays, weight, number(0)));
+        mine[3] = sum(mine[3], select(leaves, weight, number(0)));
       }));
-  Value mean[2], weight[2], order[2], ofOne[2];
-  for (int64_t i = 0; i < 2; ++i) {
-    Value n = sums[3 * i + 1], all = sums[3 * i + 2];
-    mean[i] = arith::DivFOp::create(b, sums[3 * i], larger(n, number(1)));
-    weight[i] = given.taylor ? exp2(mean[i]) : number(0);
-    order[i] = orderOf(i);
-    // Deviations from the mean add up to nothing.
-    all = sum(all, product(n, weight[i]));
-    // Of a query that sees nothing of what is kept nothing is left.
+  auto inverse = [&](Value all) -> Value {
     Value isSome =
         arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, all, number(0));
-    ofOne[i] =
-        arith::DivFOp::create(b, number(1), select(isSome, all, number(1)));
+    return arith::DivFOp::create(b, number(1), select(isSome, all, number(1)));
+  };
+  Value mean[2], weight[2], order[2], ofOne[2], ofOneExact[2];
+  for (int64_t i = 0; i < 2; ++i) {
+    Value n = sums[4 * i + 1], stays = sums[4 * i + 2];
+    mean[i] = arith::DivFOp::create(b, sums[4 * i], larger(n, number(1)));
+    weight[i] = given.taylor ? exp2(mean[i]) : number(0);
+    order[i] = orderOf(i);
+    // Deviations from the mean add up to nothing. Of a query that sees nothing
+    // of what is kept nothing is left.
+    ofOne[i] = inverse(sum(stays, product(n, weight[i])));
+    ofOneExact[i] = inverse(sum(stays, sums[4 * i + 3]));
   }
   Value ofExact = negate(equal(scalar("preference_of_exact"), index(0)));
   Values changes = sumQueries(visitCandidates(
       Values(2 * kChanges, number(0)), /*takesNorms=*/true, logSum,
       [&](Values &sums, int64_t query, const Judged &key) {
-        Value exact = select(key.isVisible, exp2(key.logWeight), number(0));
+        Value own = exp2(key.logWeight);
+        Value exact =
+            select(key.isVisible, product(own, ofOneExact[query]), number(0));
         Value deviation =
             product(arith::SubFOp::create(b, key.logWeight, mean[query]),
                     number(std::numbers::ln2));
         Value series = product(
             weight[query], sum(number(1), product(order[query], deviation)));
-        Value after = product(select(key.stays, exact, series), ofOne[query]);
+        Value after = product(select(key.stays, own, series), ofOne[query]);
         after = select(key.isVisible, after, number(0));
         Value change =
             math::AbsFOp::create(b, arith::SubFOp::create(b, after, exact));
@@ -338,12 +345,14 @@ GpuAttention::Values GpuBoundedPrompts::preferTile(Value firstLocal,
         }
       }));
   Values results(kResults, number(0));
-  // Where nobody leaves nothing is lost, what rounding leaves included.
+  // Where nobody leaves, or rounding alone changes weights, nothing is lost.
   for (int64_t i = 0; i < 2; ++i) {
-    Value leaves = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT,
-                                         sums[3 * i + 1], number(0));
     Value &change = changes[kChanges * i];
-    change = select(leaves, change, number(0));
+    Value leaves = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT,
+                                         sums[4 * i + 1], number(0));
+    Value isLost = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, change,
+                                         number(2 * kNegligibleDistance));
+    change = select(both(leaves, isLost), change, number(0));
   }
   for (int64_t i = 0; i < 2; ++i)
     for (auto [result, its] : llvm::zip_equal(

@@ -15,6 +15,7 @@
 #include "passes/gpu/BoundedInfo.h"
 #include "passes/gpu/BoundedPrompts.h"
 #include "passes/gpu/KernelInfo.h"
+#include "runtime/Eviction.h"
 #include "runtime/jit/Budgets.h"
 #include "runtime/jit/GpuLayout.h"
 #include "llvm/ADT/StringSwitch.h"
@@ -33,6 +34,7 @@ static_assert(BoundedCursor::length == size_t(BoundedNumber::Length) &&
               BoundedCursor::budget == size_t(BoundedNumber::Budget) &&
               BoundedCursor::folds == size_t(BoundedNumber::Folds) &&
               DeviceAttentionPool::cursorNumbers == kBoundedNumbers);
+static_assert(negligibleDistance == kNegligibleDistance);
 
 /// Of Budgets.cuh.
 static constexpr llvm::StringLiteral kShareSuffix = "_share";

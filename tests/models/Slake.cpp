@@ -350,7 +350,9 @@ SlakePreference Slake::preference(int64_t at, int64_t queries, double exponent,
         distance += change / 2;
         valueAware += norms[i] / allNorms * change;
       }
-      sums.disturbance += distance * std::pow(valueAware, exponent);
+      // What rounding leaves is nothing (docs/slake.md).
+      if (distance > 1e-6)
+        sums.disturbance += distance * std::pow(valueAware, exponent);
       Vector of = ofExact ? exact : approximate;
       for (double &weight : of)
         weight = std::max(weight, 0.0);

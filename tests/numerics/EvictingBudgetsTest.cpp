@@ -96,3 +96,25 @@ TEST_CASE("a layer that is refused can be added again") {
     budgets.restart();
   }
 }
+
+TEST_CASE("layers that lose nothing have equal budgets") {
+  std::vector<std::unique_ptr<EvictingRun>> layers;
+  for (unsigned layer = 0; layer < 3; ++layer)
+    layers.push_back(std::make_unique<EvictingRun>(layerCase, 1, layer + 1));
+  PromptBudgets budgets = budgetsOf(*layers.front(), 3);
+  const Slots slots{0};
+  for (int round = 0; round < 4; ++round) {
+    CAPTURE(round);
+    budgets.restart();
+    for (auto &layer : layers) {
+      layer->reset(0);
+      layer->prefill(0, 13); // of which one is evicted, and remembered
+      REQUIRE(layer->getDecoder().preferences().size() == 1);
+      CHECK(layer->getDecoder().preferences()[0].disturbance == 0);
+      CHECK(layer->model(0).preference(12, 8, 0.1, false).disturbance == 0);
+      REQUIRE(budgets.add(layer->getDecoder(), slots));
+    }
+    for (int64_t layer = 0; layer < 3; ++layer)
+      CHECK(budgets.budgets(layer) == Budgets{10});
+  }
+}

@@ -9,6 +9,7 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <random>
 
 using namespace ladle;
 using Indices = std::vector<int32_t>;
@@ -43,4 +44,41 @@ TEST_CASE("a NaN is kept") {
   std::vector<double> salience = saliences(numbers, three);
   CHECK(std::isinf(salience[1]));
   CHECK(chooseKept(numbers, three, salience, 3, 2) == Indices{1, 2});
+}
+
+TEST_CASE("what a cut costs is not what rounding leaves") {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 5);
+  for (int trial = 0; trial < 100; ++trial) {
+    std::vector<float> scores;
+    for (int i = 0; i < 11; ++i)
+      scores.push_back(normal(random));
+    std::vector<uint8_t> isKept(scores.size(), 1);
+    std::vector<double> norms(scores.size(), 1.5);
+    PreferenceInputs inputs;
+    inputs.tokens = scores.size();
+    inputs.scores = scores;
+    inputs.isKept = isKept;
+    inputs.valueNorms = norms;
+    CHECK(preferenceOf(inputs).disturbance == 0);
+    // One alone is its own mean, and so are equal ones.
+    isKept[4] = 0;
+    CHECK(preferenceOf(inputs).disturbance == 0);
+    CHECK(preferenceOf(inputs).entropy > 0);
+    scores[7] = scores[4];
+    isKept[7] = 0;
+    CHECK(preferenceOf(inputs).disturbance == 0);
+  }
+  // Weights 1, e⁻⁶ and e⁻⁸, of which the last two are e⁻⁷ each, or nothing.
+  const std::vector<float> scores{0, -6, -8};
+  const std::vector<uint8_t> isKept{1, 0, 0};
+  const std::vector<double> norms{1, 1, 1};
+  PreferenceInputs inputs{3, scores, isKept, norms};
+  inputs.isFirstOrder = false;
+  inputs.valueExponent = 0;
+  double exact = 1 + std::exp(-6) + std::exp(-8), sum = 1 + 2 * std::exp(-7);
+  CHECK(preferenceOf(inputs).disturbance ==
+        Approx(std::exp(-6) / exact - std::exp(-7) / sum));
+  inputs.remembers = false;
+  CHECK(preferenceOf(inputs).disturbance == Approx(1 - 1 / exact));
 }

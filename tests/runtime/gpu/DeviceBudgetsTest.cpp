@@ -188,6 +188,50 @@ TEST_CASE("layers share budgets on a GPU as they do on the CPU") {
     layer->step({3, 0});
 }
 
+TEST_CASE("layers that lose nothing have equal budgets on a GPU") {
+  if (!hasGpu())
+    return;
+  // Of large scores the sum of weights is rounded by more than their distance.
+  std::string source = readExample("slake"), scale = "rsqrt(D)";
+  if (GENERATE(false, true))
+    for (size_t at; (at = source.find(scale)) != std::string::npos;)
+      source.replace(at, scale.size(), "8");
+  constexpr int64_t layerCount = 3;
+  std::vector<std::unique_ptr<Pair>> layers;
+  for (int64_t layer = 0; layer < layerCount; ++layer)
+    layers.push_back(std::make_unique<Pair>(source, Shape{}, small, 0,
+                                            PreferenceOptions{.budget = 12}));
+  PromptBudgetOptions options;
+  options.layers = {.layers = layerCount, .total = 30, .least = 5};
+  Pair &first = *layers.front();
+  PromptBudgets there =
+      need(PromptBudgets::create(*first.there.program, options));
+  PromptBudgets host =
+      need(PromptBudgets::create(*first.host.program, options));
+  const std::vector<int32_t> slots{2};
+  DeviceCopies copies(first.there.program->device());
+  std::span<const int32_t> deviceSlots = need(copies.upload(slots));
+  for (unsigned round = 0; round < 4; ++round) {
+    there.restart();
+    host.restart();
+    for (int64_t layer = 0; layer < layerCount; ++layer) {
+      CAPTURE(round, layer);
+      Pair &pair = *layers[layer];
+      pair.seed = 10 * (round * layerCount + layer);
+      pair.reset(2);
+      pair.prefill({{2, 13}}); // of which one is evicted, and remembered
+      CHECK(pair.there.decoder->preferences()[0].disturbance == 0);
+      CHECK(pair.host.decoder->preferences()[0].disturbance == 0);
+      need(there.add(*pair.there.decoder, deviceSlots));
+      need(host.add(*pair.host.decoder, slots));
+    }
+    for (int64_t layer = 0; layer < layerCount; ++layer) {
+      CHECK(there.budgets(layer) == std::vector<int64_t>{10});
+      CHECK(host.budgets(layer) == std::vector<int64_t>{10});
+    }
+  }
+}
+
 TEST_CASE("a layer that is refused on a GPU can be added again") {
   if (!hasGpu())
     return;
