@@ -145,6 +145,8 @@ LogicalResult GpuChunkKernel::check() {
                   pool.getValueSize() != first.getValueSize()))
       return refuse(step) << "its states are of different sizes";
     first = pool;
+    if (pool.getValueSize() == 1)
+      return refuse(step) << "values of prompts are of one element";
   }
   for (Operation &op : step.getBody().front()) {
     if (failed(checkOp(op)))

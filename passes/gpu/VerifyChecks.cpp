@@ -32,6 +32,26 @@ static LogicalResult checkBuffers(StepOp form) {
   return success();
 }
 
+/// That there is something to cut into lanes.
+static LogicalResult checkSizes(StepOp form) {
+  auto refuseOne = [&](StringRef what, StringRef wayOut) -> LogicalResult {
+    InFlightDiagnostic error = refuse(form) << what << " are of one element";
+    error.attachNote() << wayOut;
+    return error;
+  };
+  bool transports = !form.getBody().getOps<TransportOp>().empty();
+  for (Type type : form.getBody().getArgumentTypes()) {
+    auto pool = dyn_cast<PoolType>(type);
+    if (pool && pool.getKeySize() == 1 && transports)
+      return refuseOne("keys of drafts", "verify by route inner or outer");
+    auto buffer = dyn_cast<BufferType>(type);
+    for (FieldAttr field : buffer ? buffer.getFields() : ArrayRef<FieldAttr>())
+      if (field.getShape().size() == 3 && field.getShape()[1] == 1)
+        return refuseOne("ranks of drafts", "declare them without the rank");
+  }
+  return success();
+}
+
 /// That a stack has been made by something that makes stacks.
 static LogicalResult checkStack(Operation *user, Value stack,
                                 bool mayBeOfRows) {
@@ -102,7 +122,7 @@ static LogicalResult checkOp(Operation &op) {
 
 LogicalResult GpuVerifyKernel::check() {
   for (StepOp form : forms()) {
-    if (failed(checkBuffers(form)))
+    if (failed(checkBuffers(form)) || failed(checkSizes(form)))
       return failure();
     for (Operation &op : form.getBody().front())
       if (failed(checkOp(op)))

@@ -73,13 +73,16 @@ Status Simulation::comparePrompt(const PromptPlan &plan, int64_t row,
   // Before a state has been written, kv_only keeps what fits.
   bool keeps = config.route == RouteKind::KvOnly && cursor->epoch == 0;
   bool folds = !keeps && !config.byChunk;
-  if (folds && sequence.length > 0)
+  // Tokens that wait for those before them are decoded, as steps are.
+  bool isSerial = !isRecurrent && !program.prefillsAtOnce();
+  if (folds && !isSerial && sequence.length > 0)
     sequence.rounded.storeStates(oracles.rounded, sequence.exact);
   for (int32_t token = first; token < last; ++token) {
     Arrays exact(signature.outputs.size());
-    bool atEnd = config.byChunk && sequence.length + 1 >= limitOf(sequence);
+    bool atEnd = (config.byChunk || isSerial) &&
+                 sequence.length + 1 >= limitOf(sequence);
     auto becomes = isRecurrent || atEnd ? RoundedRuns::Token::Folded
-                   : folds              ? RoundedRuns::Token::Held
+                   : folds && !isSerial ? RoundedRuns::Token::Held
                                         : RoundedRuns::Token::Kept;
     std::vector<double> rounded =
         advance(sequence, becomes, tokens[token], exact);
