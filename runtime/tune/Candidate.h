@@ -16,8 +16,8 @@
 
 namespace ladle::tune {
 
-/// What is chosen: a route, the entries of a cycle, how kernels are laid out, by
-/// the names of the kernel generator's parameters; 0 leaves one to the
+/// What is chosen: a route, the entries of a cycle, how kernels are laid out,
+/// by the names of the kernel generator's parameters; 0 leaves one to the
 /// generator; and the entries of a ring.
 struct Candidate {
   std::string route;
