@@ -26,6 +26,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+OTHERS = "../tests/tools/Inputs"  # shapes that no example has
 MAYBE = (None, None, 1)  # a flag of a case, set in a third of them
 
 
@@ -111,13 +112,17 @@ def recurrence(draw):
     file, names = draw.choice([
         ("gated_delta_net", ("Dk", "Dv")), ("gated_delta_rule", ("Dk", "Dv")),
         ("kda", ("Dk", "Dv")), ("mamba2", ("N", "P")), ("gla", ()),
-        ("rwkv7", ()), ("delta_net", ()), ("mamba3", ()), ("gdn2", ())])
+        ("rwkv7", ()), ("delta_net", ()), ("mamba3", ()), ("gdn2", ()),
+        (f"{OTHERS}/narrow_ranks", ("R", "Dk", "Dv")),
+        (f"{OTHERS}/decay_before_another", ("Dk", "Dv")),
+        (f"{OTHERS}/scaled_by_carry", ("D",))])
     heads = {"gated_delta_net": {"Hk": 1, "Hv": 2}, "kda": {"H": 1},
              "gated_delta_rule": {"Hk": 1, "Hv": 2}, "mamba2": {"H": 4, "G": 1}}
     shape = ["--preset", "tiny"]
     if names:
-        shape = sizes(**heads[file],
-                      **{name: draw.choice([20, 32, 48, 64, 128])
+        shape = sizes(**heads.get(file, {}),
+                      **{name: draw.choice([2, 3, 4] if name == "R" else
+                                           [4, 6, 20, 32, 48, 64, 128])
                          for name in names})
     cases = []
     for _ in range(2):

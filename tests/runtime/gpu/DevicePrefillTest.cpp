@@ -232,7 +232,7 @@ TEST_CASE("layers on a GPU that share cursors take a prompt each") {
     if (view.shape[0] == mostTokens)
       view = view.slice(0, 0, 2);
   CHECK_THAT(first.decoder.step(step).message(),
-             Contains("appends entries") && Contains("advance them between"));
+             Contains("appends entries") && Contains("abandon them between"));
   need(cursors.advance(first.slots.all()));
   need(synchronize(gpu));
   CHECK(first.answers(30) == own.answers(30));

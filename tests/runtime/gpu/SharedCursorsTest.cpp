@@ -260,7 +260,7 @@ TEST_CASE("layers that decode by other kinds of routes are refused") {
     CHECK(other.step(model.tensors[1].arguments).message() ==
           "a layer decodes by route 'recurrent', which appends no entries, and "
           "another has decoded by 'inner' since the cursors that they share "
-          "moved: advance them between");
+          "moved: advance, commit or abandon them between");
     need(model.advance());
     need(model.cursors.flush(std::vector<int32_t>{0, 1, 2}));
     need(other.step(model.tensors[1].arguments));
