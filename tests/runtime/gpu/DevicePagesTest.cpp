@@ -119,18 +119,30 @@ TEST_CASE("who appends without a page is told") {
   CHECK(need(pool.cursor(1)).length == 0);
 }
 
+namespace {
+/// Two slots that take states and pages.
+struct TakingStates {
+  static PoolOptions options() {
+    PoolOptions options;
+    options.slots = 2;
+    options.pages = 6;
+    options.states = 2;
+    return options;
+  }
+  Program program = pagedProgram("cuda");
+  Pool pool = need(Pool::create(program, options()));
+  Decoder decoder = need(Decoder::create(program, pool));
+  Tensors tensors{program, 2};
+};
+} // namespace
+
 TEST_CASE("who is left of two branches may write what both held") {
   if (!hasGpu())
     return;
-  Program program = pagedProgram("cuda");
-  PoolOptions options;
-  options.slots = 2;
-  options.pages = 6;
-  options.states = 2;
-  Pool pool = need(Pool::create(program, options));
-  Decoder decoder = need(Decoder::create(program, pool));
-  Tensors tensors(program, 2);
-  Cursors cursors = pool.cursors();
+  TakingStates taking;
+  Tensors &tensors = taking.tensors;
+  Decoder &decoder = taking.decoder;
+  Cursors cursors = taking.pool.cursors();
   std::vector<int32_t> first{0}, second{1};
   need(cursors.reserve(first, std::vector<int32_t>{8}));
   tensors.setSlots({0, -1});
@@ -140,25 +152,19 @@ TEST_CASE("who is left of two branches may write what both held") {
   need(cursors.reset(second));
   for (int32_t token = 2; token < 8; ++token)
     decode(decoder, tensors, token);
-  need(synchronize(program.device()));
-  CHECK(need(pool.cursor(0)).length == 8);
+  need(synchronize(taking.program.device()));
+  CHECK(need(cursors.cursor(0)).length == 8);
   need(cursors.reserve(first, std::vector<int32_t>{1}));
 }
 
 TEST_CASE("what waits for the device says that it cannot be captured") {
   if (!hasGpu())
     return;
-  Program program = pagedProgram("cuda");
-  PoolOptions options;
-  options.slots = 2;
-  options.pages = 6;
-  options.states = 2;
-  Pool pool = need(Pool::create(program, options));
-  Decoder decoder = need(Decoder::create(program, pool));
-  Tensors tensors(program, 2);
+  TakingStates taking;
+  Pool &pool = taking.pool;
   std::vector<int32_t> slots{0, 1};
   need(pool.cursors().reserve(slots, std::vector<int32_t>{2, 2}));
-  decode(decoder, tensors, 0);
+  decode(taking.decoder, taking.tensors, 0);
   cuda::Device device = need(cuda::Device::shared());
   std::vector<std::string> said;
   auto graph = cuda::Graph::record(device, [&] {
