@@ -137,7 +137,7 @@ void HostCursors::takePage(int32_t slot, int32_t index) {
 void HostCursors::keepClaimed(std::span<const Claim> claims) {
   for (const Claim &claim : claims)
     if (page)
-      reserved[claim.slot] = claim.entries;
+      reserved[claim.slot] = std::max(reserved[claim.slot], claim.entries);
 }
 
 void HostCursors::spendReserved(int32_t slot, int64_t entries) {

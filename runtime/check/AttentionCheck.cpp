@@ -58,13 +58,14 @@ Result<AttentionCase> AttentionCase::parse(std::string_view text) {
     return status;
   if (Status status = checkTypeKey("summaries", result.summaryType); !status)
     return status;
-  if (result.tokens < 1 || result.prompt < 0 || result.pageSize < 1 ||
-      result.threads < 1)
+  if (result.tokens < 1 || result.prompt < 0 || result.guesses < 0 ||
+      result.pageSize < 1 || result.threads < 1)
     return Status(ErrorCode::InvalidArgument,
-                  fmt::format("tokens = {}, prompt = {}, page = {} and threads "
-                              "= {} of a case are not 1, 0, 1 and 1 at least",
-                              result.tokens, result.prompt, result.pageSize,
-                              result.threads));
+                  fmt::format("tokens = {}, prompt = {}, guesses = {}, page = "
+                              "{} and threads = {} of a case are not 1, 0, 0, "
+                              "1 and 1 at least",
+                              result.tokens, result.prompt, result.guesses,
+                              result.pageSize, result.threads));
   return result;
 }
 

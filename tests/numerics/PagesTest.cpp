@@ -266,6 +266,10 @@ TEST_CASE("rejected drafts leave the pages that were reserved") {
     verify(accepted);
     CHECK(cursors.pages().free == 3);
   }
+  // A later call for less takes nothing back.
+  REQUIRE(cursors.reserve(slots, std::vector{1}).ok());
+  verify(0);
+  CHECK(cursors.pages().free == 3);
   // A branch takes what is there, and nothing of what is to come.
   REQUIRE(cursors.fork(slots, other).ok());
   CHECK(cursors.pages().free == 3);
