@@ -75,9 +75,12 @@ LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
   std::string warp, counter = texts[copy.getTagMemRef()];
   if (auto chosen = copy->getAttrOfType<IntegerAttr>("ladle.warp"))
     warp = formatv("<{0}>", chosen.getInt());
-  std::string kind = copy->hasAttr("nontemporal") ? "_streaming" : "";
+  bool isKept = copy->hasAttr("ladle.kept");
+  std::string kind = isKept                         ? "_kept"
+                     : copy->hasAttr("nontemporal") ? "_streaming"
+                                                    : "";
   if (countsParts(copy.getTagMemRef())) {
-    kind = "_part";
+    kind = isKept ? "_part_kept" : "_part";
     counter = pointer(copy.getTagMemRef(), copy.getTagIndices());
   }
   os << formatv("copy{0}{1}({2}, {3});\n", kind, warp, counter, operands);

@@ -10,6 +10,7 @@
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/Matchers.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -281,6 +282,18 @@ static StringRef mathFunction(Operation *op) {
       .Default("");
 }
 
+/// Whether a number is exp(x) and at least 1: the divisor of sigmoid, silu and
+/// softplus, for which a division needs neither steps nor branches for divisors
+/// whose inverse is not a normal number.
+static bool isExpAndMore(Value number) {
+  auto sum = number.getDefiningOp<arith::AddFOp>();
+  if (!sum || !sum.getLhs().getDefiningOp<math::ExpOp>())
+    return false;
+  APFloat more(0.0f);
+  return matchPattern(sum.getRhs(), m_ConstantFloat(&more)) &&
+         more.convertToFloat() >= 1;
+}
+
 /// Operations on f32; the other float types are only stored.
 static std::string onNumbers(Operation *op, ArrayRef<std::string> operands) {
   if (StringRef function = mathFunction(op); !function.empty())
@@ -292,7 +305,13 @@ static std::string onNumbers(Operation *op, ArrayRef<std::string> operands) {
       .Case<arith::AddFOp>([&](auto) { return binary("+"); })
       .Case<arith::SubFOp>([&](auto) { return binary("-"); })
       .Case<arith::MulFOp>([&](auto) { return binary("*"); })
-      .Case<arith::DivFOp>([&](auto) { return binary("/"); })
+      .Case<arith::DivFOp>([&](arith::DivFOp quotient) {
+        return isExpAndMore(quotient.getRhs())
+                   ? formatv("divide_by_large({0}, {1})", operands[0],
+                             operands[1])
+                         .str()
+                   : binary("/");
+      })
       .Case<arith::NegFOp>([&](auto) { return "-" + operands[0]; })
       .Case<arith::MaximumFOp>(
           [&](auto) { return nanExtremum(">", operands[0], operands[1]); })

@@ -340,6 +340,19 @@ LADLE_INLINE float cosine(float x) {
   return cospif(half_turns(x));
 }
 
+/// a / b for b of 1 and more, within two units in the last place, and 0 for b
+/// beyond 2^126: an exact division branches, for what a and b may be, and
+/// nothing passes a branch.
+LADLE_INLINE float divide_by_large(float a, float b) {
+#ifdef __CUDA_ARCH__
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
+  return a * inverse;
+#else
+  return a / b;
+#endif
+}
+
 LADLE_INLINE float to_float(bf16 x) {
   return ladle_detail::float_of_bits(static_cast<unsigned>(x.bits) << 16);
 }
@@ -745,6 +758,10 @@ template <int Warp = 0, class T>
 inline void copy_streaming(long long *copies, T *to, const T *from, int count) {
   copy(copies, to, from, count);
 }
+template <int Warp = 0, class T>
+inline void copy_kept(long long *copies, T *to, const T *from, int count) {
+  copy(copies, to, from, count);
+}
 template <class T>
 inline void copy_back(T *to, const T *from, int count,
                       int line = __builtin_LINE()) {
@@ -787,6 +804,10 @@ template <int Parts> inline void copy_init_parts(long long *copies, int) {
 }
 template <int Warp = 0, class T>
 inline void copy_part(long long *copies, T *to, const T *from, int count) {
+  copy(copies, to, from, count);
+}
+template <int Warp = 0, class T>
+inline void copy_part_kept(long long *copies, T *to, const T *from, int count) {
   copy(copies, to, from, count);
 }
 /// Threads wait in one place, but not all for the same part.
@@ -840,6 +861,34 @@ LADLE_INLINE unsigned long long evict_first() {
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;"
                : "=l"(policy));
   return policy;
+}
+LADLE_INLINE unsigned long long evict_last() {
+  unsigned long long policy;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;"
+               : "=l"(policy));
+  return policy;
+}
+
+/// A bulk copy to shared memory, as the L2 cache is told.
+LADLE_INLINE void start_copy(long long *copies, void *to, const void *from,
+                             unsigned bytes, unsigned long long policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1], %2, [%3], %4;"
+      :
+      : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)),
+        "r"(bytes), "r"(shared_address(copies)), "l"(policy)
+      : "memory");
+}
+
+/// A part, which one copy begins.
+LADLE_INLINE void start_part(long long *copies, void *to, const void *from,
+                             unsigned bytes, unsigned long long policy) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               :
+               : "r"(shared_address(copies)), "r"(bytes)
+               : "memory");
+  start_copy(copies, to, from, bytes, policy);
 }
 #endif
 } // namespace ladle_detail
@@ -904,17 +953,25 @@ LADLE_INLINE void copy_streaming(long long *copies, T *to, const T *from,
                                  int count) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if (threadIdx.x == 32 * Warp && count > 0) {
-    const unsigned bytes = count * sizeof(T);
-    const unsigned long long policy = ladle_detail::evict_first();
-    ladle_detail::count_copy(copies, bytes);
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-        ".L2::cache_hint [%0], [%1], %2, [%3], %4;"
-        :
-        : "r"(ladle_detail::shared_address(to)),
-          "l"(__cvta_generic_to_global(from)), "r"(bytes),
-          "r"(ladle_detail::shared_address(copies)), "l"(policy)
-        : "memory");
+    ladle_detail::count_copy(copies, count * sizeof(T));
+    ladle_detail::start_copy(copies, to, from, count * sizeof(T),
+                             ladle_detail::evict_first());
+  }
+#else
+  copy(copies, to, from, count);
+#endif
+}
+
+/// The same for what this block writes soon: the L2 cache drops it last, and
+/// has it then.
+template <int Warp = 0, class T>
+LADLE_INLINE void copy_kept(long long *copies, T *to, const T *from,
+                            int count) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (threadIdx.x == 32 * Warp && count > 0) {
+    ladle_detail::count_copy(copies, count * sizeof(T));
+    ladle_detail::start_copy(copies, to, from, count * sizeof(T),
+                             ladle_detail::evict_last());
   }
 #else
   copy(copies, to, from, count);
@@ -1038,22 +1095,22 @@ template <int Warp = 0, class T>
 LADLE_INLINE void copy_part(long long *copies, T *to, const T *from,
                             int count) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (threadIdx.x == 32 * Warp) {
-    const unsigned bytes = count * sizeof(T);
-    const unsigned address = ladle_detail::shared_address(copies);
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                 :
-                 : "r"(address), "r"(bytes)
-                 : "memory");
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-        ".L2::cache_hint [%0], [%1], %2, [%3], %4;"
-        :
-        : "r"(ladle_detail::shared_address(to)),
-          "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(address),
-          "l"(ladle_detail::evict_first())
-        : "memory");
-  }
+  if (threadIdx.x == 32 * Warp)
+    ladle_detail::start_part(copies, to, from, count * sizeof(T),
+                             ladle_detail::evict_first());
+#else
+  copy_rows(to, from, count, 1 << 30, 1 << 30);
+#endif
+}
+
+/// The same as copy_kept, of a part.
+template <int Warp = 0, class T>
+LADLE_INLINE void copy_part_kept(long long *copies, T *to, const T *from,
+                                 int count) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (threadIdx.x == 32 * Warp)
+    ladle_detail::start_part(copies, to, from, count * sizeof(T),
+                             ladle_detail::evict_last());
 #else
   copy_rows(to, from, count, 1 << 30, 1 << 30);
 #endif

@@ -382,6 +382,7 @@ private:
     std::pair<mlir::Value, mlir::Value> left;
     Right right;
     mlir::Value *sum;
+    mlir::Value *small = nullptr; ///< of parts that are, unless the same sum
   };
   void multiplySplit(llvm::ArrayRef<SplitProduct> products);
   Right rightAlong(mlir::Value memory, int64_t row, int64_t column);
@@ -389,9 +390,12 @@ private:
                                               llvm::ArrayRef<Operand> stacks);
   void beginReads();
   void emitRowRead(ReadOp op);
+  void multiplyTriangle(llvm::ArrayRef<mlir::Value> values, mlir::Value memory,
+                        Split &split, llvm::MutableArrayRef<mlir::Value> sums);
   mlir::LogicalResult addPath(mlir::Value gram, mlir::Value values,
                               llvm::MutableArrayRef<mlir::Value> sums);
   mlir::LogicalResult emitRowProduct(PathProductOp op);
+  int64_t tokensOfInverse() const;
   mlir::Value invertBlocks(mlir::Value gram);
   mlir::LogicalResult emitRowSolve(PathSolveOp op);
   mlir::LogicalResult emitRowFold(FoldDraftsOp op);

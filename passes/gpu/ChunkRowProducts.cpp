@@ -10,9 +10,9 @@
 // tile is one of 8 terms, of which a lane has two beside each other instead of
 // four apart. The right side is in shared memory, a row a token.
 //
-// A triangular system is solved 8 tokens at a time, each a product with the
-// inverse of its diagonal block. These inverses are of Gram products alone: a
-// thread takes a column of one, for all warps.
+// A triangular system is solved 8 tokens at a time, or 16, each a product with
+// the inverse of its diagonal block. These inverses are of Gram products alone:
+// a thread takes a column of one, for all warps.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,8 +30,8 @@ using namespace ladle;
 static constexpr int64_t kTileColumns = 8;
 /// Terms of a product of bf16.
 static constexpr int64_t kTerms = 16;
-/// Tokens that are solved for at a time.
-static constexpr int64_t kBlock = 8;
+/// Tokens that are solved for at a time, and where other warps have inverted.
+static constexpr int64_t kBlock = 8, kBlockAhead = 16;
 /// Sums whose products wait for each other in turn.
 static constexpr size_t kAtOnce = 8;
 /// Of a column of an inverse, so many before the others take from them.
@@ -101,13 +101,16 @@ GpuChunkKernel::Right GpuChunkKernel::splitRight(Value two, bool isShort) {
 /// Products of f32, of which the fourth part is below the last bit: the
 /// smallest of all first, so that a sum need not wait for its own.
 void GpuChunkKernel::multiplySplit(ArrayRef<SplitProduct> products) {
+  auto smallOf = [](const SplitProduct &each) -> Value & {
+    return each.small ? *each.small : *each.sum;
+  };
   for (const SplitProduct &each : products)
     if (each.right.second)
-      *each.sum =
-          multiplyShortTiles(each.left.first, each.right.second, *each.sum);
+      smallOf(each) =
+          multiplyShortTiles(each.left.first, each.right.second, smallOf(each));
   for (const SplitProduct &each : products)
-    *each.sum =
-        multiplyShortTiles(each.left.second, each.right.first, *each.sum);
+    smallOf(each) =
+        multiplyShortTiles(each.left.second, each.right.first, smallOf(each));
   for (const SplitProduct &each : products)
     *each.sum =
         multiplyShortTiles(each.left.first, each.right.first, *each.sum);
@@ -207,27 +210,39 @@ void GpuChunkKernel::emitRowRead(ReadOp op) {
 // Sums along the chain
 //===----------------------------------------------------------------------===//
 
+/// Adds the rows of values times a memory [T, T] to sums, a tile of 8 tokens
+/// after the other, of which those up to it take. Parts of products that are
+/// small are summed apart: a sum waits for every product before it.
+void GpuChunkKernel::multiplyTriangle(ArrayRef<Value> values, Value memory,
+                                      Split &split,
+                                      MutableArrayRef<Value> sums) {
+  willRead(memory);
+  Value zero = arith::ConstantOp::create(
+      b, b.getZeroAttr(VectorType::get({4}, b.getF32Type())));
+  Components small(sums.size(), zero);
+  for (int64_t k = 0; k < tokenTiles(); ++k) {
+    // Parts of all tiles at once are twice the registers of the values.
+    if (split.size() == static_cast<size_t>(k))
+      split.push_back(termsOfSums(values[static_cast<size_t>(k)]));
+    SmallVector<SplitProduct> products;
+    for (int64_t n = k; n < tokenTiles(); ++n)
+      products.push_back(
+          {split[static_cast<size_t>(k)],
+           rightAlong(memory, n * kTileColumns, k * kTileColumns),
+           &sums[static_cast<size_t>(n)], &small[static_cast<size_t>(n)]});
+    multiplySplit(products);
+  }
+  for (auto [sum, rest] : llvm::zip(sums, small))
+    sum = arith::AddFOp::create(b, sum, rest);
+}
+
 /// Adds what tokens take of those before them to sums.
 LogicalResult GpuChunkKernel::addPath(Value gram, Value values,
                                       MutableArrayRef<Value> sums) {
   FailureOr<Components> rows = rowsOfStack(values);
   if (failed(rows))
     return failure();
-  Value weights = stackOf(gram).memory;
-  willRead(weights);
-  Split &split = splitStacks[values];
-  for (int64_t k = 0; k < tokenTiles(); ++k) {
-    // Parts of all tiles at once are twice the registers of the values.
-    if (split.size() == static_cast<size_t>(k))
-      split.push_back(termsOfSums((*rows)[static_cast<size_t>(k)]));
-    SmallVector<SplitProduct> products;
-    for (int64_t n = k; n < tokenTiles(); ++n)
-      products.push_back(
-          {split[static_cast<size_t>(k)],
-           rightAlong(weights, n * kTileColumns, k * kTileColumns),
-           &sums[static_cast<size_t>(n)]});
-    multiplySplit(products);
-  }
+  multiplyTriangle(*rows, stackOf(gram).memory, splitStacks[values], sums);
   return success();
 }
 
@@ -242,19 +257,24 @@ LogicalResult GpuChunkKernel::emitRowProduct(PathProductOp op) {
   return success();
 }
 
-/// [T, 8]: the inverses of the diagonal blocks of 1 - gram.
+/// Where others invert ahead, larger blocks are solved, fewer after the other.
+int64_t GpuChunkKernel::tokensOfInverse() const {
+  return blockPart == Part::All ? kBlock : kBlockAhead;
+}
+
+/// [T, block]: the inverses of the diagonal blocks of 1 - gram.
 Value GpuChunkKernel::invertBlocks(Value gram) {
-  int64_t tokens = rowsFor(tokensAtOnce());
-  Value inverse = allocate(tokens, kBlock);
+  int64_t tokens = rowsFor(tokensAtOnce()), block = tokensOfInverse();
+  Value inverse = allocate(tokens, block);
   willRead(gram);
   willWrite(inverse);
   forThreads(
       constantIndex(tokens),
       [&](Value index) {
-        Value column = arith::RemUIOp::create(b, index, constantIndex(kBlock));
+        Value column = arith::RemUIOp::create(b, index, constantIndex(block));
         Value first = arith::SubIOp::create(b, index, column);
         SmallVector<Value> solved;
-        for (int64_t row = 0; row < kBlock; ++row)
+        for (int64_t row = 0; row < block; ++row)
           solved.push_back(arith::SelectOp::create(
               b, compare(arith::CmpIPredicate::eq, column, constantIndex(row)),
               constantFloat(1), constantFloat(0)));
@@ -270,10 +290,10 @@ Value GpuChunkKernel::invertBlocks(Value gram) {
         };
         // A panel is solved, and then all later rows take from it, which need
         // not wait for each other.
-        for (int64_t panel = 0; panel < kBlock; panel += kPanel) {
+        for (int64_t panel = 0; panel < block; panel += kPanel) {
           for (int64_t row = panel + 1; row < panel + kPanel; ++row)
             take(row, panel, row);
-          for (int64_t row = panel + kPanel; row < kBlock; ++row)
+          for (int64_t row = panel + kPanel; row < block; ++row)
             take(row, panel, panel + kPanel);
         }
         for (auto [row, value] : llvm::enumerate(solved))
@@ -322,18 +342,41 @@ LogicalResult GpuChunkKernel::emitRowSolve(PathSolveOp op) {
       b, b.getZeroAttr(VectorType::get({4}, b.getF32Type())));
   Components solved(sums.size(), zero);
   Split split;
-  for (int64_t k = 0; k < tokenTiles(); ++k) {
-    Value &mine = solved[static_cast<size_t>(k)];
-    multiplySplit({{termsOfSums(sums[static_cast<size_t>(k)]),
-                    rightAlong(inverse, k * kTileColumns, 0), &mine}});
-    split.push_back(termsOfSums(mine));
+  auto tiles = static_cast<size_t>(tokensOfInverse() / kTileColumns);
+  for (size_t first = 0; first < sums.size(); first += tiles) {
+    size_t end = std::min(sums.size(), first + tiles);
+    auto rightOf = [&](Value memory, size_t n, size_t k) {
+      return rightAlong(memory, static_cast<int64_t>(n) * kTileColumns,
+                        static_cast<int64_t>(k) * kTileColumns);
+    };
+    Components small(sums.size(), zero);
+    auto smallOf = [&](size_t n) { return tiles > 1 ? &small[n] : nullptr; };
+    auto addSmall = [&](size_t n, Value &sum) {
+      if (tiles > 1)
+        sum = arith::AddFOp::create(b, sum, small[n]);
+    };
+    for (size_t k = first; k < end; ++k) {
+      auto left = termsOfSums(sums[k]);
+      SmallVector<SplitProduct> products;
+      for (size_t n = k; n < end; ++n)
+        products.push_back(
+            {left, rightOf(inverse, n, k - first), &solved[n], smallOf(n)});
+      multiplySplit(products);
+    }
+    for (size_t k = first; k < end; ++k) {
+      addSmall(k, solved[k]);
+      split.push_back(termsOfSums(solved[k]));
+    }
     // What the tokens behind the block take from it, the next ones first.
-    SmallVector<SplitProduct> products;
-    for (int64_t n = k + 1; n < tokenTiles(); ++n)
-      products.push_back({split.back(),
-                          rightAlong(gram, n * kTileColumns, k * kTileColumns),
-                          &sums[static_cast<size_t>(n)]});
-    multiplySplit(products);
+    for (size_t k = first; k < end; ++k) {
+      SmallVector<SplitProduct> products;
+      for (size_t n = end; n < sums.size(); ++n)
+        products.push_back(
+            {split[k], rightOf(gram, n, k), &sums[n], smallOf(n)});
+      multiplySplit(products);
+    }
+    for (size_t n = end; n < sums.size(); ++n)
+      addSmall(n, sums[n]);
   }
   rowsOfStacks[result] = solved;
   splitStacks[result] = split;

@@ -151,6 +151,8 @@ protected:
 
   //===--- Staging.cpp: copies to shared memory ---------------------------===//
   virtual void stageStates();
+  /// Whether states are written, if that is known when they are asked for.
+  virtual mlir::Value writesStates() { return {}; }
   void stageEntries();
   void stageField(mlir::Value buffer, size_t index);
   /// Whether a field is staged now, or in another turn of the block.

@@ -38,7 +38,7 @@ inline constexpr llvm::StringLiteral kBlocksAttr = "ladle.blocks";
 inline constexpr llvm::StringLiteral kStartsEarlyAttr = "ladle.starts_early";
 /// On a barrier: it is one of a warp alone.
 inline constexpr llvm::StringLiteral kOfWarpAttr = "ladle.of_warp";
-/// On a store, a unit: the next kernel reads it.
+/// On a store, a unit: the next kernel reads it. On a copy: it is written soon.
 inline constexpr llvm::StringLiteral kKeptAttr = "ladle.kept";
 /// On a copy from shared memory: it goes on until it is waited for.
 inline constexpr llvm::StringLiteral kGoesOnAttr = "ladle.goes_on";

@@ -15,6 +15,7 @@
 #include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "passes/gpu/Kernel.h"
+#include "passes/gpu/KernelInfo.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -104,11 +105,20 @@ void GpuKernel::stageStates() {
     }
     int64_t size = schedule.tileRows * keySize;
     if (copiesInBulk && size * bytesOf(element) % kCopyBytes == 0) {
-      auto copy =
+      Operation *copy =
           startCopy(pool, {readState, head, tileStart, constantIndex(0)}, tile,
                     constantIndex(0), constantIndex(size), copies, 0, 0);
-      // A state is read once a step.
       copy->setAttr("nontemporal", b.getUnitAttr());
+      // A state is read once a step, and written where it was if it folds.
+      if (Value isWritten = writesStates()) {
+        auto branch = scf::IfOp::create(b, isWritten, /*withElseRegion=*/true);
+        copy->moveBefore(branch.elseBlock()->getTerminator());
+        OpBuilder::InsertionGuard guard(b);
+        b.setInsertionPointToStart(branch.thenBlock());
+        Operation *kept = b.clone(*copy);
+        kept->removeAttr("nontemporal");
+        kept->setAttr(kKeptAttr, b.getUnitAttr());
+      }
       continue;
     }
     lateCopies.push_back([=, this] {

@@ -72,14 +72,20 @@ Value GpuVerifyKernel::emitCursor() {
   loadParents();
   Value m = loadCursor();
   endOfTokenLoads = anchor();
-  // Small loads that others follow would come behind the whole state.
-  if (turns == 1)
+  // Small loads that others follow would come behind the whole state. Where
+  // other blocks keep the memory busy, it comes when the row knows whether it
+  // writes it, too: the L2 cache has to know.
+  folds = {};
+  bool waits = fold && hasManyBlocks(schedule.tileRows);
+  if (turns == 1 && !waits)
     stageStates();
   // More are never there when drafts come.
   if (mostEntries() < capacity())
     length = arith::MinSIOp::create(b, length, constantIndex(mostEntries()));
   if (fold)
     folds = foldsAt(length, m);
+  if (turns == 1 && waits)
+    stageStates();
   return {};
 }
 

@@ -141,6 +141,8 @@ private:
   void emitRowStart() override;
   bool findsTokens() override { return true; }
   mlir::Value emitCursor() override;
+  bool hasManyBlocks(int64_t rows) const;
+  mlir::Value writesStates() override { return folds; }
   mlir::Value isForStateless() override;
   /// Whether `count` entries are folded before the drafts.
   mlir::Value foldsAt(mlir::Value count, mlir::Value m);
@@ -171,7 +173,7 @@ private:
   bool isStagedNow(FieldAttr field) const override;
   bool isNow(mlir::Value value) const;
   mlir::Value rowsFrom(mlir::Value memory, mlir::Value first, int64_t rows);
-  void copyTileOfTurn(mlir::Value which);
+  void copyTileOfTurn(mlir::Value which, bool isWritten);
   void stageStates() override;
   void waitForStates() override;
   mlir::LogicalResult emitCommon(llvm::ArrayRef<mlir::Operation *> ops);

@@ -58,6 +58,13 @@ int64_t GpuVerifyKernel::headsOfGroup() {
   return group;
 }
 
+/// Whether blocks of so many rows of dv keep the memory busy whatever one of
+/// them waits for; so it is where nothing is known of the batch.
+bool GpuVerifyKernel::hasManyBlocks(int64_t rows) const {
+  return !schedule.batch ||
+         schedule.batch * heads * valueSize >= rows * kManyBlocks;
+}
+
 LogicalResult GpuVerifyKernel::chooseTurns(int64_t rows) {
   turns = 1;
   int64_t pools = 0;
@@ -81,8 +88,7 @@ LogicalResult GpuVerifyKernel::chooseTurns(int64_t rows) {
     // Earlier GPUs do not copy while they compute.
     if (schedule.shared)
       return success();
-    int64_t tasks = schedule.batch * heads * (valueSize / rows);
-    if (group % kTurns != 0 || (schedule.batch && tasks < kTurns * kManyBlocks))
+    if (group % kTurns != 0 || !hasManyBlocks(kTurns * rows))
       return success();
     wanted = kTurns;
   }
@@ -125,15 +131,17 @@ Value GpuVerifyKernel::rowsFrom(Value memory, Value first, int64_t rows) {
   return memref::SubViewOp::create(b, memory, offsets, sizes, strides);
 }
 
-void GpuVerifyKernel::copyTileOfTurn(Value which) {
+void GpuVerifyKernel::copyTileOfTurn(Value which, bool isWritten) {
   unsigned argument = cast<BlockArgument>(poolOfTurns).getArgNumber();
   Value zero = constantIndex(0);
-  memref::DmaStartOp::create(
+  auto copy = memref::DmaStartOp::create(
       b, memory[argument],
       ValueRange{readState, arith::AddIOp::create(b, firstHead, which),
                  tileStart, zero},
       stagedStates[argument], ValueRange{zero, zero},
       constantIndex(schedule.tileRows * keySize), copies, ValueRange{which});
+  if (isWritten)
+    copy->setAttr(kKeptAttr, b.getUnitAttr());
 }
 
 void GpuVerifyKernel::stageStates() {
@@ -154,7 +162,7 @@ void GpuVerifyKernel::stageStates() {
           (step.getArgumentName(argument.getArgNumber()) + "_tile").str(),
           pool.getElementType());
     }
-  copyTileOfTurn(constantIndex(0));
+  copyTileOfTurn(constantIndex(0), /*isWritten=*/false);
 }
 
 void GpuVerifyKernel::waitForStates() {
@@ -235,7 +243,9 @@ void GpuVerifyKernel::releaseTile(bool isStored) {
     NVVM::CpAsyncBulkWaitGroupOp::create(b, b.getI32IntegerAttr(0),
                                          /*read=*/b.getUnitAttr());
   Value next = add(turn, 1);
-  guarded(isBelow(next, turns), [&] { copyTileOfTurn(next); });
+  // A row that has stored one tile stores the others, too.
+  guarded(isBelow(next, turns),
+          [&] { copyTileOfTurn(next, isStored && !earlyReads.empty()); });
 }
 
 void GpuVerifyKernel::endTurn() {

@@ -53,9 +53,23 @@ ladle.recurrence @silu(token %x: tensor<4xf32>) -> (y: tensor<4xf32>) {
 
 // -----
 
-// max(x, 0) + log1p(exp(-|x|)); x stands for log1p(x) where 1 + x is 1.
+// max(x, 0) + log1p(e), e = exp(-|x|); log1p(e) is 2 artanh(e / (e + 2)).
 
 // CHECK-LABEL: ladle.recurrence @softplus
+// CHECK: %[[ABS:.*]] = math.absf %x
+// CHECK: %[[NEGATED:.*]] = arith.negf %[[ABS]]
+// CHECK: %[[EXP:.*]] = math.exp %[[NEGATED]]
+// CHECK: %[[MORE:.*]] = arith.addf %[[EXP]], %{{.*}}
+// CHECK: %[[S:.*]] = arith.divf %[[EXP]], %[[MORE]]
+// CHECK: %[[SQUARE:.*]] = arith.mulf %[[S]], %[[S]]
+// CHECK-COUNT-3: math.fma %{{.*}}, %[[SQUARE]]
+// CHECK: %[[CUBE:.*]] = arith.mulf %[[S]], %[[SQUARE]]
+// CHECK: %[[TWICE:.*]] = arith.addf %[[S]], %[[S]]
+// CHECK: %[[TAIL:.*]] = math.fma %[[CUBE]], %{{.*}}, %[[TWICE]]
+// CHECK: %[[MAX:.*]] = arith.maximumf %x
+// CHECK: arith.addf %[[MAX]], %[[TAIL]]
+// CHECK-NOT: math.log
+ladle.recurrence @softplus
 // CHECK: %[[ABS:.*]] = math.absf %x
 // CHECK: %[[NEGATED:.*]] = arith.negf %[[ABS]]
 // CHECK: %[[EXP:.*]] = math.exp %[[NEGATED]]
