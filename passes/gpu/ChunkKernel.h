@@ -366,6 +366,8 @@ private:
   mlir::LogicalResult emitRowDrafts(EachDraftOp op);
   void storeOutputRows(llvm::ArrayRef<mlir::Value> all, mlir::Value memory,
                        int64_t count);
+  void packOutputRows(llvm::ArrayRef<mlir::Value> all, mlir::Value memory,
+                      int64_t count);
   void loadStateRows(mlir::BlockArgument pool);
   void storeStateRows(mlir::BlockArgument pool);
 
@@ -435,6 +437,7 @@ private:
   mlir::Value blockThread;
   bool isRefused = false; ///< what it is made of does not come apart
   llvm::DenseMap<mlir::Operation *, mlir::Value> inverses;
+  llvm::DenseMap<mlir::Value, mlir::Value> packedOutputs; ///< of an output
   llvm::DenseMap<mlir::Operation *, FoldKeys> foldKeys;
 
   // Of rows that stay with warps.

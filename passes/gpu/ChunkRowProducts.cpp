@@ -259,7 +259,9 @@ LogicalResult GpuChunkKernel::emitRowProduct(PathProductOp op) {
 
 /// Where others invert ahead, larger blocks are solved, fewer after the other.
 int64_t GpuChunkKernel::tokensOfInverse() const {
-  return blockPart == Part::All ? kBlock : kBlockAhead;
+  return blockPart == Part::All || rowsFor(tokensAtOnce()) <= kBlockAhead
+             ? kBlock
+             : kBlockAhead;
 }
 
 /// [T, block]: the inverses of the diagonal blocks of 1 - gram.

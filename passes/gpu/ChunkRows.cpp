@@ -218,17 +218,20 @@ Value GpuChunkKernel::numbersOfTile(const Stack &stack, int64_t tile) {
   return twice(first, load(1));
 }
 
-/// Asks for the vectors of the tokens of the next chunk, which the L2 cache
-/// then has when they are loaded.
+/// Asks for the tokens of the next chunk, which the L2 cache then has when they
+/// are loaded.
 void GpuChunkKernel::prefetchTokens() {
   constexpr int64_t lineBits = 128 * 8;
   Value next = add(firstInChunk, tokensAtOnce());
   for (BlockArgument token : step.getArgumentsOfKind(ArgumentKind::Token)) {
     RankedTensorType type = typeOf(token);
-    if (type.getRank() != 2 || token.use_empty())
+    bool isNumber = type.getRank() == 1;
+    if (type.getRank() > 2 || token.use_empty())
       continue;
     bool isTile = tiles > 1 && rowTokens.contains(token);
-    int64_t size = isTile ? schedule.tileRows : type.getDimSize(1);
+    int64_t size = isTile     ? schedule.tileRows
+                   : isNumber ? 1
+                              : type.getDimSize(1);
     int64_t line = lineBits / type.getElementTypeBitWidth();
     int64_t lines = llvm::divideCeil(size, line);
     int64_t count = tokensAtOnce() * lines;
@@ -239,15 +242,16 @@ void GpuChunkKernel::prefetchTokens() {
       if (i + schedule.threads > count)
         isToken = both(isToken, isBelow(task, count));
       guarded(isToken, [&] {
-        Value column =
-            times(arith::RemUIOp::create(b, task, constantIndex(lines)), line);
+        SmallVector<Value> at{arith::AddIOp::create(b, firstToken, mine),
+                              headIndex(type.getDimSize(0))};
+        if (!isNumber)
+          at.push_back(times(
+              arith::RemUIOp::create(b, task, constantIndex(lines)), line));
         if (isTile)
-          column = arith::AddIOp::create(b, tileStart, column);
-        memref::PrefetchOp::create(
-            b, memory[token.getArgNumber()],
-            ValueRange{arith::AddIOp::create(b, firstToken, mine),
-                       headIndex(type.getDimSize(0)), column},
-            /*isWrite=*/false, /*localityHint=*/2, /*isDataCache=*/true);
+          at.back() = arith::AddIOp::create(b, tileStart, at.back());
+        memref::PrefetchOp::create(b, memory[token.getArgNumber()], at,
+                                   /*isWrite=*/false, /*localityHint=*/2,
+                                   /*isDataCache=*/true);
       });
     }
   }
@@ -509,28 +513,6 @@ LogicalResult GpuChunkKernel::emitRowDrafts(EachDraftOp op) {
         storeOutputRows(*all, memory, typeOf(value).getDimSize(0));
   }
   return success();
-}
-
-void GpuChunkKernel::storeOutputRows(ArrayRef<Value> all, Value memory,
-                                     int64_t count) {
-  Type element = cast<MemRefType>(memory.getType()).getElementType();
-  Value row = arith::AddIOp::create(b, tileStart, rowOfLane());
-  Value pair = pairOfLane(), at = headIndex(count), mine = sharesHead(count);
-  Value first = arith::AddIOp::create(b, firstToken, firstInChunk);
-  for (auto [tile, value] : llvm::enumerate(all)) {
-    Value rounded = convertTo(value, element);
-    for (int64_t i = 0; i < 2; ++i) {
-      Value token = add(pair, static_cast<int64_t>(tile) * kTileColumns + i);
-      Value valid = compare(arith::CmpIPredicate::slt, token, inChunk);
-      guarded(both(valid, mine), [&, value = rounded] {
-        Value where = arith::AddIOp::create(b, first, token);
-        for (int64_t half : {0, 1})
-          memref::StoreOp::create(
-              b, vector::ExtractOp::create(b, value, 2 * half + i), memory,
-              ValueRange{where, at, add(row, half * 8)});
-      });
-    }
-  }
 }
 
 //===----------------------------------------------------------------------===//

@@ -462,8 +462,11 @@ LogicalResult GpuKernel::emitRow() {
         loop.getInductionVar());
   }
   // Copies that are started are waited for, so that those that
-  // may have nothing to do look first.
-  bool looksFirst = !startsEarly();
+  // may have nothing to do look first. Where other blocks keep the memory busy,
+  // the L2 cache is to know whether a state is written.
+  folds = {};
+  bool looksFirst = !startsEarly() ||
+                    (fold && !hasPieces() && hasManyBlocks(schedule.tileRows));
   if (slots.keepStates())
     takeVersions();
   if (!looksFirst)
@@ -523,12 +526,19 @@ int64_t GpuKernel::blocksInShared() {
   return std::max<int64_t>(1, memory / (ofBlock + bytes));
 }
 
+/// 0 for as many as there is room for with what registers threads take.
 int64_t GpuKernel::blocksAtOnce() {
   constexpr int64_t mostStatic = 48 << 10, registers = 64 << 10, most = 256;
   // Where shared memory alone decides, threads may have all registers.
   int64_t blocks = blocksInShared();
-  bool leavesAll = blocks * schedule.threads * most <= registers;
-  return bytesOfShared() > mostStatic && leavesAll ? blocks : 0;
+  if (blocks * schedule.threads * most <= registers)
+    return bytesOfShared() > mostStatic ? blocks : 0;
+  // Decayed keys that are split for tensor cores wait for one another: so many
+  // threads, of 102 registers, that others go on meanwhile.
+  constexpr int64_t threads = 640;
+  if (stateBits == 16 && !decayedKeys.empty())
+    return std::clamp<int64_t>(threads / schedule.threads, 1, blocks);
+  return 0;
 }
 
 FailureOr<gpu::GPUFuncOp> GpuKernel::build() {

@@ -23,6 +23,8 @@ using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kCopyBytes = 16;
+/// So many blocks that the last to end are few of them.
+static constexpr int64_t kManyBlocks = 4096;
 /// Of all banks.
 static constexpr int64_t kLineBytes = 128;
 
@@ -70,6 +72,11 @@ void GpuKernel::copyByThreads(Value count, int64_t each,
        arith::RemUIOp::create(b, i, constantIndex(each)));
 }
 
+bool GpuKernel::hasManyBlocks(int64_t rows) const {
+  return !schedule.batch ||
+         schedule.batch * heads * valueSize >= rows * kManyBlocks;
+}
+
 void GpuKernel::stageStates() {
   llvm::SmallSetVector<unsigned, 2> wanted;
   for (StepOp form : forms())
@@ -108,10 +115,22 @@ void GpuKernel::stageStates() {
       Operation *copy =
           startCopy(pool, {readState, head, tileStart, constantIndex(0)}, tile,
                     constantIndex(0), constantIndex(size), copies, 0, 0);
-      copy->setAttr("nontemporal", b.getUnitAttr());
       // A state is read once a step, and written where it was if it folds.
-      if (Value isWritten = writesStates()) {
-        auto branch = scf::IfOp::create(b, isWritten, /*withElseRegion=*/true);
+      auto isStored = [&](StepOp form) {
+        return llvm::any_of(
+            form.getBody().front().getOps<StoreStateOp>(),
+            [&](StoreStateOp store) {
+              return cast<BlockArgument>(store.getPool()).getArgNumber() ==
+                     argument;
+            });
+      };
+      if (llvm::all_of(forms(), isStored)) {
+        copy->setAttr(kKeptAttr, b.getUnitAttr());
+        continue;
+      }
+      copy->setAttr("nontemporal", b.getUnitAttr());
+      if (folds) {
+        auto branch = scf::IfOp::create(b, folds, /*withElseRegion=*/true);
         copy->moveBefore(branch.elseBlock()->getTerminator());
         OpBuilder::InsertionGuard guard(b);
         b.setInsertionPointToStart(branch.thenBlock());

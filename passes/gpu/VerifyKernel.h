@@ -141,8 +141,6 @@ private:
   void emitRowStart() override;
   bool findsTokens() override { return true; }
   mlir::Value emitCursor() override;
-  bool hasManyBlocks(int64_t rows) const;
-  mlir::Value writesStates() override { return folds; }
   mlir::Value isForStateless() override;
   /// Whether `count` entries are folded before the drafts.
   mlir::Value foldsAt(mlir::Value count, mlir::Value m);
@@ -180,6 +178,7 @@ private:
   mlir::Value doesNotFold();
   void beginTurn(mlir::Value which);
   void releaseTile(bool isStored);
+  bool releaseStoredTile(ReadOp last, mlir::Value tile);
   void endTurn();
   mlir::LogicalResult emitTurn(llvm::ArrayRef<mlir::Operation *> ops);
 
@@ -457,6 +456,7 @@ private:
   /// memory; those, four rows of an entry each; and what they are weighed by,
   /// where it lies, and the elements of eight entries of it.
   bool holdsValues = false;
+  bool isStoredReleased = false; ///< by rows that fold, when they have read it
   Components heldValues;
   struct Dots {
     mlir::Value memory;

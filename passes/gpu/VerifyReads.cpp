@@ -255,7 +255,8 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
                  memref::StoreOp::create(b, value, scratch,
                                          ValueRange{column, row});
                });
-  barrier();
+  if (!releaseStoredTile(wanted, *tile))
+    barrier();
   for (int64_t i = 0; i < columns; ++i)
     all.push_back(memref::LoadOp::create(b, scratch,
                                          ValueRange{constantIndex(i), ownRow}));

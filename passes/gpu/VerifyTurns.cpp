@@ -29,8 +29,6 @@
 using namespace mlir;
 using namespace ladle;
 
-/// So many blocks that the last to end are few of them.
-static constexpr int64_t kManyBlocks = 4096;
 /// Heads of a block: of fewer, what they share is not worth the room for what
 /// was read; with more, blocks end at more different times.
 static constexpr int64_t kTurns = 4;
@@ -56,13 +54,6 @@ int64_t GpuVerifyKernel::headsOfGroup() {
         group = std::min(group, heads / field.getShape().front());
   }
   return group;
-}
-
-/// Whether blocks of so many rows of dv keep the memory busy whatever one of
-/// them waits for; so it is where nothing is known of the batch.
-bool GpuVerifyKernel::hasManyBlocks(int64_t rows) const {
-  return !schedule.batch ||
-         schedule.batch * heads * valueSize >= rows * kManyBlocks;
 }
 
 LogicalResult GpuVerifyKernel::chooseTurns(int64_t rows) {
@@ -239,6 +230,7 @@ void GpuVerifyKernel::releaseTile(bool isStored) {
   if (!poolOfTurns)
     return;
   gpu::BarrierOp::create(b)->setAttr(kReleasesAttr, b.getUnitAttr());
+  written.clear();
   if (isStored)
     NVVM::CpAsyncBulkWaitGroupOp::create(b, b.getI32IntegerAttr(0),
                                          /*read=*/b.getUnitAttr());
@@ -248,11 +240,24 @@ void GpuVerifyKernel::releaseTile(bool isStored) {
           [&] { copyTileOfTurn(next, isStored && !earlyReads.empty()); });
 }
 
+/// Releases the tile that a row has stored and read, if nobody reads it again
+/// and rows that do not fold have released theirs. False if that is later.
+bool GpuVerifyKernel::releaseStoredTile(ReadOp last, Value tile) {
+  if (turns == 1 || earlyReads.empty() || !folds ||
+      !llvm::is_contained(llvm::make_second_range(storedTiles), tile) ||
+      llvm::any_of(last->getBlock()->getOps<ReadOp>(), [&](ReadOp other) {
+        return other.getState() != last.getState();
+      }))
+    return false;
+  releaseTile(/*isStored=*/true);
+  return isStoredReleased = true;
+}
+
 void GpuVerifyKernel::endTurn() {
   // Rows that do not fold have released it long ago.
   if (earlyReads.empty())
     releaseTile(/*isStored=*/folds != nullptr);
-  else if (folds)
+  else if (folds && !isStoredReleased)
     guarded(folds, [&] { releaseTile(/*isStored=*/true); });
   barrier();
 }

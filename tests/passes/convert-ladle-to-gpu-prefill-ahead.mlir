@@ -38,7 +38,8 @@ ladle.step @ahead_prefill of @delta route(inner) form(prefill_fold)
 // CHECK: scf.if
 // CHECK: scf.for {{.*}} iter_args({{.*}}) -> (vector<4xf32>
 // What passes from one part to the other is there twice.
-// CHECK: memref.subview {{.*}} : memref<64x8xf32, {{.*}} to memref<32x8xf32
+// Inverses are of 16 tokens each.
+// CHECK: memref.subview {{.*}} : memref<64x40xf32, {{.*}} to memref<32x40xf32
 // CHECK: nvvm.barrier id = %{{.*}} number_of_threads = %c256
 // CHECK-NOT: {{gpu|nvvm}}.barrier
 // CHECK: nvgpu.ldmatrix
@@ -46,7 +47,7 @@ ladle.step @ahead_prefill of @delta route(inner) form(prefill_fold)
 // CHECK: scf.yield
 // CHECK: } else {
 // The others load tokens, and make Gram products and inverses.
-// CHECK: memref.subview {{.*}} : memref<64x8xf32, {{.*}} to memref<32x8xf32
+// CHECK: memref.subview {{.*}} : memref<64x40xf32, {{.*}} to memref<32x40xf32
 // CHECK: memref.prefetch {{.*}} : memref<?x2x64xbf16
 // CHECK: vector.maskedload {{.*}} : memref<?x2x64xbf16
 // CHECK: nvvm.barrier id = %{{.*}} number_of_threads = %c128
