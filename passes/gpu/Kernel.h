@@ -151,8 +151,6 @@ protected:
 
   //===--- Staging.cpp: copies to shared memory ---------------------------===//
   virtual void stageStates();
-  /// Whether blocks of so many rows of dv keep the memory busy whatever one of
-  /// them waits for; so it is where nothing is known of the batch.
   bool hasManyBlocks(int64_t rows) const;
   void stageEntries();
   void stageField(mlir::Value buffer, size_t index);

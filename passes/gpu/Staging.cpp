@@ -72,6 +72,8 @@ void GpuKernel::copyByThreads(Value count, int64_t each,
        arith::RemUIOp::create(b, i, constantIndex(each)));
 }
 
+/// Whether blocks of so many rows of dv keep the memory busy whatever one of
+/// them waits for; so it is where nothing is known of the batch.
 bool GpuKernel::hasManyBlocks(int64_t rows) const {
   return !schedule.batch ||
          schedule.batch * heads * valueSize >= rows * kManyBlocks;
