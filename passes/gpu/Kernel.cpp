@@ -463,10 +463,14 @@ LogicalResult GpuKernel::emitRow() {
   }
   // Copies that are started are waited for, so that those that
   // may have nothing to do look first. Where other blocks keep the memory busy,
-  // the L2 cache is to know whether a state is written.
+  // the L2 cache is to know whether a state is written; for a small tile, which
+  // is there before its cursor, that takes longer than it gains.
   folds = {};
-  bool looksFirst = !startsEarly() ||
-                    (fold && !hasPieces() && hasManyBlocks(schedule.tileRows));
+  constexpr int64_t smallTile = 4096;
+  bool looksFirst =
+      !startsEarly() ||
+      (fold && !hasPieces() && schedule.tileRows * keySize > smallTile &&
+       hasManyBlocks(schedule.tileRows));
   if (slots.keepStates())
     takeVersions();
   if (!looksFirst)
