@@ -88,7 +88,7 @@ struct ExpandSilu : OpRewritePattern<SiluOp> {
 /// max(x, 0) + log1p(e) with e = exp(-|x|), which is never more than 1. There
 /// log1p(e) = 2 artanh(s) with s = e / (2 + e), whose series in s^2, at most
 /// 1/9, takes no logarithm and has the digits of e where e is small. The
-/// coefficients beyond 2 are of least relative error, 4e-9.
+/// coefficients beyond 2 are of least relative error, 1e-8 with their rounding.
 struct ExpandSoftplus : OpRewritePattern<SoftplusOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(SoftplusOp op,

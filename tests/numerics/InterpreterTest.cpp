@@ -77,6 +77,42 @@ TEST_CASE("elementwise operations are those of float64") {
   requireClose(outputs[4], {y});
 }
 
+// What ladle-expand-functions makes of softplus, to which expand-functions.mlir
+// holds it.
+TEST_CASE("the series of softplus has the digits of float32") {
+  std::string expanded = R"mlir(
+    ladle.recurrence @f(token %x: tensor<1xf32>) -> (y: tensor<1xf32>) {
+      %zero = arith.constant dense<0.000000e+00> : tensor<1xf32>
+      %c0 = arith.constant dense<0.66666317> : tensor<1xf32>
+      %c1 = arith.constant dense<0.400249094> : tensor<1xf32>
+      %c2 = arith.constant dense<2.796060e-01> : tensor<1xf32>
+      %c3 = arith.constant dense<0.281783342> : tensor<1xf32>
+      %two = arith.constant dense<2.000000e+00> : tensor<1xf32>
+      %0 = math.absf %x : tensor<1xf32>
+      %1 = arith.negf %0 : tensor<1xf32>
+      %e = math.exp %1 : tensor<1xf32>
+      %2 = arith.addf %e, %two : tensor<1xf32>
+      %s = arith.divf %e, %2 : tensor<1xf32>
+      %z = arith.mulf %s, %s : tensor<1xf32>
+      %3 = math.fma %c3, %z, %c2 : tensor<1xf32>
+      %4 = math.fma %3, %z, %c1 : tensor<1xf32>
+      %5 = math.fma %4, %z, %c0 : tensor<1xf32>
+      %6 = arith.mulf %s, %z : tensor<1xf32>
+      %7 = arith.addf %s, %s : tensor<1xf32>
+      %tail = math.fma %6, %5, %7 : tensor<1xf32>
+      %8 = arith.maximumf %x, %zero : tensor<1xf32>
+      %y = arith.addf %8, %tail : tensor<1xf32>
+      ladle.yield %y : tensor<1xf32>
+    })mlir";
+  SpecInterpreter oracle = parse(expanded);
+  for (double x = -40; x <= 40; x += 0.03125) {
+    CAPTURE(x);
+    SpecInterpreter::Row row = oracle.makeRow();
+    double exact = std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
+    REQUIRE(step(oracle, row, {{x}})[0][0] == Approx(exact).epsilon(1e-8));
+  }
+}
+
 TEST_CASE("conversions do not round") {
   Arrays outputs = evaluate(R"mlir(
     ladle.recurrence @f(token %x: tensor<1xbf16>) -> (y: tensor<1xf16>) {

@@ -56,16 +56,23 @@ ladle.recurrence @silu(token %x: tensor<4xf32>) -> (y: tensor<4xf32>) {
 // max(x, 0) + log1p(e), e = exp(-|x|); log1p(e) is 2 artanh(e / (e + 2)).
 
 // CHECK-LABEL: ladle.recurrence @softplus
+// CHECK-DAG: %[[C0:.*]] = arith.constant dense<0.66666317> : tensor<4xf32>
+// CHECK-DAG: %[[C1:.*]] = arith.constant dense<0.400249094> : tensor<4xf32>
+// CHECK-DAG: %[[C2:.*]] = arith.constant dense<2.796060e-01> : tensor<4xf32>
+// CHECK-DAG: %[[C3:.*]] = arith.constant dense<0.281783342> : tensor<4xf32>
+// CHECK-DAG: %[[TWO:.*]] = arith.constant dense<2.000000e+00> : tensor<4xf32>
 // CHECK: %[[ABS:.*]] = math.absf %x
 // CHECK: %[[NEGATED:.*]] = arith.negf %[[ABS]]
 // CHECK: %[[EXP:.*]] = math.exp %[[NEGATED]]
-// CHECK: %[[MORE:.*]] = arith.addf %[[EXP]], %{{.*}}
+// CHECK: %[[MORE:.*]] = arith.addf %[[EXP]], %[[TWO]]
 // CHECK: %[[S:.*]] = arith.divf %[[EXP]], %[[MORE]]
 // CHECK: %[[SQUARE:.*]] = arith.mulf %[[S]], %[[S]]
-// CHECK-COUNT-3: math.fma %{{.*}}, %[[SQUARE]]
+// CHECK: %[[S3:.*]] = math.fma %[[C3]], %[[SQUARE]], %[[C2]]
+// CHECK: %[[S2:.*]] = math.fma %[[S3]], %[[SQUARE]], %[[C1]]
+// CHECK: %[[S1:.*]] = math.fma %[[S2]], %[[SQUARE]], %[[C0]]
 // CHECK: %[[CUBE:.*]] = arith.mulf %[[S]], %[[SQUARE]]
 // CHECK: %[[TWICE:.*]] = arith.addf %[[S]], %[[S]]
-// CHECK: %[[TAIL:.*]] = math.fma %[[CUBE]], %{{.*}}, %[[TWICE]]
+// CHECK: %[[TAIL:.*]] = math.fma %[[CUBE]], %[[S1]], %[[TWICE]]
 // CHECK: %[[MAX:.*]] = arith.maximumf %x
 // CHECK: arith.addf %[[MAX]], %[[TAIL]]
 // CHECK-NOT: math.log
