@@ -230,7 +230,6 @@ void GpuVerifyKernel::releaseTile(bool isStored) {
   if (!poolOfTurns)
     return;
   gpu::BarrierOp::create(b)->setAttr(kReleasesAttr, b.getUnitAttr());
-  written.clear();
   if (isStored)
     NVVM::CpAsyncBulkWaitGroupOp::create(b, b.getI32IntegerAttr(0),
                                          /*read=*/b.getUnitAttr());
@@ -250,6 +249,7 @@ bool GpuVerifyKernel::releaseStoredTile(ReadOp last, Value tile) {
       }))
     return false;
   releaseTile(/*isStored=*/true);
+  written.clear();
   return isStoredReleased = true;
 }
 
