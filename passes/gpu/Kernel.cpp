@@ -464,13 +464,14 @@ LogicalResult GpuKernel::emitRow() {
   // Copies that are started are waited for, so that those that
   // may have nothing to do look first. Where other blocks keep the memory busy,
   // the L2 cache is to know whether a state is written; for a small tile, which
-  // is there before its cursor, that takes longer than it gains.
+  // is there before its cursor, that takes longer than it gains, and states
+  // that threads hold leave no registers for what is then computed beside it.
   folds = {};
   constexpr int64_t smallTile = 4096;
   bool looksFirst =
-      !startsEarly() ||
-      (fold && !hasPieces() && schedule.tileRows * keySize > smallTile &&
-       hasManyBlocks(schedule.tileRows));
+      !startsEarly() || (fold && !hasPieces() && !materialises &&
+                         schedule.tileRows * keySize > smallTile &&
+                         hasManyBlocks(schedule.tileRows));
   if (slots.keepStates())
     takeVersions();
   if (!looksFirst)

@@ -28,6 +28,31 @@ gpu.module @m {
     gpu.return
   }
 
+  // An inverse will do where the divisor is exp + 1 and more, and only there.
+  // CHECK: void quotients(float x, float y, float *out)
+  gpu.func @quotients(%x: f32 {ladle.name = "x"}, %y: f32 {ladle.name = "y"},
+                      %out: memref<8xf32> {ladle.name = "out"}) kernel {
+    %c0 = arith.constant 0 : index
+    %one = arith.constant 1.0 : f32
+    %half = arith.constant 0.5 : f32
+    // CHECK-NEXT: const float [[E:v[0-9]+]] = expf(x);
+    %e = math.exp %x : f32
+    // CHECK-NEXT: const float [[MORE:v[0-9]+]] = [[E]] + 1.0f;
+    %more = arith.addf %e, %one : f32
+    // CHECK-NEXT: const float [[Q:v[0-9]+]] = divide_by_large(y, [[MORE]]);
+    %q = arith.divf %y, %more : f32
+    // CHECK-NEXT: const float [[LESS:v[0-9]+]] = [[E]] + 0.5f;
+    %less = arith.addf %e, %half : f32
+    // CHECK-NEXT: const float [[R:v[0-9]+]] = [[Q]] / [[LESS]];
+    %r = arith.divf %q, %less : f32
+    // CHECK-NEXT: const float [[OTHER:v[0-9]+]] = y + 1.0f;
+    %other = arith.addf %y, %one : f32
+    // CHECK-NEXT: = [[R]] / [[OTHER]];
+    %s = arith.divf %r, %other : f32
+    memref.store %s, %out[%c0] : memref<8xf32>
+    gpu.return
+  }
+
   // CHECK: void integers(int n, long long m, signed char s, bool p)
   gpu.func @integers(%n: i32 {ladle.name = "n"}, %m: i64 {ladle.name = "m"},
                      %s: i8 {ladle.name = "s"},
