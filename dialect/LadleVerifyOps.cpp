@@ -188,6 +188,19 @@ LogicalResult PathSolveOp::verify() {
     return emitOpError("needs a row and a column for each of ")
            << getGrams().size() << " Gram products";
   auto unknowns = static_cast<int64_t>(getRhs().size());
+  if (getScales().size() != getScaled().size())
+    return emitOpError("needs an unknown for each of ")
+           << getScales().size() << " scales";
+  for (auto [i, pair] : llvm::enumerate(llvm::zip(getScales(), getScaled()))) {
+    auto [scale, row] = pair;
+    if (row < 0 || row >= unknowns ||
+        llvm::is_contained(getScaled().take_front(i), row))
+      return emitOpError("scales unknown ")
+             << row << " of " << unknowns << ", or scales it twice";
+    if (scale.getType() != getRhs()[row].getType())
+      return emitOpError("scale ")
+             << scale.getType() << " does not fit " << getRhs()[row].getType();
+  }
   for (auto [gram, row, column] :
        llvm::zip(getGrams(), getRows(), getColumns())) {
     if (row < 0 || row >= unknowns || column < 0 || column >= unknowns)
@@ -198,6 +211,13 @@ LogicalResult PathSolveOp::verify() {
       return failure();
   }
   return success();
+}
+
+Value PathSolveOp::getScale(size_t row) {
+  const auto *found = llvm::find(getScaled(), static_cast<int64_t>(row));
+  return found == getScaled().end()
+             ? Value()
+             : getScales()[static_cast<size_t>(found - getScaled().begin())];
 }
 
 LogicalResult FoldDraftsOp::verify() {

@@ -132,21 +132,32 @@ def Ladle_PathSolveOp : Ladle_PathSum<"path_solve"> {
   let description = [{
     Solves for all of `results` together, which have the types of `rhs`:
 
-        u_i[s, r] = rhs_i[s, r] + Σ_g Σ_a Σ_j grams_g[s, r, a, j] u_c(g)[a, j]
+        u_i[s, r] = rhs_i[s, r]
+                    + scale_i[s, r] ∘ Σ_g Σ_a Σ_j grams_g[s, r, a, j] u_c(g)[a, j]
 
     over the Gram products g with `rows[g]` = i and the ancestors a of s, where
     c(g) = `columns[g]`. Ancestors come first, so that one substitution suffices.
+    A write whose reads are multiplied by one number a channel has a scale, of
+    the type of its right-hand side: scale k belongs to i = `scaled[k]`. Other
+    numbers are in the Gram products.
   }];
   let arguments = (ins Ladle_DraftsType:$drafts, Variadic<Ladle_Value>:$rhs,
                        Variadic<Ladle_Value>:$grams,
-                       DenseI64ArrayAttr:$rows, DenseI64ArrayAttr:$columns);
+                       Variadic<Ladle_Value>:$scales,
+                       DenseI64ArrayAttr:$rows, DenseI64ArrayAttr:$columns,
+                       DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$scaled);
   let results = (outs Variadic<Ladle_Value>:$results);
   let assemblyFormat = [{
     `[` $rhs `:` type($rhs) `]` `through` `[` $grams `:` type($grams) `]`
-    `rows` $rows `columns` $columns `along` $drafts attr-dict `:` type($drafts)
-    `->` type($results)
+    `rows` $rows `columns` $columns
+    (`scales` `[` $scales^ `:` type($scales) `]` `of` $scaled)?
+    `along` $drafts attr-dict `:` type($drafts) `->` type($results)
   }];
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Of unknown `row`, or null.
+    ::mlir::Value getScale(size_t row);
+  }];
 }
 
 def Ladle_FoldDraftsOp : Ladle_Op<"fold_drafts", [

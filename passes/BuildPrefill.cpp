@@ -52,8 +52,8 @@ static LogicalResult buildRoute(RecurrenceOp original, Route route,
         obstacle->op->emitRemark("route '")
         << stringifyRoute(route)
         << "' prefills one token after another: " << obstacle->reason;
-    diag.attachNote() << "what is written may be a sum of reads, each times "
-                         "one number a head, and of values of the token";
+    diag.attachNote() << "what is written may be a sum of reads times "
+                         "numbers of the token, and of values of the token";
     return success();
   }
   b.setInsertionPoint(prepared->recurrence);

@@ -116,7 +116,9 @@ def recurrence(draw):
         ("rwkv7", ()), ("delta_net", ()), ("mamba3", ()), ("gdn2", ()),
         (f"{OTHERS}/narrow_ranks", ("R", "Dk", "Dv")),
         (f"{OTHERS}/decay_before_another", ("Dk", "Dv")),
-        (f"{OTHERS}/scaled_by_carry", ("D",))])
+        (f"{OTHERS}/scaled_by_carry", ("D",)), (f"{OTHERS}/two_deltas", ("D",)),
+        (f"{OTHERS}/channel_strengths", ("Dk", "Dv")),
+        (f"{OTHERS}/rank_strengths", ("R", "Dk", "Dv"))])
     heads = {"gated_delta_net": {"Hk": 1, "Hv": 2}, "kda": {"H": 1},
              "gated_delta_rule": {"Hk": 1, "Hv": 2}, "mamba2": {"H": 4, "G": 1}}
     shape = ["--preset", "tiny"]

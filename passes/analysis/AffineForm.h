@@ -13,26 +13,35 @@
 
 namespace ladle {
 
-/// One read of a linear combination. `coefficient` is f32 of shape [h], where
-/// h divides the heads of the state; null stands for 1.
+/// One read of a linear combination: of the state that `read` takes, with
+/// `query`. That is the query of `read`, or what has become of it where the
+/// read is repeated over a rank, summed over one or multiplied by a number a
+/// rank: a read is linear in its query. `coefficient` is f32 of shape [h],
+/// where h divides the heads of the state; null stands for 1.
 struct AffineTerm {
   ReadOp read;
+  mlir::Value query;
   mlir::Value coefficient;
 };
 
-/// Σ coefficient · read + remainder. Every read occurs once and has the shape
-/// of the whole; the remainder is token-only; null stands for 0.
+/// scale ∘ Σ coefficient · read + remainder. Every read has the shape of the
+/// whole; the scale and the remainder have it too and are token-only; null
+/// stands for 1 and 0.
 struct AffineForm {
   llvm::SmallVector<AffineTerm> terms;
+  mlir::Value scale;
   mlir::Value remainder;
 };
 
+/// What a read may be multiplied by: numbers that are the same for all its
+/// channels, or any.
+enum class AffineScale { None, Channels };
+
 /// Writes `value`, a value of a recurrence's body, as a linear combination of
-/// reads, one number a head. Coefficients and remainder are built at the
-/// insertion point of `builder`. Fails, and builds nothing, if there is no
-/// such form; prints no diagnostic.
-mlir::FailureOr<AffineForm> decomposeAffine(mlir::Value value,
-                                            mlir::OpBuilder &builder);
+/// reads. What it is made of is built at the insertion point of `builder`.
+/// Fails, and builds nothing, if there is no such form; prints no diagnostic.
+mlir::FailureOr<AffineForm>
+decomposeAffine(mlir::Value value, mlir::OpBuilder &builder, AffineScale scale);
 
 /// Why a value has no affine form. `op` may be null.
 struct AffineObstacle {
@@ -44,7 +53,7 @@ struct AffineObstacle {
 /// explained by `obstacle`.
 mlir::FailureOr<llvm::SmallVector<ReadOp>>
 findAffineReads(mlir::Value value, const OperandClasses &classes,
-                AffineObstacle &obstacle);
+                AffineScale scale, AffineObstacle &obstacle);
 
 } // namespace ladle
 

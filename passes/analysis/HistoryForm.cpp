@@ -183,12 +183,12 @@ HistoryForm::findOpaqueValue(const StateHistory &state) const {
   constexpr StringLiteral wayOut =
       "the other routes allow any value; the adjoint one carries a query back "
       "through the tokens, so that a value must be a combination of reads of "
-      "its own state with token-only numbers, one a head";
+      "its own state with token-only numbers, one a head or rank";
   for (StateWrite write : state.writes) {
     std::string what = "the value of a write to state '" + nameOf(state) + "' ";
     AffineObstacle affine;
     FailureOr<SmallVector<ReadOp>> reads =
-        findAffineReads(write.value, classes, affine);
+        findAffineReads(write.value, classes, AffineScale::None, affine);
     if (failed(reads))
       return Obstacle{
           affine.op ? affine.op : WriteOp(write.op).getOperation(),

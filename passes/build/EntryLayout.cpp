@@ -10,6 +10,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Matchers.h"
 #include "passes/analysis/AffineForm.h"
+#include "passes/build/Components.h"
 #include <numeric>
 
 using namespace mlir;
@@ -203,15 +204,27 @@ EntryLayout ladle::layOutHistory(RecurrenceOp recurrence,
 }
 
 /// If `vector` is a vector decay times x, x: the read is one of the state
-/// after its decay.
-static Value stripDecay(Value vector, Value decay) {
+/// after its decay. Numbers a rank, and a sum over ranks, stay around x.
+static Value stripDecay(Value vector, Value decay, OpBuilder &b) {
   if (!decay || typeOf(decay).getRank() == 1)
     return {};
   auto isDecay = [&](Value value) {
-    while (auto broadcast = value.getDefiningOp<BroadcastOp>())
+    while (auto broadcast = value.getDefiningOp<BroadcastOp>()) {
+      if (!keepsLastDimension(broadcast))
+        return false;
       value = broadcast.getInput();
+    }
     return value == decay;
   };
+  auto sum = vector.getDefiningOp<SumOp>();
+  if (sum && static_cast<int64_t>(sum.getDim()) + 1 <
+                 sum.getInput().getType().getRank()) {
+    Value stripped = stripDecay(sum.getInput(), decay, b);
+    return stripped ? SumOp::create(b, sum.getLoc(), sum.getResult().getType(),
+                                    stripped, sum.getDim())
+                          .getResult()
+                    : Value();
+  }
   auto product = vector.getDefiningOp<arith::MulFOp>();
   if (!product)
     return {};
@@ -219,7 +232,11 @@ static Value stripDecay(Value vector, Value decay) {
     return product.getRhs();
   if (isDecay(product.getRhs()))
     return product.getLhs();
-  return {};
+  Value stripped = stripDecay(product.getLhs(), decay, b);
+  return stripped ? arith::MulFOp::create(b, product.getLoc(), stripped,
+                                          product.getRhs())
+                        .getResult()
+                  : Value();
 }
 
 FailureOr<EntryLayout> ladle::layOutRaw(RecurrenceOp recurrence,
@@ -233,7 +250,8 @@ FailureOr<EntryLayout> ladle::layOutRaw(RecurrenceOp recurrence,
   SmallVector<int64_t> owners, afterDecay;
   size_t count = state.writes.size();
   for (auto [i, write] : llvm::enumerate(state.writes)) {
-    FailureOr<AffineForm> affine = decomposeAffine(write.value, b);
+    FailureOr<AffineForm> affine =
+        decomposeAffine(write.value, b, AffineScale::None);
     if (failed(affine))
       return failure();
     std::string key = fieldName("k", i, count),
@@ -255,8 +273,8 @@ FailureOr<EntryLayout> ladle::layOutRaw(RecurrenceOp recurrence,
     }
     for (const AffineTerm &term : affine->terms) {
       std::string suffix = std::to_string(owners.size());
-      Value vector = ReadOp(term.read).getQuery();
-      Value stripped = stripDecay(vector, state.decay);
+      Value vector = term.query;
+      Value stripped = stripDecay(vector, state.decay, b);
       Split vectorSplit = layouter.split(stripped ? stripped : vector);
       vectors.push_back(layouter.addField("a" + suffix, vectorSplit.raw,
                                           vectorSplit.type, Side::Key));

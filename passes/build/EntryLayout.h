@@ -40,7 +40,7 @@ EntryLayout layOutHistory(RecurrenceOp recurrence, const StateHistory &state,
                           mlir::Type entryType);
 
 /// Lays out raw entries, from which a state can be replayed. Fails if a value
-/// is not affine with one number a head.
+/// is not affine without a scale.
 mlir::FailureOr<EntryLayout> layOutRaw(RecurrenceOp recurrence,
                                        const StateHistory &state);
 

@@ -130,8 +130,9 @@ FailureOr<PreparedRoute> PreparedRoute::get(RecurrenceOp original, Route route,
       }
       FailureOr<EntryLayout> raw = layOutRaw(recurrence, state);
       if (failed(raw))
-        return original.emitError("a value that is written is not affine in "
-                                  "reads with one number a head");
+        return original.emitError(
+            "a value that is written is not affine in "
+            "reads, each times one number a head or rank");
       result.layouts.push_back(*raw);
     }
   return result;
@@ -146,16 +147,17 @@ static bool isRead(Value value, const HistoryForm &history, OpBuilder &b) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
   return type && type.getElementType().isF32() && type.getRank() > 1 &&
          history.getClass(value) == OperandClass::Affine &&
-         succeeded(decomposeAffine(value, b));
+         succeeded(decomposeAffine(value, b, AffineScale::None));
 }
 
 FailureOr<AffineRoot> ladle::makeRoot(Value value, const HistoryForm &history,
-                                      OpBuilder &b) {
-  FailureOr<AffineForm> affine = decomposeAffine(value, b);
+                                      OpBuilder &b, AffineScale scale) {
+  FailureOr<AffineForm> affine = decomposeAffine(value, b, scale);
   if (failed(affine))
     return failure();
   AffineRoot root;
   root.value = value;
+  root.scale = affine->scale;
   root.remainder = affine->remainder;
   root.queries.resize(history.getStates().size());
   for (const AffineTerm &term : affine->terms) {
@@ -164,7 +166,7 @@ FailureOr<AffineRoot> ladle::makeRoot(Value value, const HistoryForm &history,
         llvm::find_if(history.getStates(), [&](const StateHistory &each) {
           return each.state == state;
         });
-    Value query = ReadOp(term.read).getQuery();
+    Value query = term.query;
     if (term.coefficient)
       query = multiply(b, value.getLoc(), query, term.coefficient);
     Value &sum = root.queries[found->index];
@@ -182,8 +184,29 @@ FailureOr<AffineRoot> ladle::makeRoot(Value value, const HistoryForm &history,
   return root;
 }
 
+/// The operations that outputs and carries are computed by from `known`.
+static llvm::SetVector<Operation *>
+findAnswering(RecurrenceOp recurrence, const llvm::DenseSet<Value> &known) {
+  llvm::SetVector<Operation *> found;
+  auto add = [&](Value value) {
+    Operation *op = value.getDefiningOp();
+    if (op && !known.contains(value))
+      found.insert(op);
+  };
+  llvm::for_each(recurrence.getYieldedOutputs(), add);
+  llvm::for_each(recurrence.getYieldedCarries(), add);
+  for (size_t i = 0; i < found.size(); ++i)
+    found[i]->walk([&](Operation *inner) {
+      for (Value operand : inner->getOperands())
+        if (!isa<StateType>(operand.getType()))
+          add(operand);
+    });
+  return found;
+}
+
 SmallVector<AffineRoot> ladle::findRoots(RecurrenceOp recurrence,
-                                         const HistoryForm &history) {
+                                         const HistoryForm &history,
+                                         const llvm::DenseSet<Value> &known) {
   OpBuilder b(recurrence.getYield());
   llvm::SetVector<Value> readable;
   for (Operation &op : llvm::make_early_inc_range(recurrence.getBody().front()))
@@ -192,20 +215,18 @@ SmallVector<AffineRoot> ladle::findRoots(RecurrenceOp recurrence,
         readable.insert(result);
 
   SmallVector<AffineRoot> roots;
-  ValueRange nextStates = recurrence.getYieldedStates();
+  llvm::SetVector<Operation *> answering = findAnswering(recurrence, known);
   for (Value value : readable) {
-    bool isRoot = llvm::any_of(value.getUses(), [&](OpOperand &use) {
-      Operation *user = use.getOwner();
-      if (isa<WriteOp, DecayOp>(user))
-        return false;
+    bool isRoot = llvm::any_of(value.getUsers(), [&](Operation *user) {
       if (isa<YieldOp>(user))
-        return !llvm::is_contained(nextStates, value);
-      return !llvm::any_of(user->getResults(), [&](Value result) {
-        return readable.contains(result);
-      });
+        return true;
+      return answering.contains(user) &&
+             !llvm::any_of(user->getResults(), [&](Value result) {
+               return readable.contains(result);
+             });
     });
     if (isRoot)
-      roots.push_back(*makeRoot(value, history, b));
+      roots.push_back(*makeRoot(value, history, b, AffineScale::None));
   }
   return roots;
 }

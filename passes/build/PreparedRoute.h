@@ -8,6 +8,7 @@
 #ifndef LADLE_PASSES_BUILD_PREPAREDROUTE_H
 #define LADLE_PASSES_BUILD_PREPAREDROUTE_H
 
+#include "passes/analysis/AffineForm.h"
 #include "passes/build/EntryLayout.h"
 
 namespace ladle {
@@ -75,21 +76,25 @@ private:
       : recurrence(recurrence), route(route), history(std::move(history)) {}
 };
 
-/// A value that is read with one vector a state.
+/// A value that is read with one vector a state: scale ∘ Σ reads + remainder.
 struct AffineRoot {
   mlir::Value value;
   llvm::SmallVector<mlir::Value> queries; ///< one a state, or null
+  mlir::Value scale;                      ///< token-only, or null for 1
   mlir::Value remainder;                  ///< token-only, or null
 };
 
 /// `value` as a read, if it is affine. Adds values to the body.
-mlir::FailureOr<AffineRoot>
-makeRoot(mlir::Value value, const HistoryForm &history, mlir::OpBuilder &b);
+mlir::FailureOr<AffineRoot> makeRoot(mlir::Value value,
+                                     const HistoryForm &history,
+                                     mlir::OpBuilder &b, AffineScale scale);
 
-/// The largest affine values of the body: those with a user that is not affine
-/// itself. Each is one read of every state that it depends on.
-llvm::SmallVector<AffineRoot> findRoots(RecurrenceOp recurrence,
-                                        const HistoryForm &history);
+/// The largest affine values that outputs and carries take: those with a user
+/// that is not affine itself. Each is one read of every state that it depends
+/// on. What `known` holds is not computed.
+llvm::SmallVector<AffineRoot>
+findRoots(RecurrenceOp recurrence, const HistoryForm &history,
+          const llvm::DenseSet<mlir::Value> &known = {});
 
 } // namespace ladle
 

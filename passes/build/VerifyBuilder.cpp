@@ -104,8 +104,10 @@ void VerifyBuilder::collectWrites() {
     }
 }
 
-/// The token-only values that the outputs take besides what is read.
+/// The token-only values that the outputs take besides what is read, and the
+/// values of writes.
 void VerifyBuilder::collectFrontier() {
+  takenWrites.clear();
   llvm::SetVector<Value> reached;
   SmallVector<Value> open(recurrence.getYieldedOutputs());
   auto isRoot = [&](Value value) {
@@ -128,6 +130,10 @@ void VerifyBuilder::collectFrontier() {
     Value value = open.pop_back_val();
     if (!seen.insert(value).second || isRoot(value) || isPlain(value))
       continue;
+    if (found.solved.contains(value)) {
+      takenWrites.insert(value);
+      continue;
+    }
     if (history.getClass(value) == OperandClass::TokenOnly) {
       reached.insert(value);
       continue;
@@ -145,6 +151,7 @@ void VerifyBuilder::buildTokens() {
       stacks.insert({value, Value()});
   };
   auto askRoot = [&](const AffineRoot &root) {
+    ask(root.scale);
     ask(root.remainder);
     for (Value query : root.queries)
       ask(query);
@@ -215,9 +222,10 @@ SmallVector<Value> VerifyBuilder::scale(const StateHistory &state,
 }
 
 Value VerifyBuilder::sum(ArrayRef<Value> parts, RankedTensorType type,
-                         Location loc, ArrayRef<Value> scales) {
+                         Location loc, ArrayRef<Value> scales, Value factor,
+                         Value rest) {
   if (parts.size() == 1 && parts.front().getType() == stacked(type) &&
-      (scales.empty() || !scales.front()))
+      (scales.empty() || !scales.front()) && !factor && !rest)
     return parts.front();
   Region region(*this, loc);
   Value total;
@@ -228,6 +236,12 @@ Value VerifyBuilder::sum(ArrayRef<Value> parts, RankedTensorType type,
     next = broadcastHeads(b, loc, next, type.getDimSize(0));
     total = total ? Value(arith::AddFOp::create(b, loc, total, next)) : next;
   }
+  if (factor)
+    total = multiply(b, loc, total, region.slice(factor));
+  if (rest)
+    total = arith::AddFOp::create(
+        b, loc, total,
+        broadcastHeads(b, loc, region.slice(rest), type.getDimSize(0)));
   return region.finish(total).front();
 }
 
@@ -266,8 +280,8 @@ Value VerifyBuilder::product(const AffineRoot &root, ArrayRef<Value> values,
 }
 
 SmallVector<Value> VerifyBuilder::solve(ArrayRef<Value> rhs) {
-  SmallVector<Value> grams, sides;
-  SmallVector<int64_t> rows, columns, places;
+  SmallVector<Value> grams, sides, factors;
+  SmallVector<int64_t> rows, columns, places, scaled;
   for (Value side : rhs) {
     places.push_back(sides.size());
     if (side)
@@ -279,6 +293,7 @@ SmallVector<Value> VerifyBuilder::solve(ArrayRef<Value> rhs) {
     if (!write.root || !rhs[i])
       continue;
     loc = WriteOp(write.write->op).getLoc();
+    size_t before = grams.size();
     for (auto [j, other] : llvm::enumerate(writes)) {
       Value queries = stack(write.root->queries[other.state->index]);
       if (!queries || !rhs[j])
@@ -287,11 +302,16 @@ SmallVector<Value> VerifyBuilder::solve(ArrayRef<Value> rhs) {
       rows.push_back(places[i]);
       columns.push_back(places[j]);
     }
+    if (Value factor = stack(write.root->scale);
+        factor && grams.size() > before) {
+      factors.push_back(factor);
+      scaled.push_back(places[i]);
+    }
   }
   if (grams.empty())
     return SmallVector<Value>(rhs);
-  auto op =
-      PathSolveOp::create(b, loc, types, drafts, sides, grams, rows, columns);
+  auto op = PathSolveOp::create(b, loc, types, drafts, sides, grams, factors,
+                                rows, columns, scaled);
   SmallVector<Value> results;
   for (auto [i, write] : llvm::enumerate(writes))
     results.push_back(write.root && rhs[i] ? op.getResult(places[i]) : rhs[i]);
@@ -393,10 +413,6 @@ void VerifyBuilder::answer() {
       scales[owner].append(list.size(), late);
     }
   }
-  for (auto [root, list] : llvm::zip(all, parts))
-    if (Value rest = stack(root->remainder))
-      list.push_back(rest);
-
   SmallVector<Value> rhs;
   size_t next = 0;
   for (const Write &write : writes) {
@@ -405,12 +421,15 @@ void VerifyBuilder::answer() {
       continue;
     }
     rhs.push_back(sum(parts[next], typeOf(write.root->value),
-                      write.root->value.getLoc(), scales[next]));
+                      write.root->value.getLoc(), scales[next],
+                      stack(write.root->scale), stack(write.root->remainder)));
     ++next;
   }
   written = solve(rhs);
   for (auto [i, root] : llvm::enumerate(found.outputs)) {
     SmallVector<Value> &list = parts[unknowns + i];
+    if (Value rest = stack(root.remainder))
+      list.push_back(rest);
     if (Value inside = product(root, written, root.value.getType()))
       list.push_back(inside);
     answers.push_back(sum(list, typeOf(root.value), root.value.getLoc(),
@@ -559,6 +578,9 @@ StepOp VerifyBuilder::build(Form form) {
     Region region(*this, loc);
     for (auto [root, value] : llvm::zip(found.outputs, answers))
       mapping.map(root.value, region.slice(value));
+    for (auto [write, value] : llvm::zip(writes, written))
+      if (takenWrites.contains(write.write->value))
+        mapping.map(write.write->value, region.slice(value));
     for (Value value : frontier)
       mapping.map(value, region.slice(stack(value)));
     SmallVector<Value> outputs;

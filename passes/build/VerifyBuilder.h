@@ -13,8 +13,10 @@
 //   Y = Sᵀ(path ∘ Q) + (Q·K masked) U
 //
 // where S is the state after the committed entries and `path` the decay along
-// the ancestors. The adjoint route moves the solve to the other side: it reads
-// S with one vector a draft and output,
+// the ancestors. A value whose reads are multiplied by numbers B of its
+// channels solves U = R + B ∘ (A U), R = V + B ∘ Sᵀ(path ∘ X). The adjoint
+// route moves the solve to the other side: it reads S with one vector a draft
+// and output,
 //
 //   Y = Sᵀ(path ∘ Q + (Q·K masked) (I − A)⁻¹ (path ∘ X))
 //       + (Q·K masked) (I − A)⁻¹ V.
@@ -39,6 +41,9 @@ struct VerifyRoots {
   /// One a write, over all states; `value` is null for one that reads nothing.
   llvm::SmallVector<AffineRoot> writes;
   llvm::SmallVector<AffineRoot> outputs;
+  /// Values of writes that outputs take when they are solved for: with a scale
+  /// they are no reads that could be one with others.
+  llvm::DenseSet<mlir::Value> solved;
 };
 
 /// Why the drafts of a row cannot be verified at once.
@@ -103,10 +108,12 @@ private:
   /// Solves for the values of all writes; those that read nothing are known.
   llvm::SmallVector<mlir::Value> solve(llvm::ArrayRef<mlir::Value> rhs);
   /// The sum of stacks, repeated over heads to `type` of one draft; those that
-  /// have one in `scales` times a stack of numbers.
+  /// have one in `scales` times a stack of numbers. All of it times `factor`,
+  /// and then `rest`, if there are any.
   mlir::Value sum(llvm::ArrayRef<mlir::Value> parts,
                   mlir::RankedTensorType type, mlir::Location loc,
-                  llvm::ArrayRef<mlir::Value> scales = {});
+                  llvm::ArrayRef<mlir::Value> scales = {},
+                  mlir::Value factor = {}, mlir::Value rest = {});
 
   const VerifyRoots &found;
   bool folds = false, prefillsState = false;
@@ -114,7 +121,8 @@ private:
   mlir::Value drafts;
   int64_t most = 0; ///< drafts of a row
   llvm::SmallVector<Write> writes;
-  llvm::SmallVector<mlir::Value> frontier;          ///< of the recurrence
+  llvm::SmallVector<mlir::Value> frontier;  ///< of the recurrence
+  llvm::SetVector<mlir::Value> takenWrites; ///< of those that are solved for
   llvm::MapVector<mlir::Value, mlir::Value> stacks; ///< of the recurrence
   llvm::SmallVector<mlir::Value> nextCarries;
   llvm::SmallVector<mlir::Value> paths, checkpoints; ///< one a state, or null

@@ -29,17 +29,21 @@ ladle::findVerifyRoots(const PreparedRoute &prepared, OpBuilder &b) {
       AffineRoot &root = roots.writes.emplace_back();
       if (write.valueClass == OperandClass::TokenOnly)
         continue;
-      FailureOr<AffineRoot> made = makeRoot(write.value, history, b);
+      FailureOr<AffineRoot> made =
+          makeRoot(write.value, history, b, AffineScale::Channels);
       if (failed(made)) {
         OperandClasses classes(recurrence.getBody());
         AffineObstacle obstacle;
-        (void)findAffineReads(write.value, classes, obstacle);
+        (void)findAffineReads(write.value, classes, AffineScale::Channels,
+                              obstacle);
         return VerifyObstacle{write.op, "a value that is written is not affine "
                                         "in reads: " +
                                             obstacle.reason};
       }
       root = *made;
+      if (root.scale)
+        roots.solved.insert(root.value);
     }
-  roots.outputs = findRoots(recurrence, history);
+  roots.outputs = findRoots(recurrence, history, roots.solved);
   return roots;
 }

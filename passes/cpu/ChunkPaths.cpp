@@ -305,6 +305,8 @@ void ChunkKernel::solveBlock(PathSolveOp op,
     for (int64_t r = 0; r < rows; ++r) {
       Value row = rowOf(token, rows, r);
       SmallVector<Value> at{row, constantIndex(0)};
+      // What the ancestors give is scaled as a whole, and so lies there alone.
+      Value scale = op.getScale(result.getResultNumber());
       auto sum = scf::ForOp::create(b, first, token, constantIndex(1),
                                     ValueRange{loadVector(into, at, width)});
       {
@@ -323,7 +325,13 @@ void ChunkKernel::solveBlock(PathSolveOp op,
           }
         scf::YieldOp::create(b, total);
       }
-      vector::StoreOp::create(b, sum.getResult(0), into, at);
+      Value solved = sum.getResult(0);
+      if (scale)
+        solved = vector::FMAOp::create(
+            b, loadVector(stacks[scale], at, width), solved,
+            loadVector(stacks[op.getRhs()[result.getResultNumber()]], at,
+                       width));
+      vector::StoreOp::create(b, solved, into, at);
     }
   }
 }
@@ -333,7 +341,8 @@ LogicalResult ChunkKernel::emitPathSolve(PathSolveOp op) {
        llvm::enumerate(llvm::zip(op.getRhs(), op.getResults()))) {
     auto [rhs, result] = pair;
     FailureOr<Value> from = findStack(rhs);
-    if (failed(from))
+    Value scale = op.getScale(i);
+    if (failed(from) || (scale && failed(findStack(scale))))
       return failure();
     // What depends on no other is known.
     if (!llvm::is_contained(op.getRows(), static_cast<int64_t>(i)))
@@ -361,9 +370,10 @@ LogicalResult ChunkKernel::emitPathSolve(PathSolveOp op) {
     product.firstRow = times(first, rows);
     product.endRow = times(plus(first, kSubBlock), rows);
     product.width = columnsOf(into);
-    product.start = [&](Value row, Value column, int64_t width) {
-      return loadVector(from, {row, column}, width);
-    };
+    if (!op.getScale(result.getResultNumber()))
+      product.start = [&](Value row, Value column, int64_t width) {
+        return loadVector(from, {row, column}, width);
+      };
     product.factors = [&](Value) {
       SmallVector<Factor> factors;
       for (const Weighed &term : list)

@@ -211,11 +211,21 @@ LogicalResult VerifyKernel::emitPathSolve(PathSolveOp op) {
       terms.push_back(*term);
     }
     Value into = stacks[result];
-    int64_t rows = rowsOf(result.getType());
+    FailureOr<Value> scale;
+    if (Value of = op.getScale(result.getResultNumber());
+        of && failed(scale = findStack(of)))
+      return failure();
+    int64_t rows = rowsOf(result.getType()), width = columnsOf(into);
     for (int64_t r = 0; r < rows; ++r) {
       SmallVector<Value> at{rowOf(draft, rows, r), constantIndex(0)};
-      Value known = loadVector(stacks[rhs], at, columnsOf(into));
-      vector::StoreOp::create(b, accumulate(draft, r, known, terms), into, at);
+      Value known = loadVector(stacks[rhs], at, width), sum;
+      if (succeeded(scale))
+        sum = vector::FMAOp::create(b, loadVector(*scale, at, width),
+                                    accumulate(draft, r, zeros(width), terms),
+                                    known);
+      else
+        sum = accumulate(draft, r, known, terms);
+      vector::StoreOp::create(b, sum, into, at);
     }
   }
   return success();

@@ -316,8 +316,8 @@ LogicalResult GpuChunkKernel::emitPathSolve(PathSolveOp op) {
     count += from.components;
     Stack into = from;
     into.isShort = false;
-    // In place, if nobody else takes the right-hand side.
-    if (!rhs.hasOneUse())
+    // In place, if nobody takes the right-hand side after the first sums.
+    if (!rhs.hasOneUse() || op.getScale(i))
       into = makeStack(unstackType(typeOf(result)), tiles > 1);
     all[result] = into;
   }
@@ -327,6 +327,8 @@ LogicalResult GpuChunkKernel::emitPathSolve(PathSolveOp op) {
            << count << " vectors, 4 at most";
   for (size_t i : open) {
     willRead(stackOf(op.getRhs()[i], true).memory);
+    if (Value scale = op.getScale(i))
+      willRead(stackOf(scale, true).memory);
     for (size_t g : terms[i]) {
       willRead(stackOf(op.getGrams()[g]).memory);
       willRead(stackOf(op.getResult(op.getColumns()[g]), true).memory);
@@ -350,9 +352,11 @@ LogicalResult GpuChunkKernel::emitPathSolve(PathSolveOp op) {
       product.firstRow = times(first, into.components);
       product.rows = kSolved * into.components;
       product.columns = width;
-      product.start = [&](Value row, Value column) {
-        return loadTwo(from.memory, row, column);
-      };
+      // What the ancestors give is scaled as a whole, and so lies there alone.
+      if (!op.getScale(i))
+        product.start = [&](Value row, Value column) {
+          return loadTwo(from.memory, row, column);
+        };
       for (size_t g : terms[i]) {
         size_t of = op.getColumns()[g];
         Factor factor = pathFactor(op.getGrams()[g], op.getResult(of));
@@ -392,6 +396,24 @@ void GpuChunkKernel::solveColumn(PathSolveOp op, ArrayRef<size_t> open,
       solved[i].push_back(memref::LoadOp::create(
           b, into.memory, ValueRange{rowOf(into, row), column}));
   }
+  // When a token has taken from all before it.
+  auto finish = [&](int64_t token) {
+    for (size_t i : open) {
+      Value scale = op.getScale(i);
+      if (!scale)
+        continue;
+      const Stack &from = stackOf(op.getRhs()[i], true);
+      for (int64_t r = 0; r < from.components; ++r) {
+        int64_t row = token * from.components + r;
+        auto load = [&](Value stack) {
+          return memref::LoadOp::create(b, stackOf(stack, true).memory,
+                                        ValueRange{rowOf(from, row), column});
+        };
+        Value &sum = solved[i][static_cast<size_t>(row)];
+        sum = math::FmaOp::create(b, load(scale), sum, load(op.getRhs()[i]));
+      }
+    }
+  };
   // Adds what a token takes from those between two others.
   auto take = [&](int64_t token, int64_t from, int64_t to) {
     for (size_t i : open) {
@@ -422,8 +444,10 @@ void GpuChunkKernel::solveColumn(PathSolveOp op, ArrayRef<size_t> open,
   // wait for each other.
   for (int64_t panel = 0; panel < kSolved; panel += kPanel) {
     int64_t end = panel + kPanel;
-    for (int64_t token = panel + 1; token < end; ++token)
+    for (int64_t token = panel; token < end; ++token) {
       take(token, panel, token);
+      finish(token);
+    }
     for (int64_t token = end; token < kSolved; ++token)
       take(token, panel, end);
   }

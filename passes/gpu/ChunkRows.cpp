@@ -102,10 +102,12 @@ bool GpuChunkKernel::findRowStacks() {
         return false;
       continue;
     } else if (auto solve = dyn_cast<PathSolveOp>(op)) {
-      // One vector a token is unknown; others may be beside it.
+      // One vector a token is unknown; others may be beside it. An inverse is
+      // one for all channels.
       llvm::SmallDenseSet<int64_t> open(solve.getRows().begin(),
                                         solve.getRows().end());
-      if (open.size() != 1 || !llvm::all_of(solve.getRhs(), isOne))
+      if (open.size() != 1 || !solve.getScales().empty() ||
+          !llvm::all_of(solve.getRhs(), isOne))
         return false;
     } else if (!isa<PathProductOp>(op)) {
       if (isa<AppendDraftsOp>(op))

@@ -282,7 +282,10 @@ void GpuChunkKernel::findDemands() {
             decayStacks.insert(gram.getDecays());
           }
         })
-        .Case([&](PathSolveOp solve) { demandValues(solve.getRhs()); })
+        .Case([&](PathSolveOp solve) {
+          demandValues(solve.getRhs());
+          demandValues(solve.getScales());
+        })
         .Case([&](PathProductOp product) { demandValues(product.getValues()); })
         .Case([&](FoldDraftsOp fold) {
           for (Value key : fold.getKeys())

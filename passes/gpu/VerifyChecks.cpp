@@ -93,7 +93,8 @@ static LogicalResult checkOp(Operation &op) {
   else if (auto transport = dyn_cast<TransportOp>(op))
     llvm::append_range(ofTeams, transport.getQueries());
   else if (auto solve = dyn_cast<PathSolveOp>(op))
-    llvm::append_range(any, solve.getRhs());
+    for (ValueRange values : {solve.getRhs(), solve.getScales()})
+      llvm::append_range(any, values);
   else if (auto product = dyn_cast<PathProductOp>(op))
     llvm::append_range(any, product.getValues());
   else if (auto append = dyn_cast<AppendDraftsOp>(op))

@@ -274,8 +274,16 @@ private:
   mlir::Value addPath(int64_t row, mlir::Value initial,
                       llvm::ArrayRef<Weighed> terms,
                       llvm::function_ref<mlir::Value(mlir::Value, int64_t)> at);
-  void addPathOfTeam(llvm::ArrayRef<Weighed> terms, const Stack *initial,
-                     const Stack &into);
+  /// `initial`, or zero, and the weighed values of the ancestors, for `into`.
+  struct TeamSum {
+    llvm::SmallVector<Weighed> terms;
+    std::optional<Stack> initial;
+    Stack into;
+  };
+  /// Sums of one size that may take each other's drafts.
+  void addPathsOfTeam(llvm::ArrayRef<TeamSum> all);
+  void addPathOfTeam(const TeamSum &one, mlir::Value draft, mlir::Value mask,
+                     mlir::Value column);
   mlir::LogicalResult emitPathSolve(PathSolveOp op, bool ofRows);
   mlir::LogicalResult emitPathProduct(PathProductOp op, bool ofRows);
 

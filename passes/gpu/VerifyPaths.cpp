@@ -63,11 +63,12 @@ Value GpuVerifyKernel::addPath(int64_t row, Value initial,
 }
 
 /// The same along dk: a thread takes columns, and each draft its ancestors'.
-void GpuVerifyKernel::addPathOfTeam(ArrayRef<Weighed> terms,
-                                    const Stack *initial, const Stack &into) {
-  written.insert(into.memory);
-  auto columns = scf::ForOp::create(b, thread, constantIndex(into.size),
-                                    constantIndex(schedule.threads));
+void GpuVerifyKernel::addPathsOfTeam(ArrayRef<TeamSum> all) {
+  for (const TeamSum &one : all)
+    written.insert(one.into.memory);
+  auto columns =
+      scf::ForOp::create(b, thread, constantIndex(all.front().into.size),
+                         constantIndex(schedule.threads));
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(columns.getBody());
   Value column = columns.getInductionVar();
@@ -75,15 +76,22 @@ void GpuVerifyKernel::addPathOfTeam(ArrayRef<Weighed> terms,
       scf::ForOp::create(b, constantIndex(0), draftCount, constantIndex(1));
   b.setInsertionPointToStart(loop.getBody());
   Value draft = loop.getInductionVar(), mask = maskOf(draft);
-  int64_t ranks = into.components;
+  for (const TeamSum &one : all)
+    addPathOfTeam(one, draft, mask, column);
+}
+
+void GpuVerifyKernel::addPathOfTeam(const TeamSum &one, Value draft, Value mask,
+                                    Value column) {
+  int64_t ranks = one.into.components;
   Value first = arith::MulIOp::create(b, draft, constantIndex(ranks));
   SmallVector<Value> sums;
   for (int64_t r = 0; r < ranks; ++r)
     sums.push_back(
-        initial ? Value(memref::LoadOp::create(
-                      b, initial->memory,
-                      ValueRange{add(first, initial->first + r), column}))
-                : constantFloat(0));
+        one.initial
+            ? Value(memref::LoadOp::create(
+                  b, one.initial->memory,
+                  ValueRange{add(first, one.initial->first + r), column}))
+            : constantFloat(0));
   auto walk =
       scf::ForOp::create(b, constantIndex(0), draft, constantIndex(1), sums);
   {
@@ -92,7 +100,7 @@ void GpuVerifyKernel::addPathOfTeam(ArrayRef<Weighed> terms,
     Value ancestor = walk.getInductionVar();
     Value isMine = isAncestor(mask, ancestor);
     SmallVector<Value> next(walk.getRegionIterArgs());
-    for (const Weighed &term : terms) {
+    for (const Weighed &term : one.terms) {
       Stack values = teamOf(term.values);
       for (int64_t k = 0; k < term.keys; ++k) {
         Value at = add(
@@ -110,8 +118,8 @@ void GpuVerifyKernel::addPathOfTeam(ArrayRef<Weighed> terms,
     scf::YieldOp::create(b, next);
   }
   for (int64_t r = 0; r < ranks; ++r)
-    memref::StoreOp::create(b, walk.getResult(r), into.memory,
-                            ValueRange{add(first, into.first + r), column});
+    memref::StoreOp::create(b, walk.getResult(r), one.into.memory,
+                            ValueRange{add(first, one.into.first + r), column});
 }
 
 LogicalResult GpuVerifyKernel::emitPathSolve(PathSolveOp op, bool ofRows) {
@@ -126,38 +134,44 @@ LogicalResult GpuVerifyKernel::emitPathSolve(PathSolveOp op, bool ofRows) {
   }
   if (!ofRows) {
     sync();
-    if (op.getNumResults() != 1) {
-      InFlightDiagnostic error =
-          op.emitError("cannot be lowered for GPUs: several vectors along dk "
-                       "depend on each other");
-      error.attachNote() << "verify by route inner or outer";
-      return error;
-    }
-    Stack initial = teamOf(op.getRhs()[0]);
-    addPathOfTeam(terms[0], &initial, teamOf(op.getResult(0)));
+    SmallVector<TeamSum> sums;
+    for (auto [rhs, result, ofResult] :
+         llvm::zip(op.getRhs(), op.getResults(), terms))
+      sums.push_back({ofResult, teamOf(rhs), teamOf(result)});
+    addPathsOfTeam(sums);
     return success();
   }
-  SmallVector<Components> known;
+  SmallVector<Components> known, scales(op.getRhs().size());
   for (Value rhs : op.getRhs()) {
     FailureOr<Components> all = rowsOf(rhs);
     if (failed(all))
       return failure();
     known.push_back(*all);
   }
+  for (auto [scale, row] : llvm::zip(op.getScales(), op.getScaled())) {
+    FailureOr<Components> all = rowsOf(scale);
+    if (failed(all))
+      return failure();
+    scales[static_cast<size_t>(row)] = *all;
+  }
   sync();
   DenseMap<Value, Components> solved;
   for (auto [result, all] : llvm::zip(op.getResults(), known))
     solved[result] = all;
   for (int64_t draft = 0; draft < most(); ++draft)
-    for (auto [result, mine] : llvm::zip(op.getResults(), terms)) {
+    for (auto [result, mine, scale] :
+         llvm::zip(op.getResults(), terms, scales)) {
       if (mine.empty())
         continue;
       Components &all = solved[result];
       int64_t ranks = static_cast<int64_t>(all.size()) / most();
+      auto at = [&](Value values, int64_t i) { return solved[values][i]; };
       for (int64_t r = draft * ranks; r < (draft + 1) * ranks; ++r)
-        all[r] = addPath(r, all[r], mine, [&](Value values, int64_t i) {
-          return solved[values][i];
-        });
+        if (scale.empty())
+          all[r] = addPath(r, all[r], mine, at);
+        else if (draft > 0)
+          all[r] = math::FmaOp::create(
+              b, scale[r], addPath(r, constantFloat(0), mine, at), all[r]);
     }
   for (auto &[result, all] : solved)
     rowStacks[canonical(result)] = all;
@@ -175,7 +189,7 @@ LogicalResult GpuVerifyKernel::emitPathProduct(PathProductOp op, bool ofRows) {
   }
   if (!ofRows) {
     sync();
-    addPathOfTeam(terms, nullptr, teamOf(op.getResult()));
+    addPathsOfTeam(TeamSum{terms, {}, teamOf(op.getResult())});
     return success();
   }
   DenseMap<Value, Components> known;

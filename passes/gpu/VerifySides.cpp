@@ -487,6 +487,8 @@ void GpuVerifyKernel::findSides(StepOp form) {
             all |= sides.lookup(result);
           for (Value rhs : solve.getRhs())
             demand(rhs, all);
+          for (Value scale : solve.getScales())
+            demand(scale, all);
           for (Value result : solve.getResults())
             demand(result, all);
         })

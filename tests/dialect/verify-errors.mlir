@@ -62,6 +62,54 @@ ladle.step @s of @r route(inner) form(verify) (token %k: tensor<1x4xf32>, drafts
 
 // -----
 
+ladle.step @s of @r route(inner) form(verify) (token %k: tensor<1x4xf32>, drafts %d: !ladle.drafts<2>) -> () {
+  %0 = ladle.each_draft %d : !ladle.drafts<2> {
+    ladle.yield_draft %k : tensor<1x4xf32>
+  } -> tensor<1x2x4xf32>
+  %1 = ladle.path_gram %0, %0 along %d : !ladle.drafts<2>, tensor<1x2x4xf32>, tensor<1x2x4xf32> -> tensor<1x2x1x2x1xf32>
+  // expected-error @+1 {{scales unknown 1 of 1, or scales it twice}}
+  %2 = ladle.path_solve [%0 : tensor<1x2x4xf32>] through [%1 : tensor<1x2x1x2x1xf32>] rows [0] columns [0] scales [%0 : tensor<1x2x4xf32>] of [1] along %d : !ladle.drafts<2> -> tensor<1x2x4xf32>
+  ladle.yield
+}
+
+// -----
+
+ladle.step @s of @r route(inner) form(verify) (token %k: tensor<1x4xf32>, drafts %d: !ladle.drafts<2>) -> () {
+  %0 = ladle.each_draft %d : !ladle.drafts<2> {
+    ladle.yield_draft %k : tensor<1x4xf32>
+  } -> tensor<1x2x4xf32>
+  %1 = ladle.path_gram %0, %0 along %d : !ladle.drafts<2>, tensor<1x2x4xf32>, tensor<1x2x4xf32> -> tensor<1x2x1x2x1xf32>
+  // expected-error @+1 {{scales unknown 0 of 1, or scales it twice}}
+  %2 = ladle.path_solve [%0 : tensor<1x2x4xf32>] through [%1 : tensor<1x2x1x2x1xf32>] rows [0] columns [0] scales [%0, %0 : tensor<1x2x4xf32>, tensor<1x2x4xf32>] of [0, 0] along %d : !ladle.drafts<2> -> tensor<1x2x4xf32>
+  ladle.yield
+}
+
+// -----
+
+ladle.step @s of @r route(inner) form(verify) (token %k: tensor<1x4xf32>, drafts %d: !ladle.drafts<2>) -> () {
+  %0 = ladle.each_draft %d : !ladle.drafts<2> {
+    ladle.yield_draft %k : tensor<1x4xf32>
+  } -> tensor<1x2x4xf32>
+  %1 = ladle.path_gram %0, %0 along %d : !ladle.drafts<2>, tensor<1x2x4xf32>, tensor<1x2x4xf32> -> tensor<1x2x1x2x1xf32>
+  // expected-error @+1 {{needs an unknown for each of 1 scales}}
+  %2 = ladle.path_solve [%0 : tensor<1x2x4xf32>] through [%1 : tensor<1x2x1x2x1xf32>] rows [0] columns [0] scales [%0 : tensor<1x2x4xf32>] of [] along %d : !ladle.drafts<2> -> tensor<1x2x4xf32>
+  ladle.yield
+}
+
+// -----
+
+ladle.step @s of @r route(inner) form(verify) (token %k: tensor<1x4xf32>, drafts %d: !ladle.drafts<2>) -> () {
+  %0 = ladle.each_draft %d : !ladle.drafts<2> {
+    ladle.yield_draft %k : tensor<1x4xf32>
+  } -> tensor<1x2x4xf32>
+  %1 = ladle.path_gram %0, %0 along %d : !ladle.drafts<2>, tensor<1x2x4xf32>, tensor<1x2x4xf32> -> tensor<1x2x1x2x1xf32>
+  // expected-error @+1 {{scale 'tensor<1x2x1x2x1xf32>' does not fit 'tensor<1x2x4xf32>'}}
+  %2 = ladle.path_solve [%0 : tensor<1x2x4xf32>] through [%1 : tensor<1x2x1x2x1xf32>] rows [0] columns [0] scales [%1 : tensor<1x2x1x2x1xf32>] of [0] along %d : !ladle.drafts<2> -> tensor<1x2x4xf32>
+  ladle.yield
+}
+
+// -----
+
 ladle.step @s of @r route(inner) form(verify) (token %k: tensor<1x4xf32>,
     buffer %b: !ladle.buffer<[k : 1x8xf32 @dk], capacity = 8, order = indexed, weight = linear>,
     drafts %d: !ladle.drafts<2>) -> () {

@@ -21,6 +21,8 @@ ladle.step @chain of @r route(inner) form(verify) (
   %g = ladle.path_gram %a#0, %a#0 decay %a#1 along %drafts : !ladle.drafts<4>, tensor<2x4x8xf32>, tensor<2x4x8xf32>, tensor<2x4xf32> -> tensor<2x4x1x4x1xf32>
   // CHECK: %[[U:.*]] = ladle.path_solve[%[[A]]#0 : tensor<2x4x8xf32>] through[%[[G]] : tensor<2x4x1x4x1xf32>] rows [0] columns [0] along %drafts
   %u = ladle.path_solve [%a#0 : tensor<2x4x8xf32>] through [%g : tensor<2x4x1x4x1xf32>] rows [0] columns [0] along %drafts : !ladle.drafts<4> -> tensor<2x4x8xf32>
+  // CHECK: ladle.path_solve[%[[U]] : tensor<2x4x8xf32>] through[%[[G]] : tensor<2x4x1x4x1xf32>] rows [0] columns [0] scales[%[[A]]#0 : tensor<2x4x8xf32>] of [0] along %drafts
+  %scaled = ladle.path_solve [%u : tensor<2x4x8xf32>] through [%g : tensor<2x4x1x4x1xf32>] rows [0] columns [0] scales [%a#0 : tensor<2x4x8xf32>] of [0] along %drafts : !ladle.drafts<4> -> tensor<2x4x8xf32>
   // CHECK: ladle.path_product[%[[G]] : tensor<2x4x1x4x1xf32>] of[%[[U]] : tensor<2x4x8xf32>] along %drafts
   %y = ladle.path_product [%g : tensor<2x4x1x4x1xf32>] of [%u : tensor<2x4x8xf32>] along %drafts : !ladle.drafts<4> -> tensor<2x4x8xf32>
   // CHECK: ladle.append_drafts %b, %[[A]]#0 along %drafts

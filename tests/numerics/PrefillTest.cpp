@@ -110,7 +110,10 @@ TEST_CASE("layers that share cursors take a prompt each") {
 }
 
 TEST_CASE("prompts of any length, on top of anything") {
-  for (const std::string &model : allExamples())
+  std::vector<std::string> models = allExamples();
+  for (const char *of : {"channel", "rank"})
+    models.push_back("../tests/tools/Inputs/" + std::string(of) + "_strengths");
+  for (const std::string &model : models)
     for (RouteKind route : routesOf(requestOf(model))) {
       INFO(model << " by " << toString(route));
       CompileOptions options;

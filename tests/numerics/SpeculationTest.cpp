@@ -57,6 +57,16 @@ TEST_CASE("random steps of coupled states") {
   speculate("coupled", {"inner", "outer", "recurrent"}, 1000);
 }
 
+TEST_CASE("random steps whose reads are written with numbers of channels") {
+  speculate("../tests/tools/Inputs/channel_strengths",
+            {"inner", "kv_only", "recurrent"}, 1000);
+}
+
+TEST_CASE("random steps whose reads are written with numbers of ranks") {
+  speculate("../tests/tools/Inputs/rank_strengths", {"inner", "outer"}, 500);
+  speculate("../tests/tools/Inputs/rank_strengths", {"adjoint"}, 500);
+}
+
 /// The same in pages and states of which there are too few for all slots.
 static void speculateInPages(const std::string &model,
                              std::vector<std::string> routes, int64_t steps,

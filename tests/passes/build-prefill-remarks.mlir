@@ -6,7 +6,7 @@ ladle.recurrence @saturating(token %k: tensor<1x4xf32>,
        -> tensor<1x4xf32>
   %u = math.tanh %r : tensor<1x4xf32>
   // expected-remark@+2 {{route 'inner' prefills one token after another: a value that is written is not affine in reads: 'math.tanh' of a read is not affine}}
-  // expected-note@+1 {{what is written may be a sum of reads, each times one number a head, and of values of the token}}
+  // expected-note@+1 {{what is written may be a sum of reads times numbers of the token, and of values of the token}}
   %S1 = ladle.write %S, %k, %u
       : !ladle.state<1x4x4xf32>, tensor<1x4xf32>, tensor<1x4xf32>
   ladle.yield %r, %S1 : tensor<1x4xf32>, !ladle.state<1x4x4xf32>

@@ -48,9 +48,9 @@ ladle.recurrence @sum_of_channels(
     token %k: tensor<4x8xf32>, state %S: !ladle.state<4x8x8xf32>) -> () {
   // expected-note @+1 {{this is the read}}
   %p = ladle.read %S, %k : !ladle.state<4x8x8xf32>, tensor<4x8xf32> -> tensor<4x8xf32>
-  %s = ladle.sum %p dim 1 : tensor<4x8xf32> to tensor<4xf32>
-  // expected-remark @+2 {{'ladle.broadcast' of a read is not one number a head times it}}
+  // expected-remark @+2 {{the channels of a read are summed}}
   // expected-note @+1 {{the other routes allow any value}}
+  %s = ladle.sum %p dim 1 : tensor<4x8xf32> to tensor<4xf32>
   %u = ladle.broadcast %s dims [0] : tensor<4xf32> to tensor<4x8xf32>
   %0 = ladle.write %S, %k, %u : !ladle.state<4x8x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>
   ladle.yield %0 : !ladle.state<4x8x8xf32>
@@ -87,4 +87,26 @@ ladle.recurrence @nested_region(
   }
   %0 = ladle.write %S, %k, %u : !ladle.state<4x8x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>
   ladle.yield %0 : !ladle.state<4x8x8xf32>
+}
+
+// -----
+
+// Numbers a rank, sums over ranks and repeated ranks are nothing that a query
+// could not have. Only the last value keeps a channel apart.
+
+ladle.recurrence @ranks(
+    token %k: tensor<4x3x8xf32>, token %b: tensor<4x3xf32>,
+    token %w: tensor<4x3x8xf32>, state %S: !ladle.state<4x8x8xf32>) -> () {
+  // expected-note @+1 {{this is the read}}
+  %p = ladle.read %S, %k : !ladle.state<4x8x8xf32>, tensor<4x3x8xf32> -> tensor<4x3x8xf32>
+  %numbers = ladle.broadcast %b dims [0, 1] : tensor<4x3xf32> to tensor<4x3x8xf32>
+  %scaled = arith.divf %p, %numbers : tensor<4x3x8xf32>
+  %sum = ladle.sum %scaled dim 1 : tensor<4x3x8xf32> to tensor<4x8xf32>
+  %again = ladle.broadcast %sum dims [0, 2] : tensor<4x8xf32> to tensor<4x3x8xf32>
+  %0 = ladle.write %S, %k, %again : !ladle.state<4x8x8xf32>, tensor<4x3x8xf32>, tensor<4x3x8xf32>
+  // expected-remark @+2 {{a read is divided by one number a channel}}
+  // expected-note @+1 {{the other routes allow any value}}
+  %u = arith.divf %again, %w : tensor<4x3x8xf32>
+  %1 = ladle.write %0, %k, %u : !ladle.state<4x8x8xf32>, tensor<4x3x8xf32>, tensor<4x3x8xf32>
+  ladle.yield %1 : !ladle.state<4x8x8xf32>
 }
