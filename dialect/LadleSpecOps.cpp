@@ -37,6 +37,35 @@ void RecurrenceOp::print(OpAsmPrinter &printer) {
                       getOutputTypes(), {"sym_name"});
 }
 
+/// Kernels go through the heads of the states once.
+static LogicalResult verifyHeadsOfStates(RecurrenceOp op) {
+  SmallVector<BlockArgument> states =
+      op.getArgumentsOfKind(ArgumentKind::State);
+  if (states.empty())
+    return success();
+  int64_t heads = cast<StateType>(states.front().getType()).getHeads();
+  auto check = [&](StringRef name, Type type) -> LogicalResult {
+    auto state = dyn_cast<StateType>(type);
+    int64_t own =
+        state ? state.getHeads() : cast<RankedTensorType>(type).getDimSize(0);
+    if (state ? own == heads : heads % own == 0)
+      return success();
+    return op.emitOpError("'")
+           << name << "' has " << own << " heads, which its states with "
+           << heads << " do not allow";
+  };
+  for (BlockArgument argument : op.getBody().getArguments())
+    if (failed(check(op.getArgumentName(argument.getArgNumber()),
+                     argument.getType())))
+      return failure();
+  for (auto [name, type] :
+       llvm::zip(op.getOutputNames().getAsValueRange<StringAttr>(),
+                 op.getOutputTypes().getAsValueRange<TypeAttr>()))
+    if (failed(check(name, type)))
+      return failure();
+  return success();
+}
+
 LogicalResult RecurrenceOp::verifyRegions() {
   if (failed(verifyTokenInterface(*this, getArgumentNames(), getArgumentKinds(),
                                   getOutputNames(), getOutputTypes())))
@@ -52,6 +81,8 @@ LogicalResult RecurrenceOp::verifyRegions() {
   }
   if (!getArgumentsOfKind(ArgumentKind::Buffer).empty())
     return emitOpError("has no buffers: those belong to a ladle.step");
+  if (failed(verifyHeadsOfStates(*this)))
+    return failure();
   return verifyYieldTypes(getYield(), expected);
 }
 

@@ -40,6 +40,7 @@ int main(int argc, char **argv) {
   const char *path = argc > 1 ? argv[1] : "examples/gated_delta_rule.ladle";
   Program program = orExit(compileFile(path));
   const Signature &signature = program.signature();
+  const std::string &output = signature.outputs.front().name;
 
   // Row r of the batch is the sequence in slot r.
   std::vector<int32_t> slots{0, 1, 2, 3, 4, 5, 6, 7};
@@ -73,9 +74,10 @@ int main(int argc, char **argv) {
     }
     orExit(decoder.step(arguments));
     double sum = 0;
-    for (float value : orExit(toFloats(arguments.tensors["o"])))
+    for (float value : orExit(toFloats(arguments.tensors[output])))
       sum += value;
     if (step % 8 == 7)
-      std::printf("token %2d: sum of o is %.6f\n", static_cast<int>(step), sum);
+      std::printf("token %2d: sum of %s is %.6f\n", static_cast<int>(step),
+                  output.c_str(), sum);
   }
 }

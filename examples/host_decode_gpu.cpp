@@ -50,6 +50,7 @@ int main(int argc, char **argv) {
   }
   Program program = orExit(std::move(compiled));
   const Signature &signature = program.signature();
+  const std::string &output = signature.outputs.front().name;
   DeviceId device = program.device();
 
   PoolOptions options;
@@ -87,10 +88,10 @@ int main(int argc, char **argv) {
     orExit(step.launch());
     // Waits for the step, and brings its answers to the host.
     double sum = 0;
-    for (float value : orExit(toFloats(arguments.tensors["o"])))
+    for (float value : orExit(toFloats(arguments.tensors[output])))
       sum += value;
     if (token % 8 == 7)
-      std::printf("token %2d: sum of o is %.6f\n", static_cast<int>(token),
-                  sum);
+      std::printf("token %2d: sum of %s is %.6f\n", static_cast<int>(token),
+                  output.c_str(), sum);
   }
 }

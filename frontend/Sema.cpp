@@ -8,6 +8,7 @@
 #include "frontend/Sema.h"
 
 #include "frontend/AttentionSema.h"
+#include "frontend/Heads.h"
 
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -558,6 +559,7 @@ void RecurrenceChecker::checkUses() {
   }
   if (recurrence.isAttention)
     return attention.checkUses();
+  checkHeads(recurrence, scope, diagnostics);
   if (!hasState) {
     diagnostics.error(recurrence.loc,
                       "recurrence " + quote(recurrence.name) + " has no state");

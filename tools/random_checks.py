@@ -118,7 +118,8 @@ def recurrence(draw):
         (f"{OTHERS}/decay_before_another", ("Dk", "Dv")),
         (f"{OTHERS}/scaled_by_carry", ("D",)), (f"{OTHERS}/two_deltas", ("D",)),
         (f"{OTHERS}/channel_strengths", ("Dk", "Dv")),
-        (f"{OTHERS}/rank_strengths", ("R", "Dk", "Dv"))])
+        (f"{OTHERS}/rank_strengths", ("R", "Dk", "Dv")),
+        (f"{OTHERS}/reduced_reads", ("R", "Dk", "Dv"))])
     heads = {"gated_delta_net": {"Hk": 1, "Hv": 2}, "kda": {"H": 1},
              "gated_delta_rule": {"Hk": 1, "Hv": 2}, "mamba2": {"H": 4, "G": 1}}
     shape = ["--preset", "tiny"]

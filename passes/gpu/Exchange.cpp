@@ -67,9 +67,7 @@ GpuKernel::exchange(Value value, const Place &from, const Place &to) {
   for (int64_t i = 0; i < count; ++i) {
     if (to.isRow)
       result.push_back(memref::LoadOp::create(
-          b, *scratch,
-          ValueRange{constantIndex(i),
-                     arith::AddIOp::create(b, tileStart, ownRow)}));
+          b, *scratch, ValueRange{constantIndex(i), rowIn(from.size)}));
     else
       llvm::append_range(result, loadVector(*scratch, {constantIndex(i)}, to));
   }
@@ -173,9 +171,9 @@ FailureOr<GpuKernel::Components> GpuKernel::emitSum(SumOp op,
   SmallVector<Value> sums;
   if (alongRows) {
     for (Value component : *input) {
-      if (ownsRow)
+      if (Value mine = ownsRowIn(from.getShape().back()))
         component =
-            arith::SelectOp::create(b, ownsRow, component, constantFloat(0));
+            arith::SelectOp::create(b, mine, component, constantFloat(0));
       sums.push_back(sumOverBlock(component));
     }
   } else {

@@ -149,6 +149,10 @@ int64_t GpuKernel::costOfKeyValues() {
   return cost;
 }
 
+int64_t GpuKernel::fewestThreads(int64_t /*rows*/, bool /*areMany*/) {
+  return 32;
+}
+
 void GpuKernel::chooseSizes() {
   auto count = [&](int64_t value) { heads = std::max(heads, value); };
   int64_t fewest = 0;

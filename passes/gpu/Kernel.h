@@ -72,9 +72,7 @@ protected:
   /// Blocks that a multiprocessor is to hold; 0 is left to ptxas.
   virtual int64_t blocksAtOnce();
   /// Of a block with so many rows, one of few or of many.
-  virtual int64_t fewestThreads(int64_t /*rows*/, bool /*areMany*/) {
-    return 32;
-  }
+  virtual int64_t fewestThreads(int64_t rows, bool areMany);
   virtual void chooseSizes();
   /// How many heads a block with so many rows takes in turn.
   virtual mlir::LogicalResult chooseTurns(int64_t /*rows*/) {
@@ -233,9 +231,11 @@ protected:
   Place entryPlace() const;
   Place rowPlace() const;
   Place placeOf(mlir::RankedTensorType type, bool alongRows) const;
-  bool dependsOnRows(mlir::Value value) const {
-    return rowValues.contains(value);
-  }
+  bool dependsOnRows(mlir::Value value) const;
+  /// The row of a thread in a dimension of `size`; the last one, if it has
+  /// none.
+  mlir::Value rowIn(int64_t size);
+  mlir::Value ownsRowIn(int64_t size); ///< null if every thread has one
   mlir::Value constantIndex(int64_t value);
   mlir::Value constantFloat(double value);
   mlir::Value constantInt(int32_t value);

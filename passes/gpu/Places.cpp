@@ -146,6 +146,24 @@ Value GpuKernel::headIndex(int64_t count) {
   return arith::DivUIOp::create(b, head, constantIndex(heads / count));
 }
 
+bool GpuKernel::dependsOnRows(Value value) const {
+  return rowValues.contains(value);
+}
+
+Value GpuKernel::rowIn(int64_t size) {
+  Value row = arith::AddIOp::create(b, tileStart, ownRow);
+  return size < valueSize
+             ? arith::MinUIOp::create(b, row, constantIndex(size - 1))
+             : row;
+}
+
+Value GpuKernel::ownsRowIn(int64_t size) {
+  Value inside;
+  if (size < valueSize)
+    inside = isBelow(arith::AddIOp::create(b, tileStart, ownRow), size);
+  return both(ownsRow, inside);
+}
+
 Value GpuKernel::isBelow(Value value, int64_t bound) {
   return arith::CmpIOp::create(b, arith::CmpIPredicate::ult, value,
                                constantIndex(bound));

@@ -63,7 +63,7 @@ LogicalResult GpuKernel::storeValue(Value value, Value target,
       if (type.getRank() == 1) {
         keep(memref::StoreOp::create(b, stored, target, at));
       } else if (place.isRow) {
-        at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
+        at.push_back(rowIn(type.getShape().back()));
         keep(memref::StoreOp::create(b, stored, target, at));
       } else {
         Value inside;

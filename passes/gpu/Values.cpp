@@ -88,7 +88,7 @@ GpuKernel::Components GpuKernel::loadArgument(BlockArgument argument,
       llvm::append_range(result, loadVector(from, at, place));
       continue;
     }
-    at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
+    at.push_back(rowIn(type.getShape().back()));
     result.push_back(loadElement(from, at));
   }
   return result;

@@ -73,8 +73,7 @@ GpuKernel::Components GpuVerifyKernel::loadStack(const Stack &stack,
           b, stack.memory, ValueRange{at, constantIndex(0)}));
     else if (place.isRow)
       result.push_back(memref::LoadOp::create(
-          b, stack.memory,
-          ValueRange{at, arith::AddIOp::create(b, tileStart, ownRow)}));
+          b, stack.memory, ValueRange{at, rowIn(stack.size)}));
     else
       llvm::append_range(result, loadVector(stack.memory, {at}, place));
   }
@@ -139,7 +138,7 @@ GpuKernel::Components GpuVerifyKernel::loadCarry(BlockArgument carry,
       SmallVector<Value> at(outer);
       if (type.getRank() == 3)
         at.push_back(constantIndex(i));
-      at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
+      at.push_back(rowIn(type.getShape().back()));
       Value ofParent = memref::LoadOp::create(
           b, stack.memory, ValueRange{add(first, i), thread});
       result.push_back(
@@ -528,8 +527,8 @@ LogicalResult GpuVerifyKernel::emitRowCarries(EachDraftOp op) {
                                      static_cast<int64_t>(i)),
                        thread});
       }
-      Value mine =
-          both(both(isDraft(draft), ownsRow), sharesHead(type.getDimSize(0)));
+      Value mine = both(isDraft(draft), ownsRowIn(type.getShape().back()));
+      mine = both(mine, sharesHead(type.getDimSize(0)));
       guarded(mine, [&] {
         SmallVector<Value> outerAt{carryVersion(constantIndex(draft)),
                                    headIndex(type.getDimSize(0))};
@@ -537,7 +536,7 @@ LogicalResult GpuVerifyKernel::emitRowCarries(EachDraftOp op) {
           SmallVector<Value> at(outerAt);
           if (type.getRank() == 3)
             at.push_back(constantIndex(static_cast<int64_t>(i)));
-          at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
+          at.push_back(rowIn(type.getShape().back()));
           memref::StoreOp::create(b, component, target, at);
         }
       });

@@ -132,6 +132,7 @@ bool GpuVerifyKernel::mayPack(const StoredStack &stack) {
   auto target = cast<MemRefType>(stack.target.getType());
   bool isOfRows = stack.asEntries || naturalSide(type, stack.value) == Rows;
   return isOfRows && type.getRank() > 1 && !ownsRow &&
+         type.getShape().back() == valueSize &&
          target.getElementTypeBitWidth() == 16 &&
          schedule.tileRows % kTogether == 0;
 }
@@ -250,8 +251,9 @@ LogicalResult GpuVerifyKernel::storeStack(const StoredStack &stack) {
         if (type.getRank() == 3)
           at.push_back(constantIndex(i));
         if (ofRows) {
-          guarded(both(sharesHead(count), ownsRow), [&] {
-            at.push_back(arith::AddIOp::create(b, tileStart, ownRow));
+          int64_t size = type.getShape().back();
+          guarded(both(sharesHead(count), ownsRowIn(size)), [&] {
+            at.push_back(rowIn(size));
             auto store = memref::StoreOp::create(
                 b, convertTo(all[draft * components + i], element), target, at);
             // The next kernel reads it.

@@ -78,3 +78,25 @@ ladle.recurrence @r(token %x: tensor<1xf32>, state %S: !ladle.state<4x8x8xf32>) 
   "ladle.yield"() : () -> ()
 }) {sym_name = "r", argument_names = [], argument_kinds = [],
     output_names = ["y"], output_types = []} : () -> ()
+
+// -----
+
+// expected-error @+1 {{'gate' has 8 heads, which its states with 4 do not allow}}
+ladle.recurrence @r(token %gate: tensor<8xf32>, state %S: !ladle.state<4x8x8xf32>) -> () {
+  ladle.yield %S : !ladle.state<4x8x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{'T' has 2 heads, which its states with 4 do not allow}}
+ladle.recurrence @r(state %S: !ladle.state<4x8x8xf32>, state %T: !ladle.state<2x8x8xf32>) -> () {
+  ladle.yield %S, %T : !ladle.state<4x8x8xf32>, !ladle.state<2x8x8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{'y' has 3 heads, which its states with 4 do not allow}}
+ladle.recurrence @r(token %x: tensor<1x8xf32>, state %S: !ladle.state<4x8x8xf32>) -> (y: tensor<3x8xf32>) {
+  %y = ladle.broadcast %x dims [0, 1] : tensor<1x8xf32> to tensor<3x8xf32>
+  ladle.yield %y, %S : tensor<3x8xf32>, !ladle.state<4x8x8xf32>
+}

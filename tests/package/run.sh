@@ -17,3 +17,4 @@ cmake --build "$work/build" >>"$work.log" || {
   exit 1
 }
 "$work/build/host_decode" "$source/examples/gated_delta_rule.ladle"
+"$work/prefix/bin/ladle" --version
