@@ -188,9 +188,11 @@ def BuildVerify : Pass<"ladle-build-verify", "::mlir::ModuleOp"> {
     %y = ladle.each_draft %drafts stacks(%1, %2#1, %3) { ... add ... }
     ladle.append_drafts %S_entries, %k, %u along %drafts : ...
     ```
-    A written value that is no sum of reads, each times one number a head, or a
-    carry that depends on a read, makes a draft wait for its parent: a remark
-    says so, and the runtime decodes such drafts one after another.
+    What reads are multiplied by is in their queries if it is a number a head or
+    a rank, and a scale of the solve if it is one a channel. A written value that
+    is no sum of reads times such numbers, or a carry that depends on a read,
+    makes a draft wait for its parent: a remark says so, and the runtime decodes
+    such drafts one after another.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::math::MathDialect"];
