@@ -7,7 +7,7 @@ tools/random_checks.py --cases 1000 --seed 7
 
 Recurrences, attentions over pages and those with bounded caches, decoded by
 the kernels of a GPU on the emulated one that tests use, or with --gpu on a real
-one. Rings of several sections, blocks that share a head, few recent tokens,
+one; and recurrences that are drawn themselves, on the CPU, too. Rings of several sections, blocks that share a head, few recent tokens,
 pages and forks of any sizes are drawn together. A failure is printed with the
 command that repeats it. The same seed draws the same cases.
 """
@@ -15,6 +15,7 @@ command that repeats it. The same seed draws the same cases.
 import argparse
 import collections
 import concurrent.futures
+import hashlib
 import itertools
 import os
 import pathlib
@@ -25,6 +26,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import random_recurrences
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OTHERS = "../tests/tools/Inputs"  # shapes that no example has
@@ -128,33 +131,43 @@ def recurrence(draw):
                       **{name: draw.choice([2, 3, 4] if name == "R" else
                                            [4, 6, 20, 32, 48, 64, 128])
                          for name in names})
-    cases = []
-    for _ in range(2):
-        drafts, m = draw.choice([1, 2, 3, 4, 8, 16]), draw.randint(1, 24)
-        page = draw.choice([None, None, 8, 16])
-        entries = max(m + drafts, 2 * drafts) + draw.choice([0, 0, 3, 40])
-        if page:
-            entries = (entries + page - 1) // page * page
-        route = draw.choice(["inner", "inner", "outer", "kv_only", "recurrent",
-                             "adjoint"])
-        case = {"route": route, "state": draw.choice(["f32", "bf16", "f16"]),
-                "entries": draw.choice(["f32", "bf16", "f16"]), "L": entries,
-                "m": m, "page": page, "drafts": drafts,
-                "trees": draw.choice([None, 1]), "rows": draw.randint(1, 5),
-                "tokens": draw.randint(10, 50),
-                "prompts": draw.choice([None, None, 7, 70]),
-                "chunk": draw.choice([None, None, 16, 33]),
-                "batch": draw.choice([None, None, 1]),
-                "padding": draw.choice([None, None, 32]),
-                "takes_states": draw.choice(MAYBE) if page else None,
-                "forks": draw.choice([None, 1]) if page else None,
-                "seed": draw.randint(1, 10**6)}
-        for flag in ("staggered", "moves", "pads", "resets", "packed"):
-            case[flag] = draw.choice(MAYBE)
-        if route == "kv_only" and page:
-            case["crossover"] = draw.choice([None, 5, 11])
-        cases.append(case)
-    return file, shape, {}, cases
+    return file, shape, {}, [decoding(draw) for _ in range(2)]
+
+
+def invented(draw):
+    text = random_recurrences.draw_recurrence(draw)
+    name = hashlib.sha256(text.encode()).hexdigest()[:12]
+    file = pathlib.Path(tempfile.gettempdir()) / f"ladle-drawn-{name}.ladle"
+    file.write_text(text)
+    return file, ["--preset", "p"], {}, [decoding(draw)]
+
+
+def decoding(draw):
+    """A case of a recurrence."""
+    drafts, m = draw.choice([1, 2, 3, 4, 8, 16]), draw.randint(1, 24)
+    page = draw.choice([None, None, 8, 16])
+    entries = max(m + drafts, 2 * drafts) + draw.choice([0, 0, 3, 40])
+    if page:
+        entries = (entries + page - 1) // page * page
+    route = draw.choice(["inner", "inner", "outer", "kv_only", "recurrent",
+                         "adjoint"])
+    case = {"route": route, "state": draw.choice(["f32", "bf16", "f16"]),
+            "entries": draw.choice(["f32", "bf16", "f16"]), "L": entries,
+            "m": m, "page": page, "drafts": drafts,
+            "trees": draw.choice([None, 1]), "rows": draw.randint(1, 5),
+            "tokens": draw.randint(10, 50),
+            "prompts": draw.choice([None, None, 7, 70]),
+            "chunk": draw.choice([None, None, 16, 33]),
+            "batch": draw.choice([None, None, 1]),
+            "padding": draw.choice([None, None, 32]),
+            "takes_states": draw.choice(MAYBE) if page else None,
+            "forks": draw.choice([None, 1]) if page else None,
+            "seed": draw.randint(1, 10**6)}
+    for flag in ("staggered", "moves", "pads", "resets", "packed"):
+        case[flag] = draw.choice(MAYBE)
+    if route == "kv_only" and page:
+        case["crossover"] = draw.choice([None, 5, 11])
+    return case
 
 
 def device_of(draw):
@@ -165,7 +178,8 @@ def device_of(draw):
     return {"LADLE_EMULATED_MULTIPROCESSORS": str(count)}
 
 
-KINDS = {"attention": attention, "bounded": bounded, "recurrence": recurrence}
+KINDS = {"attention": attention, "bounded": bounded, "recurrence": recurrence,
+         "invented": invented}
 
 
 def check(ladle, arguments, environment):
@@ -190,11 +204,13 @@ def drawn(options, emulated, cache):
         if not options.gpu:
             environment |= {"LADLE_CUDA": str(emulated),
                             "LADLE_NVRTC": str(emulated)}
+        path = (file if isinstance(file, pathlib.Path)
+                else ROOT / f"examples/{file}.ladle")
+        target = draw.choice(["cpu", "cuda"]) if path == file else "cuda"
         for case in cases:
             text = ",".join(f"{key}={value}" for key, value in case.items()
                             if value is not None)
-            yield ([str(ROOT / f"examples/{file}.ladle"), *shape, "--target",
-                    "cuda", "--case", text],
+            yield ([str(path), *shape, "--target", target, "--case", text],
                    environment | {"LADLE_CACHE_DIR": cache})
 
 

@@ -211,16 +211,19 @@ LogicalResult VerifyKernel::emitPathSolve(PathSolveOp op) {
       terms.push_back(*term);
     }
     Value into = stacks[result];
-    FailureOr<Value> scale;
-    if (Value of = op.getScale(result.getResultNumber());
-        of && failed(scale = findStack(of)))
-      return failure();
+    Value scale;
+    if (Value of = op.getScale(result.getResultNumber())) {
+      FailureOr<Value> known = findStack(of);
+      if (failed(known))
+        return failure();
+      scale = *known;
+    }
     int64_t rows = rowsOf(result.getType()), width = columnsOf(into);
     for (int64_t r = 0; r < rows; ++r) {
       SmallVector<Value> at{rowOf(draft, rows, r), constantIndex(0)};
       Value known = loadVector(stacks[rhs], at, width), sum;
-      if (succeeded(scale))
-        sum = vector::FMAOp::create(b, loadVector(*scale, at, width),
+      if (scale)
+        sum = vector::FMAOp::create(b, loadVector(scale, at, width),
                                     accumulate(draft, r, zeros(width), terms),
                                     known);
       else
