@@ -24,8 +24,9 @@ static constexpr llvm::StringRef softmaxSignature =
 static constexpr llvm::StringRef completeSignature =
     "complete(prefix, softmax(query, cache), band)";
 
-/// More tokens than any ring or sequence has.
-static constexpr int64_t maxCount = int64_t(1) << 31;
+/// More tokens than any ring or sequence has; kernels add up three such counts
+/// in 32 bits.
+static constexpr int64_t maxCount = int64_t(1) << 29;
 
 //===----------------------------------------------------------------------===//
 // Arguments
@@ -183,6 +184,15 @@ void AttentionChecker::checkCache(Statement &statement) {
     name.loc = field.loc;
     tokens.push_back(checkToken(&name, "what is cached"));
     valid &= tokens.back() != nullptr;
+  }
+  if (valid && statement.fields[0].name == statement.fields[1].name) {
+    diagnostics.error(statement.fields[1].loc,
+                      formatv("cache '{0}' holds token '{1}' twice",
+                              statement.name, statement.fields[1].name)
+                          .str());
+    diagnostics.note(statement.loc, "a key and a value are two tokens, which "
+                                    "the caller may give the same numbers");
+    valid = false;
   }
   if (valid &&
       tokens[0]->shape.getNumHeads() != tokens[1]->shape.getNumHeads()) {

@@ -92,6 +92,15 @@ static Status checkSettings(const AttentionProgramImpl &made,
     return invalid(fmt::format("settings: sinks is {}, wanted 0: '{}' is "
                                "compiled without",
                                settings.sinks, made.signature.name));
+  if (settings.drift > 0 && !made.isRotated)
+    return invalid(fmt::format("settings: drift is {}, wanted 0: '{}' is "
+                               "compiled without a gate on it",
+                               settings.drift, made.signature.name));
+  if ((settings.wideBand > 0 || settings.wideGap > 0) && made.parts == 1)
+    return invalid(fmt::format("settings: wideBand and wideGap are {} and {}, "
+                               "wanted 0: '{}' is compiled with one band",
+                               settings.wideBand, settings.wideGap,
+                               made.signature.name));
   if (settings.window < 1 || settings.window > pool.window)
     return invalid(fmt::format("settings: window is {}, wanted 1 to the {} "
                                "entries of the pool's rings",

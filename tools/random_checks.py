@@ -41,14 +41,15 @@ def sizes(**given):
 
 def attention(draw):
     """(file, sizes, environment, cases)"""
-    file = draw.choice(["mac", "mac", "mac", "exact_attention"])
+    file = draw.choice(["mac", "mac", f"{OTHERS}/two_bands", "exact_attention"])
+    reuses, is_gated = file != "exact_attention", file.endswith("two_bands")
     heads = draw.choice([1, 1, 2, 3])
     shape = sizes(Hq=heads * draw.choice([1, 2, 3, 4, 8]), Hkv=heads,
                   D=draw.choice([32, 64, 96, 128]))
     environment, cases = device_of(draw), []
     if draw.random() < 0.3:
         environment["LADLE_ROWS_IN_HALVES"] = "1"
-    has_sinks = file == "mac" and draw.random() < 0.4
+    has_sinks = reuses and draw.random() < 0.4
     if has_sinks:
         shape += sizes(sinks=1)
     for _ in range(3):
@@ -59,7 +60,7 @@ def attention(draw):
                 "batch_invariant": draw.choice(MAYBE),
                 "guesses": draw.choice([None, 1, 4, 9]),
                 "seed": draw.randint(1, 10**6)}
-        if file == "mac":
+        if reuses:
             band = draw.choice([0, 1, 4, 16, 33])
             case |= {"summaries": draw.choice(["f32", "f32", "bf16"]),
                      "tau": draw.choice([0, 0.1, 0.3, 0.45, 0.7]),
@@ -68,10 +69,10 @@ def attention(draw):
                      "sinks": draw.choice([1, 5]) if has_sinks else None,
                      "max_gap": draw.choice([None, None, 3, 140]),
                      "max_chain": draw.choice([None, None, 1, 3]),
-                     "skip": draw.choice([None, None, 2, 50]),
-                     "drift": draw.choice([None, None, None, 0.3])}
-            if draw.random() < 0.3:
-                case |= {"wide_band": band + draw.choice([0, 8, 40]),
+                     "skip": draw.choice([None, None, 2, 50])}
+            if is_gated:
+                case |= {"drift": draw.choice([0, 0.01, 0.05, 0.3]),
+                         "wide_band": band + draw.choice([0, 8, 40]),
                          "wide_gap": draw.choice([0, 2, 100])}
         cases.append(case)
     return file, shape, environment, cases

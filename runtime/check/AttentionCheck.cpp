@@ -358,11 +358,11 @@ Status Run::step(AttentionPool &pool, AttentionDecoder &decoder,
 Result<AttentionResult> Run::run() {
   rows.assign(slotCount, oracle.makeRow());
   params = draw(oracle.getParams());
-  for (std::vector<double> &values : params)
+  for (auto [values, info] : llvm::zip(params, oracle.getParams()))
     for (double &value : values) // moments, of queries of about that length
-      value = static_cast<float>(
-          std::abs(value) +
-          static_cast<double>(oracle.getTokens()[0].shape[1]));
+      value = roundTo(std::abs(value) +
+                          static_cast<double>(oracle.getTokens()[0].shape[1]),
+                      info.precision);
   AttentionPoolOptions memoryOptions;
   memoryOptions.slots = slotCount;
   int64_t most = config.tokens + config.prompt + config.guesses;

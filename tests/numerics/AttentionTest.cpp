@@ -324,6 +324,19 @@ TEST_CASE("a call that is wrong says why, and changes nothing") {
                                 {.settings = wrong, .preference = {}})
            .status(),
        "sinks is 1, wanted 0: 'mac' is compiled without");
+  wrong = near;
+  wrong.drift = 0.2;
+  says(AttentionDecoder::create(*head.program, *head.pool,
+                                {.settings = wrong, .preference = {}})
+           .status(),
+       "drift is 0.2, wanted 0: 'mac' is compiled without a gate on it");
+  wrong = near;
+  wrong.wideBand = 8;
+  says(AttentionDecoder::create(*head.program, *head.pool,
+                                {.settings = wrong, .preference = {}})
+           .status(),
+       "wideBand and wideGap are 8 and 0, wanted 0: 'mac' is compiled with "
+       "one band");
   CHECK(head.pool->length(0) == 0);
 
   OneHead small(near, /*tokens=*/16); // one page

@@ -330,7 +330,14 @@ Status Tuning::run() {
 }
 
 int tool::tuneAttention(const TuneRequest &request) {
-  if (Status status = Tuning(request).run(); !status) {
+  Status status = refuse(
+      request.source,
+      {"--state", "--entry", "--state-layout", "--routes", "--m", "--capacity",
+       "--batch", "--drafts", "--acceptance", "--vary", "--card", "--keep"},
+      {"recurrences", "--trace tunes what an attention reuses"});
+  if (status)
+    status = Tuning(request).run();
+  if (!status) {
     printError(status);
     return 1;
   }
