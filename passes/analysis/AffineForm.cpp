@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Matchers.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include <map>
 #include <numeric>
 
 using namespace mlir;
@@ -23,7 +24,7 @@ constexpr unsigned maxDepth = 1000;
 /// Decomposes values, with a builder or, to find out whether it is possible,
 /// without one. Without one, every value that would be built is represented by
 /// a value of the body: an operand of the operation that would build it, or,
-/// for scales, which are compared, its result.
+/// for products of scales, which are compared, its result.
 class Decomposer {
 public:
   Decomposer(const OperandClasses &classes, AffineScale scales,
@@ -75,6 +76,9 @@ private:
   // A shared subexpression is decomposed and built once.
   DenseMap<Value, AffineForm> forms;
   DenseMap<Value, Value> numbers, numbersOfRanks;
+  // Scales are compared: what is made of the same ones is the same.
+  std::map<std::tuple<bool, const void *, const void *>, Value> products;
+  DenseMap<std::pair<Value, Type>, Value> repeated;
 };
 
 bool isElementwise(Operation *op) {
@@ -330,8 +334,12 @@ FailureOr<AffineForm> Decomposer::scale(Operation *op, Value value,
       term.query = multiplyRanks(op->getLoc(), term.query, numbers);
   } else if (scales == AffineScale::Channels) {
     bool isFactor = !form->scale && !divides;
-    form->scale = builder || isFactor ? scaled(op, form->scale, factor, divides)
-                                      : op->getResult(0);
+    Value &known = products[{divides, form->scale.getAsOpaquePointer(),
+                             factor.getAsOpaquePointer()}];
+    if (!known)
+      known = builder || isFactor ? scaled(op, form->scale, factor, divides)
+                                  : op->getResult(0);
+    form->scale = known;
   } else {
     return fail(op, Twine("a read is ") + (divides ? "divided" : "multiplied") +
                         " by one number a channel");
@@ -392,9 +400,15 @@ FailureOr<AffineForm> Decomposer::repeatRanks(BroadcastOp op, unsigned depth) {
   };
   for (AffineTerm &term : form->terms)
     term.query = repeat(term.query);
-  for (Value *value : {&form->scale, &form->remainder})
-    if (*value)
-      *value = repeat(*value);
+  if (form->remainder)
+    form->remainder = repeat(form->remainder);
+  if (form->scale) {
+    // The same scale of two reads stays the same.
+    Value &known = repeated[{form->scale, type}];
+    if (!known)
+      known = repeat(form->scale);
+    form->scale = known;
+  }
   return form;
 }
 

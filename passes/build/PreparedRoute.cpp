@@ -142,14 +142,6 @@ FailureOr<PreparedRoute> PreparedRoute::get(RecurrenceOp original, Route route,
 // Roots
 //===----------------------------------------------------------------------===//
 
-/// True if `value` can be read with one vector a state.
-static bool isRead(Value value, const HistoryForm &history, OpBuilder &b) {
-  auto type = dyn_cast<RankedTensorType>(value.getType());
-  return type && type.getElementType().isF32() && type.getRank() > 1 &&
-         history.getClass(value) == OperandClass::Affine &&
-         succeeded(decomposeAffine(value, b, AffineScale::None));
-}
-
 FailureOr<AffineRoot> ladle::makeRoot(Value value, const HistoryForm &history,
                                       OpBuilder &b, AffineScale scale) {
   FailureOr<AffineForm> affine = decomposeAffine(value, b, scale);
@@ -184,49 +176,59 @@ FailureOr<AffineRoot> ladle::makeRoot(Value value, const HistoryForm &history,
   return root;
 }
 
-/// The operations that outputs and carries are computed by from `known`.
-static llvm::SetVector<Operation *>
-findAnswering(RecurrenceOp recurrence, const llvm::DenseSet<Value> &known) {
-  llvm::SetVector<Operation *> found;
-  auto add = [&](Value value) {
-    Operation *op = value.getDefiningOp();
-    if (op && !known.contains(value))
-      found.insert(op);
-  };
-  llvm::for_each(recurrence.getYieldedOutputs(), add);
-  llvm::for_each(recurrence.getYieldedCarries(), add);
-  for (size_t i = 0; i < found.size(); ++i)
-    found[i]->walk([&](Operation *inner) {
-      for (Value operand : inner->getOperands())
-        if (!isa<StateType>(operand.getType()))
-          add(operand);
-    });
-  return found;
+/// Vectors of a head: the ranks of a value, together.
+static int64_t countVectors(Value value) {
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(value.getType()).getShape();
+  int64_t count = 1;
+  for (int64_t size : shape.drop_front().drop_back())
+    count *= size;
+  return count;
+}
+
+/// True if `value` can be read with one vector a state, and with no more of
+/// them than its reads have themselves: what repeats a read over ranks repeats
+/// its answer.
+static bool isRead(Value value, const HistoryForm &history,
+                   const OperandClasses &classes) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  if (!type || !type.getElementType().isF32() || type.getRank() < 2 ||
+      history.getClass(value) != OperandClass::Affine)
+    return false;
+  AffineObstacle obstacle;
+  FailureOr<SmallVector<ReadOp>> reads =
+      findAffineReads(value, classes, AffineScale::None, obstacle);
+  return succeeded(reads) && llvm::all_of(*reads, [&](ReadOp read) {
+           return countVectors(value) <= countVectors(read.getResult());
+         });
 }
 
 SmallVector<AffineRoot> ladle::findRoots(RecurrenceOp recurrence,
                                          const HistoryForm &history,
                                          const llvm::DenseSet<Value> &known) {
-  OpBuilder b(recurrence.getYield());
-  llvm::SetVector<Value> readable;
-  for (Operation &op : llvm::make_early_inc_range(recurrence.getBody().front()))
-    for (Value result : op.getResults())
-      if (isRead(result, history, b))
-        readable.insert(result);
-
-  SmallVector<AffineRoot> roots;
-  llvm::SetVector<Operation *> answering = findAnswering(recurrence, known);
-  for (Value value : readable) {
-    bool isRoot = llvm::any_of(value.getUsers(), [&](Operation *user) {
-      if (isa<YieldOp>(user))
-        return true;
-      return answering.contains(user) &&
-             !llvm::any_of(user->getResults(), [&](Value result) {
-               return readable.contains(result);
-             });
-    });
-    if (isRoot)
-      roots.push_back(*makeRoot(value, history, b, AffineScale::None));
+  OperandClasses classes(recurrence.getBody());
+  llvm::SetVector<Value> reached;
+  llvm::DenseSet<Value> found;
+  auto add = [&](Value value) {
+    if (!isa<StateType>(value.getType()) && !known.contains(value))
+      reached.insert(value);
+  };
+  llvm::for_each(recurrence.getYieldedOutputs(), add);
+  llvm::for_each(recurrence.getYieldedCarries(), add);
+  for (size_t i = 0; i < reached.size(); ++i) {
+    Value value = reached[i];
+    Operation *op = value.getDefiningOp();
+    if (isRead(value, history, classes))
+      found.insert(value);
+    else if (op)
+      op->walk(
+          [&](Operation *inner) { llvm::for_each(inner->getOperands(), add); });
   }
+
+  OpBuilder b(recurrence.getYield());
+  SmallVector<AffineRoot> roots;
+  for (Operation &op : llvm::make_early_inc_range(recurrence.getBody().front()))
+    for (Value value : op.getResults())
+      if (found.contains(value))
+        roots.push_back(*makeRoot(value, history, b, AffineScale::None));
   return roots;
 }

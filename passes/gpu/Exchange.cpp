@@ -206,7 +206,7 @@ FailureOr<GpuKernel::Components> GpuKernel::emitSum(SumOp op,
       llvm::append_range(result, assemble(mine, place));
       continue;
     }
-    Value at = arith::AddIOp::create(b, tileStart, ownRow);
+    Value at = rowIn(count);
     Value chosen = mine[0];
     for (int64_t k = 1; k < count; ++k)
       chosen = arith::SelectOp::create(

@@ -75,6 +75,53 @@ void GpuKernel::findRowValuesOf(Operation *op) {
       rowValues.insert(result);
 }
 
+/// A thread computes the channel of its row, so that what comes from the rows
+/// of a state may not have more channels than these.
+static LogicalResult checkRows(StepOp form,
+                               function_ref<bool(Value)> dependsOnRows) {
+  auto sizeOf = [](Value value) {
+    return cast<RankedTensorType>(value.getType()).getShape().back();
+  };
+  int64_t rows = INT64_MAX;
+  form.walk([&](Operation *op) {
+    if (isa<ReadOp, ReadBufferOp>(op))
+      rows = sizeOf(op->getResult(0));
+    else if (auto transport = dyn_cast<TransportOp>(op))
+      rows = sizeOf(transport.getPartials().front());
+  });
+  WalkResult walked = form.walk([&](Operation *op) {
+    for (Value result : op->getResults()) {
+      auto type = dyn_cast<RankedTensorType>(result.getType());
+      if (!type || type.getRank() == 1 || sizeOf(result) <= rows ||
+          !dependsOnRows(result))
+        continue;
+      InFlightDiagnostic error =
+          op->emitError("cannot be lowered for GPUs: ")
+          << sizeOf(result)
+          << " channels come from what is read of a state, whose values have "
+          << rows;
+      error.attachNote() << "give out what they are computed from, or decode "
+                            "on the CPU";
+      return WalkResult::interrupt();
+    }
+    return WalkResult::advance();
+  });
+  return failure(walked.wasInterrupted());
+}
+
+LogicalResult GpuKernel::check() {
+  for (StepOp form : forms()) {
+    rowValues.clear();
+    findRowValues(form);
+    if (failed(
+            checkRows(form, [&](Value value) { return dependsOnRows(value); })))
+      return failure();
+  }
+  rowValues.clear();
+  ownsAllRows = false;
+  return success();
+}
+
 /// Finds the values of the fold that the step computes, too.
 void GpuKernel::findSameValues() {
   if (!fold)

@@ -55,7 +55,7 @@ protected:
   using Components = llvm::SmallVector<mlir::Value>;
 
   /// Diagnostics of what no kernel is made of.
-  virtual mlir::LogicalResult check() { return mlir::success(); }
+  virtual mlir::LogicalResult check();
 
   //===--- Geometry.cpp ---------------------------------------------------===//
   virtual void findSameValues();

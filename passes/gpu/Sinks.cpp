@@ -44,7 +44,7 @@ LogicalResult GpuKernel::storeValue(Value value, Value target,
       mine = both(mine, isFirstTile);
     mine = both(mine, isBelow(thread, place.lanes));
   } else {
-    mine = both(mine, ownsRow);
+    mine = both(mine, ownsRowIn(type.getShape().back()));
   }
   // Outputs are what the next kernel reads, of much that streams by.
   bool isKept = llvm::is_contained(outputs, target);

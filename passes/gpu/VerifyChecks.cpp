@@ -11,10 +11,6 @@
 using namespace mlir;
 using namespace ladle;
 
-static RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 static InFlightDiagnostic refuse(Operation *op) {
   return op->emitError("cannot be lowered for GPUs: ");
 }
@@ -125,34 +121,6 @@ static LogicalResult checkOp(Operation &op) {
   return success();
 }
 
-/// That what comes from the rows of a state has no more channels than these: a
-/// thread computes the channel of its row.
-LogicalResult GpuVerifyKernel::checkRows(StepOp form) const {
-  int64_t rows = 0;
-  WalkResult walked = form.walk([&](Operation *op) {
-    if (isa<ReadOp, ReadBufferOp>(op))
-      rows = typeOf(op->getResult(0)).getShape().back();
-    if (!isa<EachDraftOp>(op->getParentOp()))
-      return WalkResult::advance();
-    for (Value result : op->getResults()) {
-      RankedTensorType type = typeOf(result);
-      if (type.getRank() == 1 || type.getShape().back() <= rows ||
-          !dependsOnRows(result))
-        continue;
-      InFlightDiagnostic error =
-          refuse(op) << type.getShape().back()
-                     << " channels of a draft come from what is read of a "
-                        "state, whose values have "
-                     << rows;
-      error.attachNote() << "give out what they are computed from, or verify "
-                            "on the CPU";
-      return WalkResult::interrupt();
-    }
-    return WalkResult::advance();
-  });
-  return failure(walked.wasInterrupted());
-}
-
 LogicalResult GpuVerifyKernel::check() {
   for (StepOp form : forms()) {
     if (failed(checkBuffers(form)) || failed(checkSizes(form)))
@@ -170,8 +138,6 @@ LogicalResult GpuVerifyKernel::check() {
     // What is asked of teams may come from rows by a detour.
     rowValues.clear();
     findRowValues(form);
-    if (failed(checkRows(form)))
-      return failure();
     for (Operation &op : form.getBody().front()) {
       bool isAlongKeys =
           isa<PathDecayOp, PathGramOp, ReadOp, ReadBufferOp, TransportOp>(op);
@@ -181,7 +147,5 @@ LogicalResult GpuVerifyKernel::check() {
         return refuse(&op) << "what is read of a state is needed along dk";
     }
   }
-  rowValues.clear();
-  ownsAllRows = false;
-  return success();
+  return GpuKernel::check();
 }

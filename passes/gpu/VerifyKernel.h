@@ -97,7 +97,6 @@ private:
 
   //===--- VerifyChecks.cpp -----------------------------------------------===//
   mlir::LogicalResult check() override;
-  mlir::LogicalResult checkRows(StepOp form) const;
 
   //===--- VerifySides.cpp: where stacks are needed -----------------------===//
   void findRowValues(StepOp of) override;

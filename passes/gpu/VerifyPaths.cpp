@@ -133,6 +133,7 @@ LogicalResult GpuVerifyKernel::emitPathSolve(PathSolveOp op, bool ofRows) {
         weigh(op.getGrams()[g], op.getResult(op.getColumns()[g])));
   }
   if (!ofRows) {
+    assert(op.getScales().empty() && "channels of values are along rows");
     sync();
     SmallVector<TeamSum> sums;
     for (auto [rhs, result, ofResult] :

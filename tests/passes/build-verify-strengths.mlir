@@ -69,6 +69,8 @@ ladle.recurrence @ranks(token %k: tensor<2x3x4xf32>, token %v: tensor<2x3x8xf32>
 // CHECK: ladle.path_solve[%{{.*}} : tensor<2x4x3x8xf32>]
 // PROMPT-LABEL: ladle.step @sums_inner_prefill_fold
 // ADJOINT: ladle.step @sums_adjoint_verify
+// ADJOINT: ladle.sum %k dim 1 : tensor<2x3x4xf32> to tensor<2x4xf32>
+// ADJOINT: ladle.transport %S_entries[%{{[^,]*}}] {{.*}} tensor<2x4x4xf32>
 ladle.recurrence @sums(token %k: tensor<2x3x4xf32>, token %v: tensor<2x3x8xf32>,
     state %S: !ladle.state<2x4x8xf32>) -> (y: tensor<2x8xf32>) {
   %r = ladle.read %S, %k : !ladle.state<2x4x8xf32>, tensor<2x3x4xf32>
@@ -79,4 +81,40 @@ ladle.recurrence @sums(token %k: tensor<2x3x4xf32>, token %v: tensor<2x3x8xf32>,
   %S1 = ladle.write %S, %k, %u
       : !ladle.state<2x4x8xf32>, tensor<2x3x4xf32>, tensor<2x3x8xf32>
   ladle.yield %sum, %S1 : tensor<2x8xf32>, !ladle.state<2x4x8xf32>
+}
+
+// -----
+
+// A scale that is repeated over ranks is the same for both reads. What an
+// output repeats is read once.
+
+// CHECK-LABEL: ladle.step @repeated_inner_verify
+// CHECK: ladle.load_state
+// CHECK: ladle.read %{{.*}} -> tensor<2x4x3x8xf32>
+// CHECK: ladle.read %{{.*}} -> tensor<2x4x8xf32>
+// CHECK-NOT: ladle.read %
+// CHECK: ladle.path_solve{{.*}} scales[%{{.*}} : tensor<2x4x3x8xf32>] of [0]
+// PROMPT-LABEL: ladle.step @repeated_inner_prefill_fold
+// ADJOINT: error: route 'adjoint' is not legal for 'repeated'
+ladle.recurrence @repeated(token %q: tensor<2x4xf32>, token %w: tensor<2x4xf32>,
+    token %k: tensor<2x3x4xf32>, token %v: tensor<2x3x8xf32>,
+    token %b: tensor<2x8xf32>, state %S: !ladle.state<2x4x8xf32>)
+    -> (y: tensor<2x3x8xf32>) {
+  %r = ladle.read %S, %q : !ladle.state<2x4x8xf32>, tensor<2x4xf32>
+       -> tensor<2x8xf32>
+  %s = ladle.read %S, %w : !ladle.state<2x4x8xf32>, tensor<2x4xf32>
+       -> tensor<2x8xf32>
+  %0 = arith.mulf %b, %r : tensor<2x8xf32>
+  %1 = arith.mulf %b, %s : tensor<2x8xf32>
+  %2 = ladle.broadcast %0 dims [0, 2] : tensor<2x8xf32> to tensor<2x3x8xf32>
+  %3 = ladle.broadcast %1 dims [0, 2] : tensor<2x8xf32> to tensor<2x3x8xf32>
+  %4 = arith.addf %2, %3 : tensor<2x3x8xf32>
+  %u = arith.subf %v, %4 : tensor<2x3x8xf32>
+  %S1 = ladle.write %S, %k, %u
+      : !ladle.state<2x4x8xf32>, tensor<2x3x4xf32>, tensor<2x3x8xf32>
+  %t = ladle.read %S, %q : !ladle.state<2x4x8xf32>, tensor<2x4xf32>
+       -> tensor<2x8xf32>
+  %5 = ladle.broadcast %t dims [0, 2] : tensor<2x8xf32> to tensor<2x3x8xf32>
+  %y = arith.mulf %5, %v : tensor<2x3x8xf32>
+  ladle.yield %y, %S1 : tensor<2x3x8xf32>, !ladle.state<2x4x8xf32>
 }

@@ -332,8 +332,8 @@ Status Tuning::run() {
 int tool::tuneAttention(const TuneRequest &request) {
   Status status = refuse(
       request.source,
-      {"--state", "--entry", "--state-layout", "--routes", "--m", "--capacity",
-       "--batch", "--drafts", "--acceptance", "--vary", "--card", "--keep"},
+      {"--state", "--state-layout", "--routes", "--m", "--capacity", "--batch",
+       "--drafts", "--acceptance", "--vary", "--card", "--keep"},
       {"recurrences", "--trace tunes what an attention reuses"});
   if (status)
     status = Tuning(request).run();
