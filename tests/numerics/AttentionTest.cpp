@@ -312,31 +312,26 @@ TEST_CASE("a call that is wrong says why, and changes nothing") {
       .rows = 1, .slots = std::span(slots).first(1), .tensors = {}};
   says(head.decoder->step(missing), "argument 'q_pre' is missing");
   says(head.pool->truncate(0, 3), "length is 3, wanted 0 to the 0 tokens");
+  auto refuses = [&](const AttentionSettings &wrong, const char *text) {
+    says(AttentionDecoder::create(*head.program, *head.pool,
+                                  {.settings = wrong, .preference = {}})
+             .status(),
+         text);
+  };
   AttentionSettings wrong = near;
   wrong.window = 5;
-  says(AttentionDecoder::create(*head.program, *head.pool,
-                                {.settings = wrong, .preference = {}})
-           .status(),
-       "window is 5, wanted 1 to the 4 entries");
+  refuses(wrong, "window is 5, wanted 1 to the 4 entries");
   wrong = near;
   wrong.sinks = 1;
-  says(AttentionDecoder::create(*head.program, *head.pool,
-                                {.settings = wrong, .preference = {}})
-           .status(),
-       "sinks is 1, wanted 0: 'mac' is compiled without");
+  refuses(wrong, "sinks is 1, wanted 0: 'mac' is compiled without");
   wrong = near;
   wrong.drift = 0.2;
-  says(AttentionDecoder::create(*head.program, *head.pool,
-                                {.settings = wrong, .preference = {}})
-           .status(),
-       "drift is 0.2, wanted 0: 'mac' is compiled without a gate on it");
+  refuses(wrong,
+          "drift is 0.2, wanted 0: 'mac' is compiled without a gate on it");
   wrong = near;
   wrong.wideBand = 8;
-  says(AttentionDecoder::create(*head.program, *head.pool,
-                                {.settings = wrong, .preference = {}})
-           .status(),
-       "wideBand and wideGap are 8 and 0, wanted 0: 'mac' is compiled with "
-       "one band");
+  refuses(wrong, "wideBand and wideGap are 8 and 0, wanted 0: 'mac' is "
+                 "compiled with one band");
   CHECK(head.pool->length(0) == 0);
 
   OneHead small(near, /*tokens=*/16); // one page
