@@ -7,9 +7,10 @@ tools/random_checks.py --cases 1000 --seed 7
 
 Recurrences, attentions over pages and those with bounded caches, decoded by
 the kernels of a GPU on the emulated one that tests use, or with --gpu on a real
-one; and recurrences that are drawn themselves, on the CPU, too. Rings of several sections, blocks that share a head, few recent tokens,
-pages and forks of any sizes are drawn together. A failure is printed with the
-command that repeats it. The same seed draws the same cases.
+one; and recurrences that are drawn themselves, on the CPU, too. Rings of
+several sections, blocks that share a head, few recent tokens, pages and forks of
+any sizes are drawn together. A failure is printed with the command that repeats
+it. The same seed draws the same cases.
 """
 
 import argparse
@@ -31,6 +32,7 @@ import random_recurrences
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OTHERS = "../tests/tools/Inputs"  # shapes that no example has
+DRAWN = "ladle-drawn-"  # files of recurrences, which stay if a case fails
 MAYBE = (None, None, 1)  # a flag of a case, set in a third of them
 
 
@@ -138,7 +140,7 @@ def recurrence(draw):
 def invented(draw):
     text = random_recurrences.draw_recurrence(draw)
     name = hashlib.sha256(text.encode()).hexdigest()[:12]
-    file = pathlib.Path(tempfile.gettempdir()) / f"ladle-drawn-{name}.ladle"
+    file = pathlib.Path(tempfile.gettempdir()) / f"{DRAWN}{name}.ladle"
     file.write_text(text)
     return file, ["--preset", "p"], {}, [decoding(draw)]
 
@@ -247,8 +249,12 @@ def main():
     end = time.monotonic() + options.seconds
 
     def run_in_time(command):
-        return (run(options.ladle, *command) if time.monotonic() < end
-                else "not begun")
+        verdict = (run(options.ladle, *command) if time.monotonic() < end
+                   else "not begun")
+        file = pathlib.Path(command[0][0])
+        if verdict != "failed" and file.name.startswith(DRAWN):
+            file.unlink()
+        return verdict
 
     with (tempfile.TemporaryDirectory() as cache,
           concurrent.futures.ThreadPoolExecutor(options.jobs) as threads):

@@ -177,7 +177,8 @@ LADLE_INLINE Vec<T, N> load_vector_streaming(const T *p) {
 
 /// The same from global memory that another kernel may be writing: the
 /// first-level cache, in which it would grow old, does not get it.
-template <int N, class T> LADLE_INLINE Vec<T, N> load_vector_ahead(const T *p) {
+template <int N, class T>
+LADLE_INLINE Vec<T, N> load_vector_ahead(const T *p) {
   static_assert(sizeof(T) == sizeof(int));
   Vec<T, N> v;
 #pragma unroll
@@ -332,8 +333,12 @@ LADLE_INLINE float half_turns(float x) {
   const float whole = 2.0f * rintf(0.5f * turns);
   return (turns - whole) + rest;
 }
-LADLE_INLINE float sine(float x) { return sinpif(half_turns(x)); }
-LADLE_INLINE float cosine(float x) { return cospif(half_turns(x)); }
+LADLE_INLINE float sine(float x) {
+  return sinpif(half_turns(x));
+}
+LADLE_INLINE float cosine(float x) {
+  return cospif(half_turns(x));
+}
 
 /// a / b for b of 1 and more, within two units in the last place, and 0 for b
 /// beyond 2^126: an exact division branches, for what a and b may be, and
@@ -459,7 +464,8 @@ inline void release_barrier(int line = __builtin_LINE()) {
 inline void warp_barrier(int line = __builtin_LINE()) {
   __syncwarp(ladle_detail::warp, line);
 }
-inline void part_barrier(int which, int threads, int line = __builtin_LINE()) {
+inline void part_barrier(int which, int threads,
+                         int line = __builtin_LINE()) {
   auto &s = *ladle::emulation::scheduler;
   s.part = which;
   s.partThreads = threads;
@@ -483,8 +489,8 @@ LADLE_INLINE void part_barrier(int which, int threads) {
 }
 #endif
 
-/// Of each thread of a group of four warps, which all call it: more than it
-/// had, as soon as others have left them, or fewer.
+/// Of each thread of a group of four warps, which all call it: more than it had,
+/// as soon as others have left them, or fewer.
 template <int Count, bool IsMore> LADLE_INLINE void set_registers() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) ||                                      \
     defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM120_ALL)
@@ -526,8 +532,8 @@ LADLE_INLINE void cluster_wait() { __syncthreads(); }
 template <class T> LADLE_INLINE T *cluster_memory(T *own, int rank) {
 #ifdef LADLE_EMULATION
   auto &s = *ladle::emulation::scheduler;
-  return reinterpret_cast<T *>(
-      s.shared[rank] + (reinterpret_cast<char *>(own) - s.shared[s.rank]));
+  return reinterpret_cast<T *>(s.shared[rank] + (reinterpret_cast<char *>(own) -
+                                                 s.shared[s.rank]));
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   T *theirs;
   asm("mapa.u64 %0, %1, %2;" : "=l"(theirs) : "l"(own), "r"(rank));
@@ -570,12 +576,11 @@ LADLE_INLINE void wait_for_previous() {
 #endif
 }
 
-/// Asks for a line of global memory, which the L2 cache then has. Whoever
-/// writes it meanwhile writes what is there.
+/// Asks for a line of global memory, which the L2 cache then has. Whoever writes
+/// it meanwhile writes what is there.
 LADLE_INLINE void prefetch(const void *line) {
 #if defined(__CUDA_ARCH__)
-  asm volatile(
-      "prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(line)));
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(line)));
 #endif
 }
 
@@ -605,10 +610,9 @@ multiply_tiles(const Vec<T, 8> &a, const Vec<T, 4> &b, Vec<float, 4> c,
     const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
     double sum = c[i];
     for (int k = 0; k < 16; ++k)
-      sum +=
-          to_float(
-              all[row % 8 * 4 + k % 8 / 2].a[k / 8 * 4 + row / 8 * 2 + k % 2]) *
-          to_float(all[column * 4 + k % 8 / 2].b[k / 8 * 2 + k % 2]);
+      sum += to_float(all[row % 8 * 4 + k % 8 / 2]
+                          .a[k / 8 * 4 + row / 8 * 2 + k % 2]) *
+             to_float(all[column * 4 + k % 8 / 2].b[k / 8 * 2 + k % 2]);
     c[i] = static_cast<float>(sum);
   }
   return c;
@@ -629,9 +633,9 @@ LADLE_INLINE unsigned pair_of(const Vec<T, N> &v, int i) {
                  ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "         \
                  "{%0, %1, %2, %3};"                                           \
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])              \
-                 : "r"(pair_of(a, 0)), "r"(pair_of(a, 1)), "r"(pair_of(a, 2)), \
-                   "r"(pair_of(a, 3)), "r"(pair_of(b, 0)),                     \
-                   "r"(pair_of(b, 1)));                                        \
+                 : "r"(pair_of(a, 0)), "r"(pair_of(a, 1)),                     \
+                   "r"(pair_of(a, 2)), "r"(pair_of(a, 3)),                     \
+                   "r"(pair_of(b, 0)), "r"(pair_of(b, 1)));                    \
     return c;                                                                  \
   }
 LADLE_MULTIPLY_TILES(bf16, "bf16")
@@ -672,12 +676,13 @@ multiply_tiles(const Vec<float, 4> &a, const Vec<float, 2> &b, Vec<float, 4> c,
 LADLE_INLINE Vec<float, 4> multiply_tiles(const Vec<float, 4> &a,
                                           const Vec<float, 2> &b,
                                           Vec<float, 4> c) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])),
-                 "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
-                 "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])),
+        "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
   return c;
 }
 #endif
@@ -782,8 +787,7 @@ inline void copy_rows(T *to, const T *from, int count, int stride, int each) {
   constexpr int part = 16 / sizeof(T);
   for (int i = threadIdx.x * part; i < count; i += blockDim.x * part)
     std::memcpy(to + i,
-                from + static_cast<long long>(i / each) * stride + i % each,
-                16);
+                from + static_cast<long long>(i / each) * stride + i % each, 16);
 }
 
 template <class T> inline void copy_16_bytes(T *to, const T *from) {
@@ -1037,8 +1041,8 @@ LADLE_INLINE void copy_back_start(T *to, const T *from, int count) {
 #endif
 }
 
-/// Until what was copied back has been read: before a thread copies into it
-/// anew, or its block ends and the shared memory with it.
+/// Until what was copied back has been read: before a thread copies into it anew,
+/// or its block ends and the shared memory with it.
 LADLE_INLINE void copy_back_wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
