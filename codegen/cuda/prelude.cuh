@@ -847,6 +847,9 @@ LADLE_INLINE unsigned shared_address(const void *p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
 
+/// When the L2 cache drops what is copied.
+enum class Eviction { First, Normal, Last };
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 /// Before a copy is started: the copies counted so far are not over before it.
 LADLE_INLINE void count_copy(long long *copies, unsigned bytes) {
@@ -856,22 +859,18 @@ LADLE_INLINE void count_copy(long long *copies, unsigned bytes) {
                : "memory");
 }
 
-LADLE_INLINE unsigned long long evict_first() {
+template <Eviction When> LADLE_INLINE unsigned long long policy() {
   unsigned long long policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;"
-               : "=l"(policy));
+  if constexpr (When == Eviction::First)
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;"
+                 : "=l"(policy));
+  else if constexpr (When == Eviction::Last)
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;"
+                 : "=l"(policy));
+  else
+    asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;"
+                 : "=l"(policy));
   return policy;
-}
-LADLE_INLINE unsigned long long evict_last() {
-  unsigned long long policy;
-  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;"
-               : "=l"(policy));
-  return policy;
-}
-
-/// For what this block writes soon, and for what is read once.
-template <bool IsKept> LADLE_INLINE unsigned long long policy() {
-  return IsKept ? evict_last() : evict_first();
 }
 
 /// A bulk copy to shared memory, as the L2 cache is told.
@@ -952,25 +951,25 @@ LADLE_INLINE void copy(long long *copies, T *to, const T *from, int count) {
 }
 
 namespace ladle_detail {
-template <int Warp, bool IsKept, class T>
+template <int Warp, Eviction When, class T>
 LADLE_INLINE void copy_once(long long *copies, T *to, const T *from,
                             int count) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if (threadIdx.x == 32 * Warp && count > 0) {
     count_copy(copies, count * sizeof(T));
-    start_copy(copies, to, from, count * sizeof(T), policy<IsKept>());
+    start_copy(copies, to, from, count * sizeof(T), policy<When>());
   }
 #else
   copy(copies, to, from, count);
 #endif
 }
 
-template <int Warp, bool IsKept, class T>
+template <int Warp, Eviction When, class T>
 LADLE_INLINE void copy_part_once(long long *copies, T *to, const T *from,
                                  int count) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if (threadIdx.x == 32 * Warp)
-    start_part(copies, to, from, count * sizeof(T), policy<IsKept>());
+    start_part(copies, to, from, count * sizeof(T), policy<When>());
 #else
   copy_rows(to, from, count, 1 << 30, 1 << 30);
 #endif
@@ -982,7 +981,8 @@ LADLE_INLINE void copy_part_once(long long *copies, T *to, const T *from,
 template <int Warp = 0, class T>
 LADLE_INLINE void copy_streaming(long long *copies, T *to, const T *from,
                                  int count) {
-  ladle_detail::copy_once<Warp, /*IsKept=*/false>(copies, to, from, count);
+  ladle_detail::copy_once<Warp, ladle_detail::Eviction::First>(copies, to, from,
+                                                               count);
 }
 
 /// The same for what this block writes soon: the L2 cache drops it last, and
@@ -990,7 +990,8 @@ LADLE_INLINE void copy_streaming(long long *copies, T *to, const T *from,
 template <int Warp = 0, class T>
 LADLE_INLINE void copy_kept(long long *copies, T *to, const T *from,
                             int count) {
-  ladle_detail::copy_once<Warp, /*IsKept=*/true>(copies, to, from, count);
+  ladle_detail::copy_once<Warp, ladle_detail::Eviction::Last>(copies, to, from,
+                                                              count);
 }
 
 /// All rows that were copied are there, for all threads.
@@ -1022,13 +1023,11 @@ LADLE_INLINE void copy_back_start(T *to, const T *from, int count) {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
   if (threadIdx.x == 0) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint "
-                 "[%0], [%1], %2, %3;"
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
                  :
                  : "l"(__cvta_generic_to_global(to)),
                    "r"(ladle_detail::shared_address(from)),
-                   "r"(static_cast<unsigned>(count * sizeof(T))),
-                   "l"(ladle_detail::evict_first())
+                   "r"(static_cast<unsigned>(count * sizeof(T)))
                  : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
   }
@@ -1105,18 +1104,20 @@ LADLE_INLINE void copy_init_parts(long long *copies, int starts) {
 #endif
 }
 
-/// The same as copy_streaming, of a part; by a warp that waits for it.
+/// The same of a part, by a warp that waits for it.
 template <int Warp = 0, class T>
 LADLE_INLINE void copy_part(long long *copies, T *to, const T *from,
                             int count) {
-  ladle_detail::copy_part_once<Warp, /*IsKept=*/false>(copies, to, from, count);
+  ladle_detail::copy_part_once<Warp, ladle_detail::Eviction::Normal>(
+      copies, to, from, count);
 }
 
 /// The same as copy_kept, of a part.
 template <int Warp = 0, class T>
 LADLE_INLINE void copy_part_kept(long long *copies, T *to, const T *from,
                                  int count) {
-  ladle_detail::copy_part_once<Warp, /*IsKept=*/true>(copies, to, from, count);
+  ladle_detail::copy_part_once<Warp, ladle_detail::Eviction::Last>(
+      copies, to, from, count);
 }
 
 #define LADLE_DYNAMIC_SHARED(NAME, BYTES)                                      \

@@ -37,40 +37,6 @@ int64_t GpuKernel::page() {
   return any ? any.getPage() : 0;
 }
 
-Value GpuKernel::pageAt(Value index, bool isWritten) {
-  Value held =
-      memref::LoadOp::create(b, pageTable, ValueRange{readSlot, index});
-  // Behind the pages of a slot stands the spare one.
-  if (!isWritten)
-    return arith::IndexCastOp::create(b, b.getIndexType(), withoutMark(held));
-  Value last = constantIndex(capacity() / page());
-  Value spare =
-      memref::LoadOp::create(b, pageTable, ValueRange{readSlot, last});
-  return arith::IndexCastOp::create(
-      b, b.getIndexType(),
-      arith::SelectOp::create(b, isOwn(held), held, spare));
-}
-
-GpuKernel::EntryPlace GpuKernel::placeAt(Value slot) {
-  if (!page())
-    return {readSlot, slot};
-  Value entries = constantIndex(page());
-  return {pageAt(arith::DivUIOp::create(b, slot, entries)),
-          arith::RemUIOp::create(b, slot, entries)};
-}
-
-GpuKernel::EntryPlace GpuKernel::placeToWrite(Value position) {
-  if (!page())
-    return {writeSlot, ringSlot(position)};
-  // A row that moves and cannot fold has no place of its own.
-  if (moves)
-    position =
-        arith::SelectOp::create(b, moves, constantIndex(capacity()), position);
-  Value slot = ringSlot(position), entries = constantIndex(page());
-  return {pageAt(arith::DivUIOp::create(b, slot, entries), /*isWritten=*/true),
-          arith::RemUIOp::create(b, slot, entries)};
-}
-
 Value GpuKernel::ringSlot(Value position) {
   // A slot that has folded begins anew at the first of its pages.
   if (page() && !entryPlaces)

@@ -218,54 +218,6 @@ Value GpuKernel::emitTask() {
   return padded;
 }
 
-//===----------------------------------------------------------------------===//
-// Pages and states that slots take
-//===----------------------------------------------------------------------===//
-
-Value GpuKernel::loadRaw(Value table, ArrayRef<Value> at, StringRef name) {
-  return named(memref::LoadOp::create(b, table, at), name);
-}
-
-/// Whether a slot may write a page or a state: it has it, and alone.
-Value GpuKernel::isOwn(Value block) {
-  // One that is not there is negative.
-  return arith::CmpIOp::create(b, arith::CmpIPredicate::ult, block,
-                               constantInt(static_cast<int32_t>(kSharedBlock)));
-}
-
-Value GpuKernel::withoutMark(Value block) {
-  return arith::AndIOp::create(
-      b, block, constantInt(static_cast<int32_t>(kSharedBlock - 1)));
-}
-
-Value GpuKernel::emitBlocks() {
-  if (!slots.arePaged())
-    return {};
-  auto indexOf = [&](Value block) -> Value {
-    // Whoever has no state reads none, or is told of it by its cursor.
-    Value held = arith::MaxSIOp::create(b, block, constantInt(0));
-    return arith::IndexCastOp::create(b, b.getIndexType(), withoutMark(held));
-  };
-  Value read = loadRaw(stateTable, {readSlot}, "read_state");
-  Value written = loadRaw(stateTable, {writeSlot}, "write_state");
-  Value epoch = loadRaw(epochs, {readSlot}, "epoch");
-  readState = indexOf(read);
-  writeState = indexOf(written);
-  mayFold = isOwn(written);
-  moves =
-      arith::CmpIOp::create(b, arith::CmpIPredicate::ne, readSlot, writeSlot);
-  // Kind 1 has no state yet, kind 2 has one, and kind 0 is both.
-  hasNoState =
-      arith::CmpIOp::create(b, arith::CmpIPredicate::eq, epoch, constantInt(0));
-  Value kind = arith::SelectOp::create(b, isForStateless(), constantInt(1),
-                                       constantInt(2));
-  Value isAny = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, rowKind,
-                                      constantInt(0));
-  return arith::OrIOp::create(
-      b, isAny,
-      arith::CmpIOp::create(b, arith::CmpIPredicate::eq, rowKind, kind));
-}
-
 /// Emits `body` for the rows that are no padding and for this kernel; padded
 /// ones get zeros.
 void GpuKernel::emitActive(Value padded, bool storesZeros,
@@ -322,9 +274,13 @@ void GpuKernel::zeroOutputs(Value tokenRow) {
   }
 }
 
+Value GpuKernel::loadRaw(Value table, ArrayRef<Value> at, StringRef name) {
+  return named(memref::LoadOp::create(b, table, at), name);
+}
+
 Value GpuKernel::loadNumber(Value from, ArrayRef<Value> at, StringRef name) {
-  Value number = memref::LoadOp::create(b, from, at);
-  return arith::IndexCastOp::create(b, b.getIndexType(), named(number, name));
+  return arith::IndexCastOp::create(b, b.getIndexType(),
+                                    loadRaw(from, at, name));
 }
 
 /// Where the row stands, and which versions of its carries are its own.
@@ -334,10 +290,12 @@ Value GpuKernel::loadCursor() {
   length = loadNumber(cursors, {readSlot, constantIndex(1)}, "length");
   if (!fold)
     return {};
-  Value which = constantIndex(0);
-  if (hasNoState)
-    which = arith::SelectOp::create(b, hasNoState, constantIndex(1), which);
-  return loadNumber(threshold, {which}, "m");
+  Value m = loadNumber(threshold, {constantIndex(0)}, "m");
+  if (!hasNoState)
+    return m;
+  // Both, so that none waits for the other.
+  Value crossover = loadNumber(threshold, {constantIndex(1)}, "crossover");
+  return arith::SelectOp::create(b, hasNoState, crossover, m);
 }
 
 /// Loads the row's cursor. Returns whether this kernel is for the row: null
@@ -385,11 +343,19 @@ void GpuKernel::emitPlaces() {
     return;
   int64_t all = capacity(), count = knownPlaces();
   entryPlaces = shared({count}, "entry_places", b.getI32Type());
-  // The whole ring is loaded, before it is known where it starts.
-  SmallVector<std::pair<Value, Value>> ring;
+  // The whole ring is loaded, before it is known where it starts, and with it
+  // the pages, so that entries are found without another trip to memory.
+  SmallVector<std::pair<Value, Value>> ring, pages;
+  int64_t pageCount = page() ? all / page() + 1 : 0;
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPoint(endOfSlotLoads);
+    for (int64_t first = 0; first < pageCount; first += schedule.threads) {
+      Value at = add(thread, first);
+      Value held = arith::MinUIOp::create(b, at, constantIndex(pageCount - 1));
+      pages.emplace_back(
+          at, memref::LoadOp::create(b, pageTable, ValueRange{readSlot, held}));
+    }
     for (int64_t first = 0; first < (page() ? count : all);
          first += schedule.threads) {
       Value at = add(thread, first), held = at;
@@ -399,6 +365,12 @@ void GpuKernel::emitPlaces() {
                                                    ValueRange{readSlot, held}));
     }
   }
+  if (pageCount)
+    ownPages = shared({pageCount}, "own_pages", b.getI32Type());
+  for (auto &[at, held] : pages)
+    guarded(isBelow(at, pageCount), [&, at = at, held = held] {
+      memref::StoreOp::create(b, held, ownPages, ValueRange{at});
+    });
   for (auto &[at, place] : ring) {
     Value entry = arith::RemUIOp::create(
         b, arith::SubIOp::create(b, add(at, all), base), constantIndex(all));

@@ -112,19 +112,13 @@ protected:
   virtual mlir::Value emitCursor();
   /// Loads where the row stands. Returns from which fill on it folds, or null.
   mlir::Value loadCursor();
+  mlir::Value loadRaw(mlir::Value from, llvm::ArrayRef<mlir::Value> at,
+                      llvm::StringRef name);
   mlir::Value loadNumber(mlir::Value from, llvm::ArrayRef<mlir::Value> at,
                          llvm::StringRef name);
   /// Entries that a place is known of: those of drafts may be more than fit.
   int64_t knownPlaces();
   virtual void emitPlaces();
-  /// Whether the row is for this kernel: null for always. Finds its states.
-  mlir::Value emitBlocks();
-  /// Whether it is for the kernel of rows without a state.
-  virtual mlir::Value isForStateless() { return hasNoState; }
-  mlir::Value loadRaw(mlir::Value table, llvm::ArrayRef<mlir::Value> at,
-                      llvm::StringRef name);
-  mlir::Value isOwn(mlir::Value block);
-  mlir::Value withoutMark(mlir::Value block);
   void emitActive(mlir::Value padded, bool storesZeros,
                   llvm::function_ref<mlir::LogicalResult()> body,
                   mlir::LogicalResult &result);
@@ -140,6 +134,21 @@ protected:
   mlir::LogicalResult emitNumbers();
   mlir::LogicalResult emitSharedReads(bool ofStates);
   mlir::LogicalResult emitPrologue();
+
+  //===--- Pages.cpp ------------------------------------------------------===//
+  /// Whether the row is for this kernel: null for always. Finds its states.
+  mlir::Value emitBlocks();
+  /// Whether it is for the kernel of rows without a state.
+  virtual mlir::Value isForStateless() { return hasNoState; }
+  /// Where entry `position` of the row lies.
+  EntryPlace placeOf(mlir::Value position) {
+    return placeAt(ringSlot(position), ownPages);
+  }
+  /// The same of place `slot` of the ring, by the slot's pages if it has them.
+  EntryPlace placeAt(mlir::Value slot, mlir::Value own = {});
+  /// Where an entry is put: without a page of its own in the spare one.
+  EntryPlace placeToWrite(mlir::Value position);
+  mlir::Value pageAt(mlir::Value index, mlir::Value own, bool isWritten);
 
   //===--- Sinks.cpp ------------------------------------------------------===//
   mlir::LogicalResult storeValue(mlir::Value value, mlir::Value memory,
@@ -359,18 +368,6 @@ protected:
   /// Entries of a page; 0 if those of a slot lie side by side.
   int64_t page();
   mlir::Value ringSlot(mlir::Value position);
-  /// Where entry `position` of the row lies: in its slot, or in a page.
-  struct EntryPlace {
-    mlir::Value outer, entry;
-  };
-  EntryPlace placeOf(mlir::Value position) {
-    return placeAt(ringSlot(position));
-  }
-  /// The same of place `slot` of the ring.
-  EntryPlace placeAt(mlir::Value slot);
-  /// Where an entry is put: without a page of its own in the spare one.
-  EntryPlace placeToWrite(mlir::Value position);
-  mlir::Value pageAt(mlir::Value index, bool isWritten = false);
   /// Row `rank` of an entry among rows that are entries times ranks.
   mlir::Value rowOfEntry(mlir::Value position, int64_t rank, int64_t ranks);
   mlir::Value lastEntry();
@@ -539,6 +536,7 @@ protected:
   mlir::Value moves;      ///< whether the row writes another slot than it reads
   /// Where entry j of the history lies, [entries] in shared memory.
   mlir::Value entryPlaces;
+  mlir::Value ownPages; ///< of the slot, [pages + 1] in shared memory, or null
   mlir::Value readCarry, writeCarry;     ///< versions of the row's carries
   llvm::SmallVector<mlir::Value> memory; ///< by the step's argument
   llvm::MapVector<unsigned, llvm::SmallVector<mlir::Value>> fields;

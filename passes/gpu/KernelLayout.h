@@ -16,6 +16,11 @@
 
 namespace ladle {
 
+/// Where an entry lies: of a slot, or of a page.
+struct EntryPlace {
+  mlir::Value outer, entry;
+};
+
 /// How a step is spread over a grid; see Geometry.cpp for how it is chosen.
 struct GpuSchedule {
   int64_t threads = 0;  ///< of a block; 0: as many as rows need

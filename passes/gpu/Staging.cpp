@@ -130,16 +130,17 @@ void GpuKernel::stageStates() {
         copy->setAttr(kKeptAttr, b.getUnitAttr());
         continue;
       }
-      copy->setAttr("nontemporal", b.getUnitAttr());
-      if (folds) {
-        auto branch = scf::IfOp::create(b, folds, /*withElseRegion=*/true);
-        copy->moveBefore(branch.elseBlock()->getTerminator());
-        OpBuilder::InsertionGuard guard(b);
-        b.setInsertionPointToStart(branch.thenBlock());
-        Operation *kept = b.clone(*copy);
-        kept->removeAttr("nontemporal");
-        kept->setAttr(kKeptAttr, b.getUnitAttr());
+      if (!folds) {
+        copy->setAttr("nontemporal", b.getUnitAttr());
+        continue;
       }
+      // Beside rows that write theirs, the others' are not dropped first
+      // either: what is written would go to memory among what is read.
+      auto branch = scf::IfOp::create(b, folds, /*withElseRegion=*/true);
+      copy->moveBefore(branch.elseBlock()->getTerminator());
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(branch.thenBlock());
+      b.clone(*copy)->setAttr(kKeptAttr, b.getUnitAttr());
       continue;
     }
     lateCopies.push_back([=, this] {
@@ -258,7 +259,7 @@ void GpuKernel::stageField(Value buffer, size_t index) {
     Value row = loop.getInductionVar();
     Value index = arith::DivUIOp::create(b, row, constantIndex(page()));
     Value left = arith::SubIOp::create(b, length, row);
-    copy({pageAt(index), zero}, row,
+    copy({pageAt(index, /*own=*/{}, /*isWritten=*/false), zero}, row,
          arith::MinSIOp::create(b, left, constantIndex(page())));
     return;
   }

@@ -45,7 +45,7 @@ void GpuVerifyKernel::emitDraftPlaces() {
   written.insert(draftPages);
 }
 
-GpuKernel::EntryPlace GpuVerifyKernel::placeOfDraft(Value draft) {
+EntryPlace GpuVerifyKernel::placeOfDraft(Value draft) {
   if (!page())
     return placeToWrite(arith::AddIOp::create(b, length, draft));
   return {loadNumber(draftPages, {draft}, "page"),

@@ -1,0 +1,112 @@
+//===- Pages.cpp - pages and states that slots take -----------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// A slot is told by tables which pages its entries lie in, and which state is
+// its own, if any. What the tables say may have a mark: others share the block,
+// and nobody writes it.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "passes/gpu/Kernel.h"
+#include "passes/gpu/KernelInfo.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static Value constant(ImplicitLocOpBuilder &b, int64_t value) {
+  return arith::ConstantOp::create(
+      b, b.getI32IntegerAttr(static_cast<int32_t>(value)));
+}
+
+/// Whether a slot may write a page or a state: it has it, and alone.
+static Value isOwn(ImplicitLocOpBuilder &b, Value block) {
+  // One that is not there is negative.
+  return arith::CmpIOp::create(b, arith::CmpIPredicate::ult, block,
+                               constant(b, kSharedBlock));
+}
+
+static Value withoutMark(ImplicitLocOpBuilder &b, Value block) {
+  return arith::AndIOp::create(b, block, constant(b, kSharedBlock - 1));
+}
+
+//===----------------------------------------------------------------------===//
+// States
+//===----------------------------------------------------------------------===//
+
+Value GpuKernel::emitBlocks() {
+  if (!slots.arePaged())
+    return {};
+  auto indexOf = [&](Value block) -> Value {
+    // Whoever has no state reads none, or is told of it by its cursor.
+    Value held = arith::MaxSIOp::create(b, block, constantInt(0));
+    return arith::IndexCastOp::create(b, b.getIndexType(),
+                                      withoutMark(b, held));
+  };
+  Value read = loadRaw(stateTable, {readSlot}, "read_state");
+  Value written = loadRaw(stateTable, {writeSlot}, "write_state");
+  Value epoch = loadRaw(epochs, {readSlot}, "epoch");
+  readState = indexOf(read);
+  writeState = indexOf(written);
+  mayFold = isOwn(b, written);
+  moves =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::ne, readSlot, writeSlot);
+  // Kind 1 has no state yet, kind 2 has one, and kind 0 is both.
+  hasNoState =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::eq, epoch, constantInt(0));
+  Value kind = arith::SelectOp::create(b, isForStateless(), constantInt(1),
+                                       constantInt(2));
+  Value isAny = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, rowKind,
+                                      constantInt(0));
+  return arith::OrIOp::create(
+      b, isAny,
+      arith::CmpIOp::create(b, arith::CmpIPredicate::eq, rowKind, kind));
+}
+
+//===----------------------------------------------------------------------===//
+// Places of entries
+//===----------------------------------------------------------------------===//
+
+/// Page `index` of the slot, as the table says it, or what `own` knows of it.
+Value GpuKernel::pageAt(Value index, Value own, bool isWritten) {
+  auto load = [&](Value at) -> Value {
+    return own ? memref::LoadOp::create(b, own, ValueRange{at})
+               : memref::LoadOp::create(b, pageTable, ValueRange{readSlot, at});
+  };
+  Value held = load(index);
+  if (isWritten) {
+    // Behind the pages of a slot stands the spare one.
+    Value spare = load(constantIndex(capacity() / page()));
+    held = arith::SelectOp::create(b, isOwn(b, held), held, spare);
+  } else {
+    held = withoutMark(b, held);
+  }
+  return arith::IndexCastOp::create(b, b.getIndexType(), held);
+}
+
+EntryPlace GpuKernel::placeAt(Value slot, Value own) {
+  if (!page())
+    return {readSlot, slot};
+  Value entries = constantIndex(page());
+  return {pageAt(arith::DivUIOp::create(b, slot, entries), own,
+                 /*isWritten=*/false),
+          arith::RemUIOp::create(b, slot, entries)};
+}
+
+EntryPlace GpuKernel::placeToWrite(Value position) {
+  if (!page())
+    return {writeSlot, ringSlot(position)};
+  // A row that moves and cannot fold has no place of its own.
+  if (moves)
+    position =
+        arith::SelectOp::create(b, moves, constantIndex(capacity()), position);
+  Value slot = ringSlot(position), entries = constantIndex(page());
+  return {pageAt(arith::DivUIOp::create(b, slot, entries), ownPages,
+                 /*isWritten=*/true),
+          arith::RemUIOp::create(b, slot, entries)};
+}
