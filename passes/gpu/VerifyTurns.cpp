@@ -79,9 +79,12 @@ LogicalResult GpuVerifyKernel::chooseTurns(int64_t rows) {
     // Earlier GPUs do not copy while they compute.
     if (schedule.shared)
       return success();
-    if (group % kTurns != 0 || !hasManyBlocks(kTurns * rows))
+    // Of rows without a state few are there at a time, and each block that has
+    // none has to find that out.
+    bool isShort = step.getRoute() == Route::KvOnly && slots.arePaged();
+    wanted = isShort ? std::min(group, kTurns) : kTurns;
+    if (group % wanted != 0 || !hasManyBlocks(wanted * rows))
       return success();
-    wanted = kTurns;
   }
   while (2 * turns <= wanted && group % (2 * turns) == 0)
     turns *= 2;
