@@ -160,9 +160,14 @@ int64_t GpuVerifyKernel::fewestThreads(int64_t rows, bool areMany) {
   return 32 * warps;
 }
 
-/// As many as find shared memory, and 102 registers a thread.
+/// As many as find shared memory, and 102 registers a thread. Rows without a
+/// state wait for little memory, one load after the other: of few drafts and
+/// short vectors, 85 registers leave room for more of them.
 int64_t GpuVerifyKernel::blocksAtOnce() {
-  constexpr int64_t threads = 640;
+  constexpr int64_t fewDrafts = 4, shortKeys = 128;
+  bool isShort = step.getRoute() == Route::KvOnly && slots.arePaged() &&
+                 most() <= fewDrafts && keySize <= shortKeys;
+  int64_t threads = isShort ? 768 : 640;
   return std::max<int64_t>(
       1, std::min(blocksInShared(), threads / schedule.threads));
 }
