@@ -1104,7 +1104,7 @@ LADLE_INLINE void copy_init_parts(long long *copies, int starts) {
 #endif
 }
 
-/// The same of a part, by a warp that waits for it.
+/// A copy of a part, by a warp that waits for it.
 template <int Warp = 0, class T>
 LADLE_INLINE void copy_part(long long *copies, T *to, const T *from,
                             int count) {
