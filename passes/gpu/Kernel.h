@@ -136,6 +136,8 @@ protected:
   mlir::LogicalResult emitPrologue();
 
   //===--- Pages.cpp ------------------------------------------------------===//
+  mlir::Value isOwn(mlir::Value block);
+  mlir::Value withoutMark(mlir::Value block);
   /// Whether the row is for this kernel: null for always. Finds its states.
   mlir::Value emitBlocks();
   /// Whether it is for the kernel of rows without a state.

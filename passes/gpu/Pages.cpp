@@ -19,20 +19,16 @@
 using namespace mlir;
 using namespace ladle;
 
-static Value constant(ImplicitLocOpBuilder &b, int64_t value) {
-  return arith::ConstantOp::create(
-      b, b.getI32IntegerAttr(static_cast<int32_t>(value)));
-}
-
 /// Whether a slot may write a page or a state: it has it, and alone.
-static Value isOwn(ImplicitLocOpBuilder &b, Value block) {
+Value GpuKernel::isOwn(Value block) {
   // One that is not there is negative.
   return arith::CmpIOp::create(b, arith::CmpIPredicate::ult, block,
-                               constant(b, kSharedBlock));
+                               constantInt(static_cast<int32_t>(kSharedBlock)));
 }
 
-static Value withoutMark(ImplicitLocOpBuilder &b, Value block) {
-  return arith::AndIOp::create(b, block, constant(b, kSharedBlock - 1));
+Value GpuKernel::withoutMark(Value block) {
+  return arith::AndIOp::create(
+      b, block, constantInt(static_cast<int32_t>(kSharedBlock - 1)));
 }
 
 //===----------------------------------------------------------------------===//
@@ -45,15 +41,14 @@ Value GpuKernel::emitBlocks() {
   auto indexOf = [&](Value block) -> Value {
     // Whoever has no state reads none, or is told of it by its cursor.
     Value held = arith::MaxSIOp::create(b, block, constantInt(0));
-    return arith::IndexCastOp::create(b, b.getIndexType(),
-                                      withoutMark(b, held));
+    return arith::IndexCastOp::create(b, b.getIndexType(), withoutMark(held));
   };
   Value read = loadRaw(stateTable, {readSlot}, "read_state");
   Value written = loadRaw(stateTable, {writeSlot}, "write_state");
   Value epoch = loadRaw(epochs, {readSlot}, "epoch");
   readState = indexOf(read);
   writeState = indexOf(written);
-  mayFold = isOwn(b, written);
+  mayFold = isOwn(written);
   moves =
       arith::CmpIOp::create(b, arith::CmpIPredicate::ne, readSlot, writeSlot);
   // Kind 1 has no state yet, kind 2 has one, and kind 0 is both.
@@ -82,9 +77,9 @@ Value GpuKernel::pageAt(Value index, Value own, bool isWritten) {
   if (isWritten) {
     // Behind the pages of a slot stands the spare one.
     Value spare = load(constantIndex(capacity() / page()));
-    held = arith::SelectOp::create(b, isOwn(b, held), held, spare);
+    held = arith::SelectOp::create(b, isOwn(held), held, spare);
   } else {
-    held = withoutMark(b, held);
+    held = withoutMark(held);
   }
   return arith::IndexCastOp::create(b, b.getIndexType(), held);
 }

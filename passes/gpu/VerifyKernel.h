@@ -116,6 +116,10 @@ private:
                                                   : capacity();
   }
   int64_t sharedBytes(int64_t rows) override;
+  /// Whether rows with a state are another kernel's.
+  bool isForShortRows() {
+    return step.getRoute() == Route::KvOnly && slots.arePaged();
+  }
   /// Two blocks fill a multiprocessor of Hopper: all rows of a head share what
   /// is computed of drafts.
   int64_t wantedShared() const override {

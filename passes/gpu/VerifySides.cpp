@@ -165,8 +165,8 @@ int64_t GpuVerifyKernel::fewestThreads(int64_t rows, bool areMany) {
 /// short vectors, 85 registers leave room for more of them.
 int64_t GpuVerifyKernel::blocksAtOnce() {
   constexpr int64_t fewDrafts = 4, shortKeys = 128;
-  bool isShort = step.getRoute() == Route::KvOnly && slots.arePaged() &&
-                 most() <= fewDrafts && keySize <= shortKeys;
+  bool isShort =
+      isForShortRows() && most() <= fewDrafts && keySize <= shortKeys;
   int64_t threads = isShort ? 768 : 640;
   return std::max<int64_t>(
       1, std::min(blocksInShared(), threads / schedule.threads));

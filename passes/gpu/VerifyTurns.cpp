@@ -81,8 +81,7 @@ LogicalResult GpuVerifyKernel::chooseTurns(int64_t rows) {
       return success();
     // Of rows without a state few are there at a time, and each block that has
     // none has to find that out.
-    bool isShort = step.getRoute() == Route::KvOnly && slots.arePaged();
-    wanted = isShort ? std::min(group, kTurns) : kTurns;
+    wanted = isForShortRows() ? std::min(group, kTurns) : kTurns;
     if (group % wanted != 0 || !hasManyBlocks(wanted * rows))
       return success();
   }
