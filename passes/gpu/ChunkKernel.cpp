@@ -286,9 +286,12 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
         b.getLoc());
     nextCarries.push_back(function.getArguments().back());
   }
-  Value padded = emitTask();
+  emitTask();
   LogicalResult result = success();
-  emitActive(padded, /*storesZeros=*/true, [&] { return emitRow(); }, result);
+  forRows([&] {
+    Value padded = emitSlots();
+    emitActive(padded, /*storesZeros=*/true, [&] { return emitRow(); }, result);
+  });
   if (endOfTokenLoads)
     endOfTokenLoads->erase();
   for (Operation *each : anchors)

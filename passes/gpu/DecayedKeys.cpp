@@ -59,8 +59,8 @@ void GpuKernel::findDecayedKeys() {
     });
 }
 
-GpuKernel::DecayedKey *GpuKernel::decayedKey(Value buffer, StringRef name,
-                                             std::optional<StringRef> decay) {
+DecayedKey *GpuKernel::decayedKey(Value buffer, StringRef name,
+                                  std::optional<StringRef> decay) {
   if (!decay)
     return nullptr;
   auto keys = decayedKeys.find({argumentOf(buffer), decay->str()});
@@ -133,7 +133,7 @@ GpuKernel::Components GpuKernel::loadKey(Value buffer, StringRef name,
 
 /// How the elements of dk are spread over threads, and whether all are taken
 /// at once.
-GpuKernel::Columns GpuKernel::columnsOf(int64_t size) const {
+Columns GpuKernel::columnsOf(int64_t size) const {
   int64_t wide = 4;
   while (wide > 1 && size % (wide * schedule.threads) != 0)
     wide /= 2;

@@ -84,7 +84,7 @@ void GpuKernel::createFunction() {
   }
   for (size_t i = 0; i < step.getOutputTypes().size(); ++i)
     outputs.push_back(entry.getArgument(next++));
-  if (copiesInBulk) {
+  if (copiesInBulk && !findsRows()) {
     copies = shared({schedule.pieces * schedule.stages * turns}, "copies",
                     b.getI64Type());
     // Entries that can lie anywhere are copied by threads.
@@ -111,8 +111,9 @@ void GpuKernel::addArguments(SmallVectorImpl<Type> &types,
     llvm::append_range(
         types,
         ArrayRef<Type>{MemRefType::get({ShapedType::kDynamic, pages}, i32),
-                       flat, flat, i32});
-    for (const char *name : {"page_table", "state_table", "epochs", "row_kind"})
+                       flat, flat, i32, i32});
+    for (const char *name :
+         {"page_table", "state_table", "epochs", "row_kind", "row_count"})
       names.push_back(name);
   }
 }
@@ -125,7 +126,7 @@ void GpuKernel::takeArguments(unsigned &next) {
   if (drafts)
     take({&entryOrder, &carryVersions, &waiting});
   if (slots.arePaged())
-    take({&pageTable, &stateTable, &epochs, &rowKind});
+    take({&pageTable, &stateTable, &epochs, &rowKind, &rowCount});
 }
 
 //===----------------------------------------------------------------------===//
@@ -137,16 +138,8 @@ Operation *GpuKernel::anchor() {
   return arith::ConstantIndexOp::create(b, 0).getOperation();
 }
 
-/// Gives a value a name in what is printed.
-static Value named(Value value, StringRef name) {
-  if (Operation *op = value.getDefiningOp())
-    op->setLoc(
-        NameLoc::get(StringAttr::get(op->getContext(), name), op->getLoc()));
-  return value;
-}
-
-/// Reads what this block has to do, and returns whether the row is padding.
-Value GpuKernel::emitTask() {
+/// What a block and its threads do of each row.
+void GpuKernel::emitTask() {
   auto divided = [&](Value value, int64_t by, StringRef name) {
     return named(arith::DivUIOp::create(b, value, constantIndex(by)), name);
   };
@@ -156,7 +149,8 @@ Value GpuKernel::emitTask() {
   if (startsEarly())
     letNextStart();
   thread = named(gpu::ThreadIdOp::create(b, gpu::Dimension::x), "thread");
-  row = named(gpu::BlockIdOp::create(b, gpu::Dimension::y), "row");
+  row = named(gpu::BlockIdOp::create(b, gpu::Dimension::y),
+              findsRows() ? "row_of_grid" : "row");
   Value block = named(gpu::BlockIdOp::create(b, gpu::Dimension::x),
                       tiles > 1 || turns > 1 ? "block" : "head");
   head = block;
@@ -194,7 +188,10 @@ Value GpuKernel::emitTask() {
   if (schedule.threads / lanes * rowsPerThread > schedule.tileRows)
     ownsRow = both(ownsRow, isBelow(own, schedule.tileRows));
   ownRow = named(clampedRow(own), "own_row");
+}
 
+/// Loads the slots of the row, and returns whether it is padding.
+Value GpuKernel::emitSlots() {
   emitRowStart();
   // Tokens need no slot. Where heads take turns, they wait for their turn.
   if (headGroup == 1 && !findsTokens())
@@ -526,9 +523,13 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
   if (failed(check()) || failed(chooseGeometry()))
     return failure();
   createFunction();
-  Value padded = emitTask();
+  emitTask();
+  Value rowOfGrid = row;
   LogicalResult result = success();
-  emitActive(padded, storesZeros(), [&] { return emitRow(); }, result);
+  forRows([&] {
+    Value padded = emitSlots();
+    emitActive(padded, storesZeros(), [&] { return emitRow(); }, result);
+  });
   for (Operation *each : {endOfTokenLoads, endOfSlotLoads, endOfEntryNumbers})
     if (each)
       each->erase();
@@ -539,15 +540,20 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
   // Views are loaded as vectors.
   for (auto [argument, bytes] : alignments)
     function.setArgAttr(argument, kAlignmentAttr, b.getIndexAttr(bytes));
-  if (int64_t blocks = blocksAtOnce())
+  int64_t blocks = blocksAtOnce();
+  if (blocks)
     function->setAttr(kBlocksAttr, b.getIndexAttr(blocks));
+  // All are there at once: what waits for another's place waits for the kernel
+  // ahead, too.
+  if (findsRows())
+    function->setAttr(kFindingBlocksAttr, b.getIndexAttr(blocks));
   b.setLoc(unnamed(step.getLoc()));
   b.setInsertionPointToEnd(&function.getBody().front());
   // That a kernel has ended says that those ahead of it have, even if all of
   // its rows are another's: one block waits for that. The others leave at once,
   // so that those with rows take their place.
   if (startsEarly() && slots.arePaged()) {
-    Value isFirst = isBelow(row, 1);
+    Value isFirst = isBelow(rowOfGrid, 1);
     Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
     guarded(both(isFirst, isBelow(block, 1)), [&] { waitForPrevious(); });
   }

@@ -95,7 +95,8 @@ protected:
                             llvm::SmallVectorImpl<std::string> &names);
   virtual void takeArguments(unsigned &next);
   mlir::Operation *anchor();
-  mlir::Value emitTask();
+  void emitTask();
+  mlir::Value emitSlots();
   /// Whether it may start before kernels ahead have ended, and writes after it.
   virtual bool startsEarly() { return step.getForm() != Form::Fold; }
   void letNextStart();
@@ -140,8 +141,11 @@ protected:
   mlir::Value withoutMark(mlir::Value block);
   /// Whether the row is for this kernel: null for always. Finds its states.
   mlir::Value emitBlocks();
+  mlir::Value takeStates();
   /// Whether it is for the kernel of rows without a state.
   virtual mlir::Value isForStateless() { return hasNoState; }
+  /// Rows without a state are few, or all there are: blocks look for theirs.
+  virtual bool findsRows() { return false; }
   /// Where entry `position` of the row lies.
   EntryPlace placeOf(mlir::Value position) {
     return placeAt(ringSlot(position), ownPages);
@@ -151,6 +155,10 @@ protected:
   /// Where an entry is put: without a page of its own in the spare one.
   EntryPlace placeToWrite(mlir::Value position);
   mlir::Value pageAt(mlir::Value index, mlir::Value own, bool isWritten);
+
+  //===--- ShortRows.cpp --------------------------------------------------===//
+  mlir::Value findRows(mlir::Value first, int64_t count, mlir::Value found);
+  void forRows(llvm::function_ref<void()> body);
 
   //===--- Sinks.cpp ------------------------------------------------------===//
   mlir::LogicalResult storeValue(mlir::Value value, mlir::Value memory,
@@ -165,6 +173,8 @@ protected:
   void stageField(mlir::Value buffer, size_t index);
   /// Whether a field is staged now, or in another turn of the block.
   virtual bool isStagedNow(FieldAttr) const { return true; }
+  /// How many heads' entries of it.
+  virtual int64_t headsToStage(FieldAttr) const { return 1; }
   bool isStaged(unsigned argument, FieldAttr field) const;
   void gatherFields();
   mlir::memref::DmaStartOp startCopy(mlir::Value from,
@@ -256,6 +266,8 @@ protected:
   mlir::Value sharedIn(mlir::Value memory, llvm::ArrayRef<int64_t> shape,
                        llvm::StringRef name, mlir::Type element = {});
   mlir::Value add(mlir::Value lhs, int64_t rhs);
+  /// Gives a value a name in what is printed.
+  static mlir::Value named(mlir::Value value, llvm::StringRef name);
   mlir::Value headIndex(int64_t heads);
   /// Of chunk c of a place: its first element, held within the size.
   mlir::Value chunkStart(const Place &place, int64_t c);
@@ -409,23 +421,6 @@ protected:
   void emitWeights(StepOp form, bool vectors);
 
   //===--- DecayedKeys.cpp ------------------------------------------------===//
-  /// Fields with numbers that a key and its value are multiplied with.
-  using Scales = std::array<std::optional<llvm::StringRef>, 2>;
-  /// A key field that is used with vectors of decays.
-  struct DecayedKey {
-    std::string name;
-    Scales scales;
-    bool isScaled;      ///< by `scales`, in `memory`
-    mlir::Value memory; ///< [L·ranks, dk + padding], shared
-    mlir::Value parts;  ///< the same as bf16 that add up, for tensor cores
-  };
-  /// Elements of dk that a thread takes of entries: `wide` from `element` on,
-  /// if they are `inside`.
-  struct Columns {
-    int64_t size, wide;
-    bool isAll; ///< a thread has no more than these
-    mlir::Value element, inside;
-  };
   struct EntryColumns {
     Components decays;                  ///< by entry
     llvm::SmallVector<Components> keys; ///< by entry: keys, rank after rank
@@ -529,8 +524,8 @@ protected:
   /// carries is that of the history, and what waits to be committed.
   mlir::Value entryOrder, carryVersions, waiting;
   /// If entries lie in pages: by slot, which these are, which its state is, and
-  /// how often that was written; and which rows the kernel is for.
-  mlir::Value pageTable, stateTable, epochs, rowKind;
+  /// how often that was written; which rows the kernel is for, of how many.
+  mlir::Value pageTable, stateTable, epochs, rowKind, rowCount;
   /// Where the states of the slots are, and whether that of the write slot is
   /// there to be written: null for always.
   mlir::Value readState, writeState, mayFold;

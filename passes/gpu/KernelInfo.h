@@ -30,6 +30,11 @@ inline constexpr llvm::StringLiteral kCommonArgumentsAttr =
     "ladle.common_arguments";
 /// On a kernel: blocks along x for a row of the batch; rows are blocks along y.
 inline constexpr llvm::StringLiteral kGridBlocksAttr = "ladle.grid_blocks";
+/// On a kernel: blocks look for the rows that are theirs, so that so many
+/// blocks a multiprocessor take all of a batch whose rows are of several
+/// kernels.
+inline constexpr llvm::StringLiteral kFindingBlocksAttr =
+    "ladle.finding_blocks";
 /// On a kernel: blocks that a multiprocessor holds at once at the least. ptxas
 /// takes as many registers as these leave.
 inline constexpr llvm::StringLiteral kBlocksAttr = "ladle.blocks";

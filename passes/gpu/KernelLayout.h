@@ -63,6 +63,25 @@ struct Gather {
   FieldAttr field;
   mlir::Value first;
   int64_t size;
+  int64_t turn = 0; ///< of the heads that a block takes one after the other
+};
+
+/// Fields with numbers that a key and its value are multiplied with.
+using Scales = std::array<std::optional<llvm::StringRef>, 2>;
+/// A key field that is used with vectors of decays.
+struct DecayedKey {
+  std::string name;
+  Scales scales;
+  bool isScaled;      ///< by `scales`, in `memory`
+  mlir::Value memory; ///< [L·ranks, dk + padding], shared
+  mlir::Value parts;  ///< the same as bf16 that add up, for tensor cores
+};
+/// Elements of dk that a thread takes of entries: `wide` from `element` on,
+/// if they are `inside`.
+struct Columns {
+  int64_t size, wide;
+  bool isAll; ///< a thread has no more than these
+  mlir::Value element, inside;
 };
 
 /// Operations of a stored state that tiles need not go through one by one; see

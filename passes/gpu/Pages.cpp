@@ -38,6 +38,16 @@ Value GpuKernel::withoutMark(Value block) {
 Value GpuKernel::emitBlocks() {
   if (!slots.arePaged())
     return {};
+  if (!findsRows())
+    return takeStates();
+  // Rows that were looked for are, and have no state.
+  moves =
+      arith::CmpIOp::create(b, arith::CmpIPredicate::ne, readSlot, writeSlot);
+  return {};
+}
+
+/// Finds the states of the slots. Returns whether the row is for this kernel.
+Value GpuKernel::takeStates() {
   auto indexOf = [&](Value block) -> Value {
     // Whoever has no state reads none, or is told of it by its cursor.
     Value held = arith::MaxSIOp::create(b, block, constantInt(0));

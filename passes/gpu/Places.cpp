@@ -133,6 +133,13 @@ Value GpuKernel::sharedIn(Value memory, ArrayRef<int64_t> shape, StringRef name,
   return result;
 }
 
+Value GpuKernel::named(Value value, StringRef name) {
+  if (Operation *op = value.getDefiningOp())
+    op->setLoc(
+        NameLoc::get(StringAttr::get(op->getContext(), name), op->getLoc()));
+  return value;
+}
+
 Value GpuKernel::add(Value lhs, int64_t rhs) {
   return rhs == 0 ? lhs : arith::AddIOp::create(b, lhs, constantIndex(rhs));
 }

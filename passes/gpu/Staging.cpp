@@ -177,16 +177,19 @@ void GpuKernel::gatherFields() {
           EntryPlace place = placeOf(position);
           for (const Gather &each : group) {
             int64_t part = partOf(each);
+            Value first = std::exchange(head, add(head, each.turn));
             SmallVector<Value> at{place.outer,
                                   headIndex(each.field.getShape().front()),
                                   place.entry};
+            head = first;
+            Value row = add(i, each.turn * mostEntries() * ranks);
             Value element = arith::MulIOp::create(b, c, constantIndex(part));
             if (each.field.getShape().size() == 3)
               at.push_back(arith::RemUIOp::create(b, i, constantIndex(ranks)));
             at.push_back(arith::AddIOp::create(b, each.first, element));
             nvgpu::DeviceAsyncCopyOp::create(
                 b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), each.to,
-                ValueRange{i, element}, each.from, at, b.getIndexAttr(part),
+                ValueRange{row, element}, each.from, at, b.getIndexAttr(part),
                 /*srcElements=*/Value(), /*bypassL1=*/b.getUnitAttr());
           }
         });
@@ -223,8 +226,9 @@ void GpuKernel::stageField(Value buffer, size_t index) {
   if (isGathered && multipliesFolds && (turns == 1 || stateBits == 16) &&
       mostEntries() * ranks <= mostRows && each * bytes % kLineBytes == 0)
     pitch += kCopyBytes / bytes;
+  int64_t ofHeads = headsToStage(field);
   Value to = stagedFields[{argument, field.getName().str()}] =
-      shared({mostEntries() * ranks, pitch},
+      shared({ofHeads * mostEntries() * ranks, pitch},
              (step.getArgumentName(argument) + "_" + field.getName()).str(),
              field.getElementType());
   Value first = isTiled ? tileStart : constantIndex(0);
@@ -237,7 +241,8 @@ void GpuKernel::stageField(Value buffer, size_t index) {
     return at;
   };
   if (isGathered) {
-    waitingGathers.push_back({from, to, field, first, each});
+    for (int64_t which = 0; which < ofHeads; ++which)
+      waitingGathers.push_back({from, to, field, first, each, which});
     return;
   }
   Value zero = constantIndex(0);

@@ -39,8 +39,13 @@ Value GpuVerifyKernel::entryWeightsOf(ReadBufferOp op) {
        nameOf(op.getKeyScale()), nameOf(op.getValueScale())});
   if (!isNew)
     return found->second;
-  Components weights = weightsOfUse(op.getBuffer(), op.getKey(), op.getDecay(),
-                                    {op.getKeyScale(), op.getValueScale()});
+  auto weigh = [&] {
+    return weightsOfUse(op.getBuffer(), op.getKey(), op.getDecay(),
+                        {op.getKeyScale(), op.getValueScale()});
+  };
+  if (stagesAllTurns)
+    return found->second = weightsOfTurns(weigh);
+  Components weights = weigh();
   if (weights.empty())
     return {};
   Value memory =
@@ -53,6 +58,42 @@ Value GpuVerifyKernel::entryWeightsOf(ReadBufferOp op) {
   });
   written.insert(memory);
   return found->second = memory;
+}
+
+/// The same for all heads of a block, a warp each, [turns · entries].
+Value GpuVerifyKernel::weightsOfTurns(function_ref<Components()> weigh) {
+  auto numbersBefore = std::exchange(numbers, {});
+  auto decaysBefore = std::exchange(decays, {});
+  Value headBefore = head, warp, ofWarp;
+  int64_t scopeBefore = std::exchange(headScope, ++scopes);
+  {
+    // Where the numbers are loaded.
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPoint(endOfSlotLoads);
+    warp = arith::DivUIOp::create(b, thread, constantIndex(kWarp));
+    ofWarp = arith::MinUIOp::create(b, warp, constantIndex(turns - 1));
+    head = arith::AddIOp::create(b, firstHead, ofWarp);
+  }
+  Value memory;
+  guarded(isBelow(warp, turns), [&] {
+    Components weights = weigh();
+    if (weights.empty())
+      return;
+    auto count = static_cast<int64_t>(weights.size()) * kWarp;
+    memory = shared({turns * count}, "entry_weights");
+    Value first = arith::AddIOp::create(
+        b, warpLane, arith::MulIOp::create(b, ofWarp, constantIndex(count)));
+    for (auto [i, part] : llvm::enumerate(weights))
+      memref::StoreOp::create(
+          b, part, memory,
+          ValueRange{add(first, static_cast<int64_t>(i) * kWarp)});
+    written.insert(memory);
+  });
+  numbers = std::move(numbersBefore);
+  decays = std::move(decaysBefore);
+  head = headBefore;
+  headScope = scopeBefore;
+  return memory;
 }
 
 /// A warp that multiplies keys as they came has read them when it stores what

@@ -266,6 +266,7 @@ LogicalResult GpuVerifyKernel::emitRow() {
   emitPlaces();
   emitDraftPlaces();
   holdsValues = mayHoldValues();
+  stagesAllTurns = mayStageAllTurns();
   stageEntries();
   holdValues();
   endOfEntryNumbers = anchor();
@@ -291,12 +292,16 @@ LogicalResult GpuVerifyKernel::emitRow() {
   auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(turns),
                                  constantIndex(1));
   loop->setAttr("ladle.rolled", b.getUnitAttr());
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(loop.getBody());
-  beginTurn(loop.getInductionVar());
-  if (failed(emitTurn(ops)))
-    return failure();
-  endTurn();
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(loop.getBody());
+    beginTurn(loop.getInductionVar());
+    if (failed(emitTurn(ops)))
+      return failure();
+    endTurn();
+  }
+  if (!leftStacks.empty())
+    storeLeft();
   return success();
 }
 
@@ -314,8 +319,9 @@ LogicalResult GpuVerifyKernel::emitTurn(ArrayRef<Operation *> ops) {
   storeLateEntries();
   // Regions of a form of its own are of neither part.
   phase = Phase::All;
-  for (StepOp form : forms())
-    emitWeights(form, /*vectors=*/false);
+  if (!stagesAllTurns)
+    for (StepOp form : forms())
+      emitWeights(form, /*vectors=*/false);
   for (StepOp form : forms())
     for (auto read : form.getBody().front().getOps<ReadBufferOp>())
       if (!decayedKey(read.getBuffer(), read.getKey(), read.getDecay()))

@@ -116,8 +116,7 @@ private:
                                                   : capacity();
   }
   int64_t sharedBytes(int64_t rows) override;
-  /// Whether rows with a state are another kernel's.
-  bool isForShortRows() {
+  bool findsRows() override {
     return step.getRoute() == Route::KvOnly && slots.arePaged();
   }
   /// Two blocks fill a multiprocessor of Hopper: all rows of a head share what
@@ -173,6 +172,8 @@ private:
   bool isOfTurn(int64_t count) const;
   bool isOfTurn(mlir::Value value) const;
   bool isStagedNow(FieldAttr field) const override;
+  int64_t headsToStage(FieldAttr field) const override;
+  bool mayStageAllTurns();
   bool isNow(mlir::Value value) const;
   mlir::Value rowsFrom(mlir::Value memory, mlir::Value first, int64_t rows);
   void copyTileOfTurn(mlir::Value which, bool isWritten);
@@ -180,6 +181,7 @@ private:
   void waitForStates() override;
   mlir::LogicalResult emitCommon(llvm::ArrayRef<mlir::Operation *> ops);
   mlir::Value doesNotFold();
+  void takeEntriesOfTurn();
   void beginTurn(mlir::Value which);
   void releaseTile(bool isStored);
   bool releaseStoredTile(ReadOp last, mlir::Value tile);
@@ -354,6 +356,7 @@ private:
 
   //===--- VerifyEntries.cpp: entries -------------------------------------===//
   mlir::Value entryWeightsOf(ReadBufferOp op);
+  mlir::Value weightsOfTurns(llvm::function_ref<Components()> weigh);
   mlir::Value dotsInKeys(ReadBufferOp op, llvm::ArrayRef<Stack> stacks);
   mlir::LogicalResult emitStackEntries(ReadBufferOp op);
   void multiplyEntries(ReadBufferOp op, llvm::ArrayRef<Stack> stacks,
@@ -378,12 +381,17 @@ private:
   mlir::LogicalResult storeStack(const StoredStack &stack);
   mlir::Value tileToPackIn();
   int64_t bitsOf(mlir::Value memory) const;
+  bool isOfThreadRows(const StoredStack &stack);
   bool mayPack(const StoredStack &stack);
   int64_t rowsToPack(const StoredStack &stack);
   mlir::LogicalResult packStacks(llvm::ArrayRef<StoredStack> stacks,
                                  mlir::Value tile,
                                  llvm::SmallVectorImpl<mlir::Value> &memories);
   void storePacked(const StoredStack &stack, mlir::Value memory, int64_t first);
+  bool mayLeave(llvm::ArrayRef<StoredStack> all);
+  mlir::Value placeToLeave(int64_t rows, mlir::Type element, bool isOnly);
+  mlir::LogicalResult leaveStacks(llvm::ArrayRef<StoredStack> all);
+  void storeLeft();
 
   //===--- VerifyHeld.cpp: what a warp adds up for its rows ---------------===//
   void warpBarrier();
@@ -501,6 +509,7 @@ private:
     bool ofRows = false, inLoop = false;
     int64_t scope = 0;
     bool ofThread = false, isLate = false;
+    mlir::Value inAllTurns{}; ///< of a thread, among those of all turns
   } current;
   int64_t scopes = 1000;
 
@@ -508,6 +517,16 @@ private:
   Phase phase = Phase::All;
   mlir::Value firstHead, turn; ///< the turn null before the first
   mlir::Value poolOfTurns;
+  /// Whether entries of all heads are copied before the first turn.
+  bool stagesAllTurns = false;
+  /// What turns have put into shared memory, [turns · rows of a turn, dv], and
+  /// which of these are a stack's first.
+  struct LeftStack {
+    StoredStack stack;
+    mlir::Value memory;
+    int64_t first, ofTurn;
+  };
+  llvm::SmallVector<LeftStack> leftStacks;
   llvm::SetVector<mlir::Value> ofAllTurns; ///< stacks that all turns have
   llvm::DenseSet<mlir::Operation *> commonDrafts, draftsOfTurn;
   /// Products of keys of drafts, the first row of theirs, with queries; and of

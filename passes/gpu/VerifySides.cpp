@@ -162,12 +162,11 @@ int64_t GpuVerifyKernel::fewestThreads(int64_t rows, bool areMany) {
 
 /// As many as find shared memory, and 102 registers a thread. Rows without a
 /// state wait for little memory, one load after the other: of few drafts and
-/// short vectors, 85 registers leave room for more of them.
+/// short vectors, 73 registers leave room for more of them.
 int64_t GpuVerifyKernel::blocksAtOnce() {
   constexpr int64_t fewDrafts = 4, shortKeys = 128;
-  bool isShort =
-      isForShortRows() && most() <= fewDrafts && keySize <= shortKeys;
-  int64_t threads = isShort ? 768 : 640;
+  bool isShort = findsRows() && most() <= fewDrafts && keySize <= shortKeys;
+  int64_t threads = isShort ? 896 : 640;
   return std::max<int64_t>(
       1, std::min(blocksInShared(), threads / schedule.threads));
 }

@@ -77,6 +77,8 @@ LogicalResult GpuVerifyKernel::storeStacks(StepOp form) {
         all.push_back(
             {canonical(value), fields[argument][i], /*asEntries=*/true});
     }
+  if (mayLeave(all))
+    return leaveStacks(all);
   Value tile = tileToPackIn();
   SmallVector<StoredStack> packed, others;
   for (const StoredStack &each : all)
@@ -127,14 +129,18 @@ int64_t GpuVerifyKernel::bitsOf(Value memory) const {
   return type.getNumElements() * type.getElementTypeBitWidth();
 }
 
-bool GpuVerifyKernel::mayPack(const StoredStack &stack) {
+/// Whether a stack is a row of each thread, some of which another may store.
+bool GpuVerifyKernel::isOfThreadRows(const StoredStack &stack) {
   RankedTensorType type = unstackType(typeOf(stack.value));
-  auto target = cast<MemRefType>(stack.target.getType());
   bool isOfRows = stack.asEntries || naturalSide(type, stack.value) == Rows;
   return isOfRows && type.getRank() > 1 && !ownsRow &&
          type.getShape().back() == valueSize &&
-         target.getElementTypeBitWidth() == 16 &&
          schedule.tileRows % kTogether == 0;
+}
+
+bool GpuVerifyKernel::mayPack(const StoredStack &stack) {
+  auto target = cast<MemRefType>(stack.target.getType());
+  return isOfThreadRows(stack) && target.getElementTypeBitWidth() == 16;
 }
 
 /// Vectors over the rows of a tile.
@@ -180,7 +186,8 @@ void GpuVerifyKernel::storePacked(const StoredStack &stack, Value memory,
   auto part = VectorType::get(
       {kTogether}, cast<MemRefType>(memory.getType()).getElementType());
   int64_t &bytes = alignments[cast<BlockArgument>(stack.target).getArgNumber()];
-  bytes = std::max<int64_t>(bytes, kTogether * 2);
+  bytes =
+      std::max<int64_t>(bytes, kTogether * part.getElementTypeBitWidth() / 8);
   int64_t parts = rowsToPack(stack) * ofDraft;
   for (int64_t start = 0; start < parts; start += schedule.threads) {
     Value number = add(thread, start);
@@ -206,6 +213,88 @@ void GpuVerifyKernel::storePacked(const StoredStack &stack, Value memory,
       if (!stack.asEntries)
         store->setAttr(kKeptAttr, b.getUnitAttr());
     });
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// After all turns
+//===----------------------------------------------------------------------===//
+
+/// Whether what a turn leaves has room until all turns are over, so that none
+/// of them waits for the kernel ahead.
+bool GpuVerifyKernel::mayLeave(ArrayRef<StoredStack> all) {
+  constexpr int64_t mostBytes = 8 << 10;
+  if (!stagesAllTurns || mayWrite || !lateEntries.empty())
+    return false;
+  int64_t bits = 0;
+  for (const StoredStack &each : all) {
+    if (!isOfThreadRows(each))
+      return false;
+    bits += turns * rowsToPack(each) * schedule.tileRows *
+            cast<MemRefType>(each.target.getType()).getElementTypeBitWidth();
+  }
+  return bits <= mostBytes * 8;
+}
+
+/// Memory for `rows` rows that turns leave: where keys were that all turns have
+/// multiplied before the first, if there is room.
+Value GpuVerifyKernel::placeToLeave(int64_t rows, Type element, bool isOnly) {
+  SmallVector<int64_t> shape{rows, schedule.tileRows};
+  int64_t bits = rows * schedule.tileRows * element.getIntOrFloatBitWidth();
+  for (auto read : step.getBody().front().getOps<ReadBufferOp>()) {
+    auto keys =
+        stagedFields.find({argumentOf(read.getBuffer()), read.getKey().str()});
+    if (isOnly && entryDots.contains(read.getResult(0)) &&
+        keys != stagedFields.end() && bits <= bitsOf(keys->second))
+      return sharedIn(keys->second, shape, "left_rows", element);
+  }
+  return shared(shape, "left_rows", element);
+}
+
+/// Puts what a turn leaves into shared memory, behind what others have.
+LogicalResult GpuVerifyKernel::leaveStacks(ArrayRef<StoredStack> all) {
+  llvm::MapVector<Type, int64_t> rowsOfTurn;
+  auto elementOf = [](const StoredStack &stack) {
+    return cast<MemRefType>(stack.target.getType()).getElementType();
+  };
+  for (const StoredStack &stack : all) {
+    int64_t &rows = rowsOfTurn[elementOf(stack)];
+    leftStacks.push_back({stack, {}, rows, 0});
+    rows += rowsToPack(stack);
+  }
+  llvm::DenseMap<Type, Value> memories;
+  for (auto [element, rows] : rowsOfTurn)
+    memories[element] = placeToLeave(turns * rows, element,
+                                     /*isOnly=*/rowsOfTurn.size() == 1);
+  for (LeftStack &left : leftStacks) {
+    b.setLoc(left.stack.value.getLoc());
+    FailureOr<Components> rows = rowsOf(left.stack.value);
+    if (failed(rows))
+      return failure();
+    Type element = elementOf(left.stack);
+    left.memory = memories.lookup(element);
+    left.ofTurn = rowsOfTurn[element];
+    Value first = add(
+        arith::MulIOp::create(b, turn, constantIndex(left.ofTurn)), left.first);
+    for (auto [i, row] : llvm::enumerate(*rows))
+      memref::StoreOp::create(
+          b, convertTo(row, element), left.memory,
+          ValueRange{add(first, static_cast<int64_t>(i)), ownRow});
+  }
+  return success();
+}
+
+/// Stores what all turns have left.
+void GpuVerifyKernel::storeLeft() {
+  turn = {};
+  head = firstHead;
+  headScope = ++scopes;
+  allowWrites();
+  for (int64_t which = 0; which < turns; ++which) {
+    turn = constantIndex(which);
+    head = add(firstHead, which);
+    for (const LeftStack &left : leftStacks)
+      storePacked(left.stack, left.memory, which * left.ofTurn + left.first);
   }
 }
 

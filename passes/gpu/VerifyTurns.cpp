@@ -32,6 +32,7 @@ using namespace ladle;
 /// Heads of a block: of fewer, what they share is not worth the room for what
 /// was read; with more, blocks end at more different times.
 static constexpr int64_t kTurns = 4;
+static constexpr int64_t kWarp = 32;
 
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -81,7 +82,7 @@ LogicalResult GpuVerifyKernel::chooseTurns(int64_t rows) {
       return success();
     // Of rows without a state few are there at a time, and each block that has
     // none has to find that out.
-    wanted = isForShortRows() ? std::min(group, kTurns) : kTurns;
+    wanted = findsRows() ? std::min(group, kTurns) : kTurns;
     if (group % wanted != 0 || !hasManyBlocks(wanted * rows))
       return success();
   }
@@ -102,7 +103,38 @@ bool GpuVerifyKernel::isOfTurn(Value value) const {
 bool GpuVerifyKernel::isStagedNow(FieldAttr field) const {
   if (holdsValues && field.getSide() == Side::Value)
     return false;
+  if (stagesAllTurns)
+    return !turn;
   return turns == 1 || isOfTurn(field.getShape().front()) == bool(turn);
+}
+
+int64_t GpuVerifyKernel::headsToStage(FieldAttr field) const {
+  return stagesAllTurns && isOfTurn(field.getShape().front()) ? turns : 1;
+}
+
+/// Whether there is room for the entries of all heads of a block, which then
+/// wait for memory once. Beside a tile there is none.
+bool GpuVerifyKernel::mayStageAllTurns() {
+  constexpr int64_t mostBytes = 16 << 10, ofCopy = 16;
+  if (!findsRows() || turns == 1 || tiles > 1 || !copiesInBulk ||
+      turns > schedule.threads / kWarp)
+    return false;
+  int64_t bytes = 0;
+  for (BlockArgument argument : step.getBody().getArguments()) {
+    auto buffer = dyn_cast<BufferType>(argument.getType());
+    for (FieldAttr field :
+         buffer ? buffer.getFields() : ArrayRef<FieldAttr>()) {
+      if (!isStaged(argument.getArgNumber(), field) ||
+          !isOfTurn(field.getShape().front()))
+        continue;
+      int64_t ofRow = field.getShape().back() *
+                      field.getElementType().getIntOrFloatBitWidth() / 8;
+      if (ofRow % ofCopy != 0)
+        return false;
+      bytes += turns * mostEntries() * componentCount(field) * ofRow;
+    }
+  }
+  return bytes <= mostBytes;
 }
 
 /// Whether the values of drafts at hand are computed now.
@@ -177,7 +209,10 @@ LogicalResult GpuVerifyKernel::emitCommon(ArrayRef<Operation *> ops) {
       return isa<RankedTensorType>(operand.getType()) && isOfTurn(operand) &&
              !ofAllTurns.contains(canonical(operand));
     });
-    if (auto region = dyn_cast<EachDraftOp>(op)) {
+    auto region = dyn_cast<EachDraftOp>(op);
+    if (!(region && region.getStacks().empty()) && failed(emitLateNumbers()))
+      return failure();
+    if (region) {
       commonDrafts.insert(region);
       if (failed(emitDrafts(region)))
         return failure();
@@ -186,6 +221,12 @@ LogicalResult GpuVerifyKernel::emitCommon(ArrayRef<Operation *> ops) {
         return failure();
     }
   }
+  if (failed(emitLateNumbers()))
+    return failure();
+  if (stagesAllTurns)
+    for (auto read : step.getBody().front().getOps<ReadBufferOp>())
+      if (!decayedKey(read.getBuffer(), read.getKey(), read.getDecay()))
+        (void)entryWeightsOf(read);
   storeLateEntries();
   commonEntries = std::exchange(lateEntries, {});
   waitForEntries();
@@ -208,6 +249,32 @@ Value GpuVerifyKernel::doesNotFold() {
       b, folds, arith::ConstantOp::create(b, b.getBoolAttr(true)));
 }
 
+/// Of the entries of all turns, those of this one.
+void GpuVerifyKernel::takeEntriesOfTurn() {
+  for (BlockArgument argument : step.getBody().getArguments()) {
+    auto buffer = dyn_cast<BufferType>(argument.getType());
+    for (FieldAttr field :
+         buffer ? buffer.getFields() : ArrayRef<FieldAttr>()) {
+      auto found =
+          stagedFields.find({argument.getArgNumber(), field.getName().str()});
+      if (found == stagedFields.end() || headsToStage(field) == 1)
+        continue;
+      int64_t rows = mostEntries() * componentCount(field);
+      found->second =
+          rowsFrom(found->second,
+                   arith::MulIOp::create(b, turn, constantIndex(rows)), rows);
+    }
+  }
+  for (auto &[use, weights] : entryWeights)
+    if (weights) {
+      int64_t count = cast<MemRefType>(weights.getType()).getDimSize(0) / turns;
+      Value first = arith::MulIOp::create(b, turn, constantIndex(count));
+      weights = memref::SubViewOp::create(b, weights, OpFoldResult(first),
+                                          OpFoldResult(b.getIndexAttr(count)),
+                                          OpFoldResult(b.getIndexAttr(1)));
+    }
+}
+
 /// Whatever is emitted from here on is of the head of a turn.
 void GpuVerifyKernel::beginTurn(Value which) {
   turn = which;
@@ -218,6 +285,8 @@ void GpuVerifyKernel::beginTurn(Value which) {
   Value first = arith::MulIOp::create(b, turn, constantIndex(most()));
   for (Value value : ofAllTurns)
     stacks[value].memory = rowsFrom(stacks[value].memory, first, most());
+  if (stagesAllTurns)
+    takeEntriesOfTurn();
   endOfSlotLoads = anchor();
   endOfTokenLoads = anchor();
   phase = Phase::OfTurn;

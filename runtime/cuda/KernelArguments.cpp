@@ -25,6 +25,7 @@ KernelArguments::KernelArguments(const RouteKernels &route,
                                  const DevicePool &pool, HeadRange heads,
                                  KernelCall call)
     : heads(heads), allHeads(signature.heads),
+      multiprocessors(pool.code->device.multiprocessors()),
       paramCount(signature.params.size()), tokenCount(signature.tokens.size()) {
   descriptors.resize(paramCount + tokenCount + signature.outputs.size());
   add(0);
@@ -43,6 +44,7 @@ KernelArguments::KernelArguments(const RouteKernels &route,
     add(cursors.stateTable.address());
     add(cursors.epochs.address());
     rowKind = add(AllRows);
+    add(0);
   }
   if (call != KernelCall::Step)
     firstOfDrafts = add(0);
@@ -185,16 +187,28 @@ unsigned KernelArguments::blocksOf(const cuda::KernelInfo &info) const {
   return static_cast<unsigned>(info.gridBlocks * count / allHeads);
 }
 
+/// Rows of a grid for so many of a batch.
+int64_t KernelArguments::gridRows(const cuda::KernelInfo &info,
+                                  int64_t rows) const {
+  if (!rowKind || values[rowKind] == AllRows || !info.findingBlocks)
+    return rows;
+  int64_t wanted = info.findingBlocks * multiprocessors / blocksOf(info);
+  return std::clamp<int64_t>(wanted, 1, rows);
+}
+
 Status KernelArguments::launch(std::span<const cuda::Kernel> kernels,
                                int64_t rows, void *stream, bool early) {
   Status status;
   int64_t done = 0;
   while (status && done < rows) {
     int64_t part = std::min(rows - done, maxGpuRows);
+    if (rowKind)
+      values[rowKind + 1] = static_cast<uint64_t>(part);
     for (const cuda::Kernel &kernel : kernels)
       if (status) {
-        status = kernel.launchRows(part, addresses.data(), stream,
-                                   blocksOf(kernel.info()), early);
+        status =
+            kernel.launchRows(gridRows(kernel.info(), part), addresses.data(),
+                              stream, blocksOf(kernel.info()), early);
         early = false; // The others follow one of the same pool.
       }
     done += part;

@@ -292,6 +292,93 @@ TEST_CASE(
   CHECK(need(pool.cursor(0)).length == 2);
 }
 
+// More rows than blocks look at in one go, and more without a state than there
+// are blocks for.
+TEST_CASE("blocks find all rows that have no state, wherever they are") {
+  if (!hasGpu())
+    return;
+  constexpr int32_t rows = 600, ahead = 6, sequences = 2;
+  auto hasState = [](int32_t row) { return row % 3 == 0 || row > 580; };
+  CompileOptions options;
+  options.preset = "tiny";
+  options.target = "cuda";
+  options.route = "kv_only";
+  options.capacity = 16;
+  options.page = 8;
+  options.drafts = 2;
+  Program program = need(compileFile(examplePath("gated_delta_rule"), options));
+  PoolOptions memory;
+  memory.pages = 2 * rows;
+  memory.states = rows;
+  memory.crossover = memory.foldThreshold = 4;
+  Pool pool = makePool(program, rows, memory);
+  auto steps = need(check::HostSteps::create(program, pool, {}));
+  frontend::ElaborationOptions elaboration;
+  elaboration.preset = "tiny";
+  std::string messages;
+  auto oracle = check::compileOracle("m", readExample("gated_delta_rule"),
+                                     elaboration, messages);
+  check::RandomInputs inputs({}, 3);
+  check::Batch batch(program.signature(), rows * 3 / 2, /*packed=*/false,
+                     check::Batch::gpuAlignment);
+  interpreter::SpecInterpreter::Arrays params =
+      inputs.draw(oracle->getParams(), 0, check::RandomInputs::params);
+  batch.setParams(params);
+  // Rows of one sequence have the same tokens, from its first on.
+  auto verify = [&](auto &&position) {
+    std::vector<int32_t> slots, starts{0}, counts;
+    for (int32_t row = 0; row < rows; ++row) {
+      int32_t token = position(row), number = 1 + row % 2;
+      slots.push_back(token < 0 ? -1 : row);
+      counts.push_back(token < 0 ? 0 : 1);
+      for (int32_t draft = 0; draft < number; ++draft)
+        batch.setTokens(starts.back() + draft,
+                        inputs.draw(oracle->getTokens(), row % sequences,
+                                    std::max(token, 0) + draft));
+      starts.push_back(starts.back() + number);
+    }
+    VerifyArguments arguments;
+    arguments.rows = rows;
+    arguments.slots = slots;
+    arguments.cuSeqlens = starts;
+    arguments.tensors = batch.getTensors();
+    need(steps.verify(arguments));
+    need(steps.commit(slots, counts));
+    need(synchronize(gpu));
+    return starts;
+  };
+  for (int32_t token = 0; token < ahead; ++token)
+    verify([&](int32_t row) { return hasState(row) ? token : -1; });
+  verify([](int32_t) { return -1; });
+  for (int32_t row : {0, 1, 2, 599})
+    CHECK(need(pool.cursor(row)).epoch == (hasState(row) ? 1 : 0));
+  std::vector<int32_t> starts = verify([&](int32_t row) {
+    return row == 7 ? -1 : hasState(row) ? ahead : 0;
+  });
+  std::vector<interpreter::SpecInterpreter::Arrays> wanted;
+  for (int32_t sequence = 0; sequence < sequences; ++sequence) {
+    auto history = oracle->makeRow();
+    for (int32_t token = 0; token < ahead + 2; ++token) {
+      auto &outputs = wanted.emplace_back(oracle->getOutputs().size());
+      oracle->step(history, params,
+                   inputs.draw(oracle->getTokens(), sequence, token), outputs);
+    }
+  }
+  for (int32_t row = 0; row < rows; ++row)
+    for (int32_t at = starts[row]; at < starts[row + 1]; ++at) {
+      CAPTURE(row, at);
+      std::vector<double> output = batch.getOutput(at, 0);
+      if (row == 7) {
+        CHECK(output == std::vector<double>(output.size(), 0));
+        continue;
+      }
+      int32_t token = at - starts[row] + (hasState(row) ? ahead : 0);
+      CHECK(check::relativeError(
+                output, wanted[row % sequences * (ahead + 2) + token][0]) <
+            1e-2);
+    }
+}
+
 TEST_CASE("nobody writes a page or a state that others hold") {
   if (!hasGpu())
     return;
