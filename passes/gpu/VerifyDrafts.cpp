@@ -216,7 +216,11 @@ FailureOr<GpuKernel::Components> GpuVerifyKernel::emit(Value value,
   // What teams or threads have stored before.
   if (current.isLate)
     if (Value stack = stacksOfNumbers.lookup(value))
-      return loadStack(teamOf(stack), current.draft, place);
+      return loadStack(teamOf(stack),
+                       ofAllTurns.contains(canonical(stack))
+                           ? current.inAllTurns
+                           : current.draft,
+                       place);
   // What rows need of a team is in shared memory.
   if (current.ofRows && isOfDraft(value) && crossing.contains(value) &&
       !(place.isRow && !isa<RotateOp, SumOp>(value.getDefiningOp()) &&

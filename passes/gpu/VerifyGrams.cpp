@@ -392,6 +392,13 @@ void GpuVerifyKernel::emitTokenGrams(ArrayRef<PathGramOp> ops) {
           return stack.first == key.stack.first;
         }))
       keyStacks.push_back(key.stack);
+  // Those of a call are made with the first of them.
+  if (isApart && llvm::all_of(keyStacks, [&](const Stack &key) {
+        return llvm::all_of(stacks, [&](const Stack &query) {
+          return tokenProducts.contains({key.first, query.first});
+        });
+      }))
+    return;
   int64_t pitch = llvm::alignTo(most(), 4);
   for (const Stack &key : keyStacks)
     for (const Stack &query : stacks)

@@ -69,8 +69,9 @@ bool GpuVerifyKernel::findLate(Value number, EachDraftOp op,
   if (!def || def->getParentOp() != op)
     return false;
   if (isa<SumOp>(def)) {
+    // Where heads take turns, sums are of all of them.
     before.insert(number);
-    return true;
+    return !isOfTurn(number);
   }
   if (!isa<BroadcastOp>(def) && !def->hasTrait<OpTrait::Elementwise>())
     return false;
@@ -88,9 +89,7 @@ bool GpuVerifyKernel::isOfTeams(Value value) const {
 SmallVector<GpuVerifyKernel::ThreadNumber>
 GpuVerifyKernel::findNumbers(EachDraftOp op) {
   SmallVector<ThreadNumber> early, late;
-  // Where heads take turns, sums are of all of them and numbers of one.
-  bool mayBeLate =
-      !terms.empty() && turns == 1 && !isInBranch && op.getStacks().empty();
+  bool mayBeLate = !terms.empty() && !isInBranch && op.getStacks().empty();
   llvm::SetVector<Value> before;
   auto take = [&](Value number, Value key, Value stack,
                   ArrayRef<Appended> fields) {
@@ -203,9 +202,18 @@ LogicalResult GpuVerifyKernel::emitNumbers(EachDraftOp op,
                  0,
                  /*ofRows=*/false,
                  /*inLoop=*/false,
-                 ++scopes};
-      current.ofThread = true;
-      current.isLate = isLate;
+                 ++scopes,
+                 /*ofThread=*/true,
+                 isLate,
+                 {}};
+      current.inAllTurns = current.draft;
+      if (turns > 1) {
+        Value held =
+            arith::MinUIOp::create(b, ofTurn, constantIndex(turns - 1));
+        current.inAllTurns = arith::AddIOp::create(
+            b, current.draft,
+            arith::MulIOp::create(b, held, constantIndex(most())));
+      }
     }
     Value isFirstTurn;
     if (turns > 1)
