@@ -296,6 +296,10 @@ Expected<Cubin> Nvrtc::compile(StringRef source, StringRef fileName,
   std::vector<std::string> texts = {"--std=c++17",
                                     "--gpu-architecture=" + options.arch,
                                     "--ptxas-options=-v"};
+  // What NVRTC has kept comes without the report of ptxas, and Ladle has a
+  // cache of its own.
+  if (version() >= std::pair(12, 9))
+    texts.emplace_back("--no-cache");
   if (options.splits && version() >= std::pair(13, 0))
     texts.emplace_back("--split-compile=0"); // as many threads as there are
   llvm::append_range(texts, options.extra);

@@ -131,12 +131,17 @@ TEST_CASE("registers that do not suffice are reported as spills") {
   std::string unbounded = source;
   unbounded.erase(unbounded.find("__launch_bounds__(128)"), 22);
   CubinOptions options{"sm_80", {"--maxrregcount=32"}};
-  Cubin cubin = compile(*nvrtc, unbounded, options);
-  REQUIRE(cubin.kernels.size() == 1);
-  CHECK(cubin.kernels[0].registers <= 32);
-  CHECK(cubin.kernels[0].spillStores > 0);
-  CHECK(cubin.kernels[0].spillLoads > 0);
-  CHECK(cubin.kernels[0].stackBytes > 0);
+  Cubin cubin;
+  // NVRTC keeps what it has compiled, and not what it has reported.
+  for (int time : {1, 2}) {
+    CAPTURE(time);
+    cubin = compile(*nvrtc, unbounded, options);
+    REQUIRE(cubin.kernels.size() == 1);
+    CHECK(cubin.kernels[0].registers <= 32);
+    CHECK(cubin.kernels[0].spillStores > 0);
+    CHECK(cubin.kernels[0].spillLoads > 0);
+    CHECK(cubin.kernels[0].stackBytes > 0);
+  }
 
   cubin = compile(*nvrtc, source, {"sm_80", {}});
   CHECK(cubin.kernels[0].registers > 32);
