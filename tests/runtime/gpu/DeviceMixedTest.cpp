@@ -218,20 +218,59 @@ TEST_CASE("a deployment on a GPU can have pages and no states") {
         "(CursorOptions::states is 0): a sequence has 24 tokens at most");
 }
 
+namespace {
+
+/// Drafts of rows in pages of 8, and what decodes them one after the other.
+struct DraftRows {
+  DraftRows(const Program &program, int64_t drafts)
+      : batch(program.signature(), drafts, /*packed=*/false,
+              check::Batch::gpuAlignment) {
+    frontend::ElaborationOptions elaboration;
+    elaboration.preset = "tiny";
+    oracle = check::compileOracle("m", readExample("gated_delta_rule"),
+                                  elaboration, messages);
+    REQUIRE(oracle);
+    params = inputs.draw(oracle->getParams(), 0, check::RandomInputs::params);
+    batch.setParams(params);
+  }
+  static Program compile(std::vector<std::string> extraRoutes) {
+    CompileOptions options;
+    options.preset = "tiny";
+    options.target = "cuda";
+    options.route = "kv_only";
+    options.extraRoutes = std::move(extraRoutes);
+    options.capacity = 16;
+    options.page = 8;
+    options.drafts = 2;
+    return need(compileFile(examplePath("gated_delta_rule"), options));
+  }
+  using Arrays = interpreter::SpecInterpreter::Arrays;
+  Arrays tokens(int32_t sequence, uint64_t position) {
+    return inputs.draw(oracle->getTokens(), sequence, position);
+  }
+  /// What the oracle answers the token of a sequence that its row is at.
+  Arrays answer(interpreter::SpecInterpreter::Row &row, int32_t sequence,
+                uint64_t position) {
+    Arrays outputs(oracle->getOutputs().size());
+    oracle->step(row, params, tokens(sequence, position), outputs);
+    return outputs;
+  }
+
+  std::string messages;
+  std::optional<interpreter::SpecInterpreter> oracle;
+  check::RandomInputs inputs{{}, 3};
+  check::Batch batch;
+  Arrays params;
+};
+
+} // namespace
+
 // The kernel of inner reads a state, and there is one of another sequence.
 TEST_CASE(
     "drafts that read a state which a slot does not have are not accepted") {
   if (!hasGpu())
     return;
-  CompileOptions options;
-  options.preset = "tiny";
-  options.target = "cuda";
-  options.route = "kv_only";
-  options.extraRoutes = {"inner"};
-  options.capacity = 16;
-  options.page = 8;
-  options.drafts = 2;
-  Program program = need(compileFile(examplePath("gated_delta_rule"), options));
+  Program program = DraftRows::compile({"inner"});
   PoolOptions memory;
   memory.states = 2;
   memory.crossover = memory.foldThreshold = 4;
@@ -239,27 +278,16 @@ TEST_CASE(
   Program reading = need(program.withRoute(RouteKind::Inner));
   auto shortRows = need(check::HostSteps::create(program, pool, {})),
        longRows = need(check::HostSteps::create(reading, pool, {}));
-  frontend::ElaborationOptions elaboration;
-  elaboration.preset = "tiny";
-  std::string messages;
-  auto oracle = check::compileOracle("m", readExample("gated_delta_rule"),
-                                     elaboration, messages);
-  check::RandomInputs inputs({}, 3);
-  check::Batch batch(program.signature(), 2, /*packed=*/false,
-                     check::Batch::gpuAlignment);
-  interpreter::SpecInterpreter::Arrays params =
-      inputs.draw(oracle->getParams(), 0, check::RandomInputs::params);
-  batch.setParams(params);
+  DraftRows drafts(program, 2);
   auto verify = [&](check::HostSteps &steps, int32_t slot, uint64_t token) {
     for (int64_t draft : {0, 1})
-      batch.setTokens(draft,
-                      inputs.draw(oracle->getTokens(), slot, token + draft));
+      drafts.batch.setTokens(draft, drafts.tokens(slot, token + draft));
     std::vector<int32_t> slots{slot}, starts{0, 2};
     VerifyArguments arguments;
     arguments.rows = 1;
     arguments.slots = slots;
     arguments.cuSeqlens = starts;
-    arguments.tensors = batch.getTensors();
+    arguments.tensors = drafts.batch.getTensors();
     return steps.verify(arguments);
   };
   auto commit = [&](check::HostSteps &steps, int32_t slot, int32_t count) {
@@ -281,13 +309,10 @@ TEST_CASE(
         "take states before (Cursors::reserve)");
   need(pool.cursors().reserve({}, {}, std::vector{0}));
   need(verify(longRows, 0, 0));
-  auto row = oracle->makeRow();
-  for (int64_t draft : {0, 1}) {
-    interpreter::SpecInterpreter::Arrays outputs(oracle->getOutputs().size());
-    oracle->step(row, params, inputs.draw(oracle->getTokens(), 0, draft),
-                 outputs);
-    CHECK(check::relativeError(batch.getOutput(draft, 0), outputs[0]) < 1e-2);
-  }
+  auto row = drafts.oracle->makeRow();
+  for (int64_t draft : {0, 1})
+    CHECK(check::relativeError(drafts.batch.getOutput(draft, 0),
+                               drafts.answer(row, 0, draft)[0]) < 1e-2);
   need(commit(longRows, 0, 2));
   CHECK(need(pool.cursor(0)).length == 2);
 }
@@ -299,31 +324,14 @@ TEST_CASE("blocks find all rows that have no state, wherever they are") {
     return;
   constexpr int32_t rows = 600, ahead = 6, sequences = 2;
   auto hasState = [](int32_t row) { return row % 3 == 0 || row > 580; };
-  CompileOptions options;
-  options.preset = "tiny";
-  options.target = "cuda";
-  options.route = "kv_only";
-  options.capacity = 16;
-  options.page = 8;
-  options.drafts = 2;
-  Program program = need(compileFile(examplePath("gated_delta_rule"), options));
+  Program program = DraftRows::compile({});
   PoolOptions memory;
   memory.pages = 2 * rows;
   memory.states = rows;
   memory.crossover = memory.foldThreshold = 4;
   Pool pool = makePool(program, rows, memory);
   auto steps = need(check::HostSteps::create(program, pool, {}));
-  frontend::ElaborationOptions elaboration;
-  elaboration.preset = "tiny";
-  std::string messages;
-  auto oracle = check::compileOracle("m", readExample("gated_delta_rule"),
-                                     elaboration, messages);
-  check::RandomInputs inputs({}, 3);
-  check::Batch batch(program.signature(), rows * 3 / 2, /*packed=*/false,
-                     check::Batch::gpuAlignment);
-  interpreter::SpecInterpreter::Arrays params =
-      inputs.draw(oracle->getParams(), 0, check::RandomInputs::params);
-  batch.setParams(params);
+  DraftRows drafts(program, rows * 3 / 2);
   // Rows of one sequence have the same tokens, from its first on.
   auto verify = [&](auto &&position) {
     std::vector<int32_t> slots, starts{0}, counts;
@@ -332,16 +340,16 @@ TEST_CASE("blocks find all rows that have no state, wherever they are") {
       slots.push_back(token < 0 ? -1 : row);
       counts.push_back(token < 0 ? 0 : 1);
       for (int32_t draft = 0; draft < number; ++draft)
-        batch.setTokens(starts.back() + draft,
-                        inputs.draw(oracle->getTokens(), row % sequences,
-                                    std::max(token, 0) + draft));
+        drafts.batch.setTokens(
+            starts.back() + draft,
+            drafts.tokens(row % sequences, std::max(token, 0) + draft));
       starts.push_back(starts.back() + number);
     }
     VerifyArguments arguments;
     arguments.rows = rows;
     arguments.slots = slots;
     arguments.cuSeqlens = starts;
-    arguments.tensors = batch.getTensors();
+    arguments.tensors = drafts.batch.getTensors();
     need(steps.verify(arguments));
     need(steps.commit(slots, counts));
     need(synchronize(gpu));
@@ -355,19 +363,16 @@ TEST_CASE("blocks find all rows that have no state, wherever they are") {
   std::vector<int32_t> starts = verify([&](int32_t row) {
     return row == 7 ? -1 : hasState(row) ? ahead : 0;
   });
-  std::vector<interpreter::SpecInterpreter::Arrays> wanted;
+  std::vector<DraftRows::Arrays> wanted;
   for (int32_t sequence = 0; sequence < sequences; ++sequence) {
-    auto history = oracle->makeRow();
-    for (int32_t token = 0; token < ahead + 2; ++token) {
-      auto &outputs = wanted.emplace_back(oracle->getOutputs().size());
-      oracle->step(history, params,
-                   inputs.draw(oracle->getTokens(), sequence, token), outputs);
-    }
+    auto history = drafts.oracle->makeRow();
+    for (int32_t token = 0; token < ahead + 2; ++token)
+      wanted.push_back(drafts.answer(history, sequence, token));
   }
   for (int32_t row = 0; row < rows; ++row)
     for (int32_t at = starts[row]; at < starts[row + 1]; ++at) {
       CAPTURE(row, at);
-      std::vector<double> output = batch.getOutput(at, 0);
+      std::vector<double> output = drafts.batch.getOutput(at, 0);
       if (row == 7) {
         CHECK(output == std::vector<double>(output.size(), 0));
         continue;
