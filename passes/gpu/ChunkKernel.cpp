@@ -288,10 +288,8 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
   }
   emitTask();
   LogicalResult result = success();
-  forRows([&] {
-    Value padded = emitSlots();
-    emitActive(padded, /*storesZeros=*/true, [&] { return emitRow(); }, result);
-  });
+  Value padded = emitSlots();
+  emitActive(padded, /*storesZeros=*/true, [&] { return emitRow(); }, result);
   if (endOfTokenLoads)
     endOfTokenLoads->erase();
   for (Operation *each : anchors)

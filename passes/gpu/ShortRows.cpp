@@ -8,11 +8,11 @@
 // Beside rows with a state, which are another kernel's, those without one are
 // few and short. A grid with a block for each row of the batch would be blocks
 // that leave, for the most part, and each of them takes the place of one that
-// works until it knows. Instead the grid has as many rows of blocks as fit
-// beside the others, and each looks at the whole batch, a thread a few rows:
-// all come to the same list, and row r of the grid takes rows r, r + n, ... of
-// it, n being the rows of the grid. Of a batch without other rows, every row
-// has a block of its own.
+// works until it knows. Instead the grid has as many rows of blocks as a GPU
+// holds at once, and each looks at the whole batch, a thread a few rows: all
+// come to the same list, and row r of the grid takes rows r, r + n, ... of it,
+// n being the rows of the grid. Of a batch without other rows, every row has a
+// block of its own.
 //
 //===----------------------------------------------------------------------===//
 

@@ -322,7 +322,7 @@ TEST_CASE(
 TEST_CASE("blocks find all rows that have no state, wherever they are") {
   if (!hasGpu())
     return;
-  constexpr int32_t rows = 600, ahead = 6, sequences = 2;
+  constexpr int32_t rows = 600, ahead = 6, sequences = 7;
   auto hasState = [](int32_t row) { return row % 3 == 0 || row > 580; };
   Program program = DraftRows::compile({});
   PoolOptions memory;
