@@ -129,14 +129,21 @@ LogicalResult KernelPrinter::printRegisters(NVVM::SetMaxRegisterOp registers) {
 /// Rows of shared memory from one on become memory of their own.
 LogicalResult KernelPrinter::printRowsFrom(memref::SubViewOp view) {
   Value from = view.getSource(), result = view.getResult();
-  if (!texts.contains(from) || view.getOffsets().size() != 1 ||
-      !view.isDynamicOffset(0) || view.getType().getNumDynamicDims() != 0 ||
+  if (!texts.contains(from) || view.getOffsets().size() > 1 ||
+      view.isDynamicOffset(0) != (view.getOffsets().size() == 1) ||
+      !view.hasUnitStride() || view.getType().getNumDynamicDims() != 0 ||
       llvm::any_of(view.getStaticOffsets().drop_front(),
                    [](int64_t offset) { return offset != 0; }))
     return unsupported(view);
+  strides[result].resize(view.getType().getRank());
+  // What is known of where they begin, the type says to whoever uses them.
+  if (!view.isDynamicOffset(0)) {
+    std::string name = texts[from];
+    texts[result] = name;
+    return success();
+  }
   SmallVector<Value> first{view.getDynamicOffset(0)};
   texts[result] = names.fresh(texts[from] + "_of_turn");
-  strides[result].resize(view.getType().getRank());
   os << formatv("{0} *const {1} = {2} + {3};\n",
                 typeText(view.getType().getElementType()), texts[result],
                 texts[from], offset(from, first));

@@ -7,8 +7,9 @@
 
 // ptxas keeps to the registers with which as many blocks are there at once as
 // launch bounds ask for, or, where they ask for none, as it likes itself, and
-// spills a few bytes for it. A spill costs more than a block does: it is read
-// and written beside the state, by every thread.
+// spills a few bytes for it. A spill costs more than a block does where it is
+// read and written beside the state, by every thread. Where it is not, the text
+// says behind the bounds how many bytes may be: LADLE_MAY_SPILL.
 
 #include "codegen/cuda/RegisterBounds.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -44,11 +45,15 @@ std::string ladle::withFewerBlocks(StringRef source,
     if (kernel.spillStores + kernel.spillLoads == 0 ||
         kernel.registers >= kMostOfThread)
       continue;
-    Regex bounds("__launch_bounds__\\(([0-9]+)(, [0-9]+)?\\) " + kernel.name +
-                 "\\(");
+    Regex bounds("__launch_bounds__\\(([0-9]+)(, [0-9]+)?\\) "
+                 "(LADLE_MAY_SPILL\\(([0-9]+)\\) )?" +
+                 kernel.name + "\\(");
     SmallVector<StringRef> parts;
-    int threads = 0, given = 0;
+    int threads = 0, given = 0, allowed = 0;
     if (!bounds.match(text, &parts) || parts[1].getAsInteger(10, threads))
+      continue;
+    if (!parts[4].empty() && !parts[4].getAsInteger(10, allowed) &&
+        kernel.spillStores <= allowed)
       continue;
     int blocks = blocksWithin(threads, kernel);
     if (parts[2].consume_front(", ") && !parts[2].getAsInteger(10, given))
@@ -57,8 +62,9 @@ std::string ladle::withFewerBlocks(StringRef source,
       continue;
     size_t at = parts[0].data() - text.data();
     text.replace(at, parts[0].size(),
-                 formatv("__launch_bounds__({0}, {1}) {2}(", threads, blocks,
-                         kernel.name));
+                 formatv("__launch_bounds__({0}, {1}) {2}{3}(", threads, blocks,
+                         parts[3], kernel.name)
+                     .str());
     isChanged = true;
   }
   return isChanged ? text : "";

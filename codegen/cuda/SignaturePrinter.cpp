@@ -126,6 +126,8 @@ LogicalResult KernelPrinter::printSignature(gpu::GPUFuncOp kernel) {
     if (auto least = kernel->getAttrOfType<IntegerAttr>("ladle.blocks"))
       blocks = formatv(", {0}", least.getInt());
     head += formatv("__launch_bounds__({0}{1}) ", threads, blocks);
+    if (auto bytes = kernel->getAttrOfType<IntegerAttr>("ladle.may_spill"))
+      head += formatv("LADLE_MAY_SPILL({0}) ", bytes.getInt());
   }
   head += kernel.getName().str() + "(";
   std::string line = head + llvm::join(parameters, ", ") + ") {\n";

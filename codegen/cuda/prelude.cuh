@@ -15,6 +15,10 @@
 #include "emulation.h"
 #endif
 
+/// Behind the launch bounds of a kernel, for who compiles it: so many bytes a
+/// thread may be spilled before fewer blocks are better.
+#define LADLE_MAY_SPILL(BYTES)
+
 #define LADLE_INLINE static __device__ __forceinline__
 
 //===----------------------------------------------------------------------===//

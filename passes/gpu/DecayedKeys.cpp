@@ -24,6 +24,10 @@ using namespace ladle;
 
 /// Entries whose keys and decays a thread has in registers.
 static constexpr int64_t kEntriesAtOnce = 16;
+/// Elements of a field that it has, of those, where others have more.
+static constexpr int64_t kElementsAtOnce = 32;
+/// Parts that entries are divided into.
+static constexpr int64_t kMostParts = 4;
 
 static bool isVectorField(BufferType type, StringRef name) {
   return type.getField(name).getShape().size() > 1;
@@ -94,9 +98,12 @@ int64_t GpuKernel::decayedKeyBytes() {
   for (const auto &[at, keys] : decayedKeys) {
     auto type =
         cast<BufferType>(step.getBody().getArgument(at.first).getType());
+    if (dividesEntries())
+      bytes +=
+          (kMostParts - 1) * type.getField(at.second).getShape().back() * 4;
     for (const DecayedKey &key : keys) {
       FieldAttr field = type.getField(key.name);
-      bytes += type.getCapacity() * componentCount(field) *
+      bytes += mostEntries() * componentCount(field) *
                rowOfDecayedKeys(field.getShape().back()) * 4;
     }
   }
@@ -140,21 +147,49 @@ Columns GpuKernel::columnsOf(int64_t size) const {
   return {size, wide, wide * schedule.threads >= size, {}, {}};
 }
 
+/// Wider ones, for threads of which some have the newest entries and others
+/// those before them.
+Columns GpuKernel::dividedColumns(int64_t size) const {
+  Columns columns = columnsOf(size);
+  if (!dividesEntries() || !columns.isAll)
+    return columns;
+  for (int64_t wide : {4, 2, 1}) {
+    if (size % wide != 0)
+      continue;
+    columns.wide = wide;
+    columns.parts = schedule.threads * wide / size;
+    if (columns.parts <= kMostParts)
+      break;
+  }
+  columns.parts = std::min(columns.parts, kMostParts);
+  return columns.parts > 1 ? columns : columnsOf(size);
+}
+
 /// The columns of a thread that start at `first` of the block's.
 void GpuKernel::placeColumns(Columns &columns, Value first) {
+  Value ofPart = thread;
+  if (columns.parts > 1) {
+    Value each = constantIndex(columns.size / columns.wide);
+    ofPart = arith::RemUIOp::create(b, thread, each);
+    columns.part = arith::DivUIOp::create(b, thread, each);
+  }
   columns.element =
-      arith::MulIOp::create(b, thread, constantIndex(columns.wide));
+      arith::MulIOp::create(b, ofPart, constantIndex(columns.wide));
   if (first)
     columns.element = arith::AddIOp::create(b, first, columns.element);
-  if (columns.size % (columns.wide * schedule.threads) != 0)
+  if (columns.parts > 1) {
+    if (columns.parts * columns.size != columns.wide * schedule.threads)
+      columns.inside = isBelow(columns.part, columns.parts);
+  } else if (columns.size % (columns.wide * schedule.threads) != 0) {
     columns.inside = isBelow(columns.element, columns.size);
+  }
 }
 
 /// Loads what a thread has of entries: decays, and the keys that go with them.
 /// Of entries that are not there, and without columns, these are 1 and 0.
-GpuKernel::EntryColumns
-GpuKernel::loadColumns(Value buffer, StringRef decay, const Columns &columns,
-                       ArrayRef<std::pair<Value, Value>> entries) {
+EntryColumns GpuKernel::loadColumns(Value buffer, StringRef decay,
+                                    const Columns &columns,
+                                    ArrayRef<std::pair<Value, Value>> entries) {
   unsigned argument = argumentOf(buffer);
   auto type = cast<BufferType>(buffer.getType());
   // The decay of an entry, and its keys, rank after rank.
@@ -281,6 +316,16 @@ SmallVector<std::pair<Value, Value>> GpuKernel::entriesFrom(Value newest,
   return result;
 }
 
+/// Of all entries that there may be, those of the part of a thread.
+GpuKernel::Entries GpuKernel::entriesOfPart(const Columns &columns) {
+  if (columns.parts == 1)
+    return entriesFrom({}, mostEntries());
+  int64_t each = llvm::divideCeil(mostEntries(), columns.parts);
+  Value newest = arith::SubIOp::create(b, length, constantIndex(1));
+  Value before = arith::MulIOp::create(b, columns.part, constantIndex(each));
+  return entriesFrom(arith::SubIOp::create(b, newest, before), each);
+}
+
 /// Starts the loads of entries whose keys decay, where a thread has registers
 /// for all: then nothing else waits for them.
 void GpuKernel::loadDecayedEntries() {
@@ -290,14 +335,49 @@ void GpuKernel::loadDecayedEntries() {
   for (const auto &[at, keys] : decayedKeys) {
     Value buffer = step.getBody().getArgument(at.first);
     auto type = cast<BufferType>(buffer.getType());
-    Columns columns = columnsOf(type.getField(at.second).getShape().back());
-    if (type.getCapacity() > kEntriesAtOnce || !columns.isAll)
+    Columns columns =
+        dividedColumns(type.getField(at.second).getShape().back());
+    int64_t each = llvm::divideCeil(mostEntries(), columns.parts);
+    if (!columns.isAll || each > kEntriesAtOnce ||
+        (columns.parts > 1 && each * columns.wide > kElementsAtOnce))
       continue;
     placeColumns(columns, {});
-    auto entries = entriesFrom({}, type.getCapacity());
+    Entries entries = entriesOfPart(columns);
     earlyColumns[at] = {columns, entries,
                         loadColumns(buffer, at.second, columns, entries)};
   }
+}
+
+/// The decays of all entries of the parts before that of a thread.
+Value GpuKernel::decaysOfNewerParts(const Columns &columns,
+                                    ArrayRef<Value> decays) {
+  Value one = splat(constantFloat(1), columns.wide), product = one;
+  if (columns.parts == 1)
+    return one;
+  for (Value decay : decays)
+    product = product == one
+                  ? toF32(decay)
+                  : Value(arith::MulFOp::create(b, product, toF32(decay)));
+  // That of the oldest part nobody asks for.
+  Value memory = shared({columns.parts - 1, columns.size}, "part_decays");
+  partDecays = memory;
+  guarded(both(columns.inside, isBelow(columns.part, columns.parts - 1)), [&] {
+    vector::StoreOp::create(b, product, memory,
+                            ValueRange{columns.part, columns.element});
+  });
+  barrier();
+  Value passed = one;
+  auto type = cast<VectorType>(one.getType());
+  for (int64_t i = 0; i + 1 < columns.parts; ++i) {
+    Value ofPart = vector::LoadOp::create(
+        b, type, memory, ValueRange{constantIndex(i), columns.element});
+    Value isNewer = arith::CmpIOp::create(b, arith::CmpIPredicate::ugt,
+                                          columns.part, constantIndex(i));
+    ofPart = arith::SelectOp::create(b, isNewer, ofPart, one);
+    passed = passed == one ? ofPart
+                           : Value(arith::MulFOp::create(b, passed, ofPart));
+  }
+  return passed;
 }
 
 void GpuKernel::emitVectorDecays(Value buffer, StringRef name, Decays &result) {
@@ -306,24 +386,30 @@ void GpuKernel::emitVectorDecays(Value buffer, StringRef name, Decays &result) {
   int64_t size = type.getField(name).getShape().back();
   for (DecayedKey &key : decayedKeys.at(at)) {
     FieldAttr field = type.getField(key.name);
-    key.memory = shared(
-        {type.getCapacity() * componentCount(field), rowOfDecayedKeys(size)},
-        "decayed_" + key.name);
+    key.memory =
+        shared({mostEntries() * componentCount(field), rowOfDecayedKeys(size)},
+               "decayed_" + key.name);
     // What is the same for all entries is emitted before any loop.
     if (key.isScaled)
       weightsOf(buffer, {}, key.scales);
   }
   result.productMemory = shared({size}, "decay_product");
   auto finish = [&](const Columns &columns, Value product) {
-    guarded(columns.inside, [&] {
+    Value isMine = columns.inside;
+    // The last part has the product of all.
+    if (columns.parts > 1)
+      isMine = arith::CmpIOp::create(b, arith::CmpIPredicate::eq, columns.part,
+                                     constantIndex(columns.parts - 1));
+    guarded(isMine, [&] {
       vector::StoreOp::create(b, product, result.productMemory,
                               ValueRange{columns.element});
     });
   };
   if (auto early = earlyColumns.find(at); early != earlyColumns.end()) {
     const auto &[columns, entries, loaded] = early->second;
-    Value one = splat(constantFloat(1), columns.wide);
-    finish(columns, decayColumns(buffer, name, columns, entries, loaded, one));
+    Value passed = decaysOfNewerParts(columns, loaded.decays);
+    finish(columns,
+           decayColumns(buffer, name, columns, entries, loaded, passed));
     barrier();
     return;
   }

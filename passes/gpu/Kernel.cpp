@@ -543,6 +543,8 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
   int64_t blocks = blocksAtOnce();
   if (blocks)
     function->setAttr(kBlocksAttr, b.getIndexAttr(blocks));
+  if (int64_t bytes = bytesToSpill(); blocks && bytes)
+    function->setAttr(kSpillsAttr, b.getIndexAttr(bytes));
   // All are there at once: what waits for another's place waits for the kernel
   // ahead, too.
   if (findsRows())

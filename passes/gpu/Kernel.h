@@ -71,6 +71,7 @@ protected:
   int64_t blocksInShared();
   /// Blocks that a multiprocessor is to hold; 0 is left to ptxas.
   virtual int64_t blocksAtOnce();
+  virtual int64_t bytesToSpill() const { return 0; } ///< for as many blocks
   /// Of a block with so many rows, one of few or of many.
   virtual int64_t fewestThreads(int64_t rows, bool areMany);
   virtual void chooseSizes();
@@ -146,6 +147,8 @@ protected:
   virtual mlir::Value isForStateless() { return hasNoState; }
   /// Rows without a state are few, or all there are: blocks look for theirs.
   virtual bool findsRows() { return false; }
+  /// Threads share what they load of entries whose keys decay.
+  virtual bool dividesEntries() const { return false; }
   /// Where entry `position` of the row lies.
   EntryPlace placeOf(mlir::Value position) {
     return placeAt(ringSlot(position), ownPages);
@@ -421,10 +424,6 @@ protected:
   void emitWeights(StepOp form, bool vectors);
 
   //===--- DecayedKeys.cpp ------------------------------------------------===//
-  struct EntryColumns {
-    Components decays;                  ///< by entry
-    llvm::SmallVector<Components> keys; ///< by entry: keys, rank after rank
-  };
   using Entries = llvm::SmallVector<std::pair<mlir::Value, mlir::Value>>;
   struct EarlyColumns {
     Columns columns;
@@ -444,6 +443,7 @@ protected:
                      std::optional<llvm::StringRef> decay, int64_t rank,
                      mlir::Value position, const Place &place);
   Columns columnsOf(int64_t size) const;
+  Columns dividedColumns(int64_t size) const;
   void placeColumns(Columns &columns, mlir::Value first);
   EntryColumns
   loadColumns(mlir::Value buffer, llvm::StringRef decay, const Columns &columns,
@@ -454,6 +454,9 @@ protected:
                llvm::ArrayRef<std::pair<mlir::Value, mlir::Value>> entries,
                const EntryColumns &loaded, mlir::Value passed);
   Entries entriesFrom(mlir::Value newest, int64_t count);
+  Entries entriesOfPart(const Columns &columns);
+  mlir::Value decaysOfNewerParts(const Columns &columns,
+                                 llvm::ArrayRef<mlir::Value> decays);
   void loadDecayedEntries();
   void emitVectorDecays(mlir::Value buffer, llvm::StringRef name,
                         Decays &result);
@@ -573,6 +576,7 @@ protected:
   std::map<std::pair<unsigned, std::string>, llvm::SmallVector<DecayedKey>>
       decayedKeys;
   std::map<std::pair<unsigned, std::string>, EarlyColumns> earlyColumns;
+  mlir::Value partDecays; ///< nobody's, when keys have decayed
   llvm::DenseMap<mlir::Value, Components> states;
   llvm::DenseMap<mlir::Operation *, mlir::Value> weightedValues;
   /// Queries as parts that tensor cores take, [3 queries + 1, dk + padding],

@@ -38,6 +38,9 @@ inline constexpr llvm::StringLiteral kFindingBlocksAttr =
 /// On a kernel: blocks that a multiprocessor holds at once at the least. ptxas
 /// takes as many registers as these leave.
 inline constexpr llvm::StringLiteral kBlocksAttr = "ladle.blocks";
+/// Beside it: bytes a thread that may be spilled to hold as many, for a kernel
+/// that loads what it spills once, outside of its loops.
+inline constexpr llvm::StringLiteral kSpillsAttr = "ladle.may_spill";
 /// On a kernel, a unit: it may start before the kernels ahead of it have ended,
 /// and waits for their end before it writes.
 inline constexpr llvm::StringLiteral kStartsEarlyAttr = "ladle.starts_early";

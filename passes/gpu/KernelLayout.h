@@ -82,6 +82,16 @@ struct Columns {
   int64_t size, wide;
   bool isAll; ///< a thread has no more than these
   mlir::Value element, inside;
+  /// Threads that are as many times too many share entries, the newest first.
+  int64_t parts = 1;
+  mlir::Value part{};
+};
+
+/// What a thread has of entries in these columns.
+struct EntryColumns {
+  llvm::SmallVector<mlir::Value> decays; ///< by entry
+  /// By entry: keys, rank after rank.
+  llvm::SmallVector<llvm::SmallVector<mlir::Value>> keys;
 };
 
 /// Operations of a stored state that tiles need not go through one by one; see

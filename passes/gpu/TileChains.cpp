@@ -144,7 +144,7 @@ void GpuKernel::splitDecayedKeys() {
     key->parts = sharedIn(key->memory,
                           {type.getDimSize(0), type.getDimSize(1) * kKeyParts},
                           "parts_of_" + key->name, b.getBF16Type());
-    int64_t ranks = type.getDimSize(0) / capacity();
+    int64_t ranks = type.getDimSize(0) / mostEntries();
     splitRows(*key, key->memory,
               arith::MulIOp::create(b, length, constantIndex(ranks)), {},
               llvm::to_vector(llvm::map_range(later, wholeOf)));
@@ -153,7 +153,10 @@ void GpuKernel::splitDecayedKeys() {
   }
   if (tileChain.decays.empty())
     return;
-  tileChain.product = shared({keySize}, "decay_of_state");
+  // Where parts of a block have told each other of decays, if they have.
+  tileChain.product = partDecays ? sharedIn(std::exchange(partDecays, {}),
+                                            {keySize}, "decay_of_state")
+                                 : shared({keySize}, "decay_of_state");
   auto loop = scf::ForOp::create(b, thread, constantIndex(keySize),
                                  constantIndex(schedule.threads));
   OpBuilder::InsertionGuard guard(b);

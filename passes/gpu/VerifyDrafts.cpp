@@ -206,6 +206,23 @@ GpuKernel::Components GpuVerifyKernel::loadArgument(BlockArgument argument,
       return Components(each, constantFloat(0)); // reported where it failed
     return Components(ArrayRef(*all).slice(current.number * each, each));
   }
+  if (!current.ofRows && !current.inLoop && !current.ofThread && !isInBranch)
+    if (auto mine = pathsOfTeams.find(stack); mine != pathsOfTeams.end())
+      return mine->second;
+  if (current.isThere && takenPaths.contains(stack)) {
+    // Who has no draft would take that of a team that may be storing.
+    auto type = VectorType::get({place.width}, b.getF32Type());
+    SmallVector<Type> types(place.chunks, type);
+    auto branch = scf::IfOp::create(b, types, current.isThere,
+                                    /*withElseRegion=*/true);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.elseBlock());
+    Value zero = arith::ConstantOp::create(b, b.getZeroAttr(type));
+    scf::YieldOp::create(b, Components(place.chunks, zero));
+    b.setInsertionPointToStart(branch.thenBlock());
+    scf::YieldOp::create(b, loadStack(teamOf(stack), current.draft, place));
+    return Components(branch.getResults());
+  }
   return loadStack(
       teamOf(stack),
       current.ofRows ? constantIndex(current.number) : current.draft, place);
@@ -253,8 +270,11 @@ void GpuVerifyKernel::storeKept(ArrayRef<Kept> all) {
     if (among < teamLanes())
       guard = both(guard, isBelow(teamLane, among));
     guarded(guard, [&, group = ArrayRef(group)] {
-      for (const Kept *each : group)
-        for (auto [i, part] : llvm::enumerate(each->components)) {
+      for (const Kept *each : group) {
+        Components all = each->held
+                             ? loadStack(*each->held, each->draft, each->place)
+                             : each->components;
+        for (auto [i, part] : llvm::enumerate(all)) {
           auto at = static_cast<int64_t>(i);
           if (!isVector(*each)) {
             each->store(at, {}, part);
@@ -269,6 +289,7 @@ void GpuVerifyKernel::storeKept(ArrayRef<Kept> all) {
             each->store(at / place.chunks, chunkStart(place, c), part);
           });
         }
+      }
     });
   }
 }
@@ -312,7 +333,7 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
   };
   llvm::DenseMap<int64_t, Value> guards;
   auto putFar = [&](Value value, Value target, SmallVector<Value> outer,
-                    Value entry) -> LogicalResult {
+                    Value entry, std::optional<Stack> held) -> LogicalResult {
     RankedTensorType type = typeOf(value);
     Place place = placeFor(value);
     FailureOr<Components> all = get(value, place);
@@ -345,7 +366,10 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
                       } else {
                         memref::StoreOp::create(b, stored, target, indices);
                       }
-                    }});
+                    },
+                    /*ofThread=*/false,
+                    held,
+                    draft});
     return success();
   };
 
@@ -373,9 +397,17 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
   for (size_t i = 0; i < carriesFrom; ++i) {
     if (ofThreads.contains(op.getResult(i)) || !isNow(yielded[i]))
       continue;
-    for (const Appended &each : appended.lookup(op.getResult(i)))
+    // Entries that decay by elements have several vectors, which a team finds
+    // where it has put them.
+    std::optional<Stack> held;
+    Value result = op.getResult(i);
+    if (!decayedKeys.empty() && vectorRows.contains(canonical(result)) &&
+        !byAll && !current.inLoop && !dependsOnRows(yielded[i]) &&
+        !scaled.contains(result))
+      held = teamOf(result);
+    for (const Appended &each : appended.lookup(result))
       if (failed(putFar(yielded[i], fields[each.argument][each.index],
-                        {place.outer}, place.entry)))
+                        {place.outer}, place.entry, held)))
         return failure();
   }
   for (auto [carry, value] :
@@ -386,10 +418,29 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
       continue;
     if (failed(put(value, found->second)) ||
         failed(putFar(value, memory[argument.getArgNumber()],
-                      {carryVersion(draft)}, {})))
+                      {carryVersion(draft)}, {}, {})))
       return failure();
   }
   return success();
+}
+
+/// What teams take of stacks is there after it.
+void GpuVerifyKernel::syncFor(EachDraftOp op, bool byAll) {
+  SmallVector<Value> memories;
+  bool areKnown = !byAll && op.getCarries().empty() && !isInBranch;
+  for (Value each : op.getStacks()) {
+    Value stack = canonical(each);
+    if (pathsOfTeams.contains(stack)) // A team has its own.
+      continue;
+    auto found = stacks.find(stack);
+    areKnown &= found != stacks.end();
+    if (areKnown)
+      memories.push_back(found->second.memory);
+  }
+  if (areKnown)
+    sync(memories);
+  else if (!op.getStacks().empty() || byAll)
+    sync();
 }
 
 LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
@@ -446,8 +497,7 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
   byAll |= hasTeamCarries;
   Current outer = current;
   if (isWanted || hasTeamCarries) {
-    if (!op.getStacks().empty() || byAll)
-      sync();
+    syncFor(op, byAll);
     Value last = arith::SubIOp::create(b, draftCount, constantIndex(1));
     SmallVector<Kept> kept;
     auto each = [&](Value draft, int64_t round, bool inLoop) {
@@ -456,6 +506,7 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
                  inLoop, ++scopes};
       Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, draft,
                                           draftCount);
+      current.isThere = byAll ? Value() : valid;
       return emitDraftOfTeam(op, byAll ? Value() : valid, byAll, kept);
     };
     int64_t rounds = llvm::divideCeil(most(), teams());

@@ -132,7 +132,10 @@ Value GpuVerifyKernel::placeOfDots(ArrayRef<Stack> stacks, int64_t ranks) {
     heldDots = {shared({eightsOfEntries() * pitch}, "entry_dots"), pitch};
     return heldDots.memory;
   }
-  return shared({mostEntries(), countVectors(stacks) * ranks}, "entry_dots");
+  SmallVector<int64_t> shape{mostEntries(), countVectors(stacks) * ranks};
+  if (partDecays && 32 * shape[0] * shape[1] <= bitsOf(partDecays))
+    return sharedIn(std::exchange(partDecays, {}), shape, "entry_dots");
+  return shared(shape, "entry_dots");
 }
 
 /// Products of tokens with the keys of entries, which heads that take turns
@@ -152,19 +155,51 @@ void GpuVerifyKernel::emitEntryDots(ReadBufferOp op) {
   written.insert(dots);
 }
 
+/// Reads of entries that may be multiplied at the same time: what they are of
+/// is there, and each has memory of its own.
+SmallVector<ReadBufferOp> GpuVerifyKernel::readsBeside(ReadBufferOp op) {
+  SmallVector<ReadBufferOp> all{op};
+  if (holdsValues || tokens)
+    return all;
+  for (auto other : op->getBlock()->getOps<ReadBufferOp>())
+    if (op->isBeforeInBlock(other) &&
+        !sameValues.contains(other.getResult(0)) &&
+        llvm::all_of(other.getQueries(), [&](Value query) {
+          Operation *def = canonical(query).getDefiningOp();
+          return def && (def->getBlock() != op->getBlock() ||
+                         def->isBeforeInBlock(op));
+        }))
+      all.push_back(other);
+  return all;
+}
+
 LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
+  auto queriesOf = [&](ReadBufferOp read) {
+    SmallVector<Query> queries;
+    for (auto [query, result] : llvm::zip(read.getQueries(), read.getResults()))
+      queries.push_back(queryOf(query, result));
+    return queries;
+  };
+  auto ranksOf = [](ReadBufferOp read) {
+    return componentCount(read.getBuffer().getType().getField(read.getKey()));
+  };
   Value buffer = op.getBuffer();
-  BufferType type = op.getBuffer().getType();
-  FieldAttr field = type.getField(op.getKey());
-  int64_t ranks = componentCount(field);
-  SmallVector<Query> queries;
-  for (auto [query, result] : llvm::zip(op.getQueries(), op.getResults()))
-    queries.push_back(queryOf(query, result));
+  SmallVector<Query> queries = queriesOf(op);
   SmallVector<Stack> stacks = stacksOf(queries);
   int64_t count = countVectors(stacks);
-  if (op.getDecay())
-    decaysOf(buffer, *op.getDecay());
+  if (Value dots = dotsOfForm.lookup(op.getResult(0))) {
+    keepRead({queries, stacks,
+              sumWeightedValues(buffer, {{op.getValue(), ranksOf(op)}}, dots,
+                                count)});
+    return success();
+  }
+  SmallVector<ReadBufferOp> beside = readsBeside(op);
+  for (ReadBufferOp each : beside)
+    if (each.getDecay())
+      decaysOf(each.getBuffer(), *each.getDecay());
   Value weightOf = entryWeightsOf(op);
+  for (ReadBufferOp each : ArrayRef(beside).drop_front())
+    (void)entryWeightsOf(each);
   // Gram products are not read before the barrier that comes below.
   if (!llvm::all_of(written, [&](Value memory) {
         return llvm::is_contained(llvm::make_second_range(grams), memory);
@@ -172,27 +207,34 @@ LogicalResult GpuVerifyKernel::emitStackEntries(ReadBufferOp op) {
     sync();
   if (Value dots = entryDots.lookup(op.getResult(0))) {
     keepRead({queries, stacks,
-              sumWeightedValues(buffer, {{op.getValue(), ranks}}, dots, count,
-                                weightOf)});
+              sumWeightedValues(buffer, {{op.getValue(), ranksOf(op)}}, dots,
+                                count, weightOf)});
     return success();
   }
-  Value scratch = dotsInKeys(op, stacks);
-  bool isInKeys = bool(scratch);
-  if (!isInKeys)
-    scratch = placeOfDots(stacks, ranks);
-  multiplyEntries(op, stacks, scratch, weightOf, isInKeys);
+  int64_t firstWarp = 0;
+  for (ReadBufferOp each : beside) {
+    SmallVector<Stack> vectors = stacksOf(queriesOf(each));
+    Value scratch = dotsInKeys(each, vectors);
+    bool isInKeys = bool(scratch);
+    if (!isInKeys)
+      scratch = placeOfDots(vectors, ranksOf(each));
+    multiplyEntries(each, vectors, scratch, entryWeightsOf(each), isInKeys,
+                    firstWarp);
+    dotsOfForm[each.getResult(0)] = scratch;
+    ++firstWarp;
+  }
   barrier();
   if (holdsValues)
     return success();
-  keepRead(
-      {queries, stacks,
-       sumWeightedValues(buffer, {{op.getValue(), ranks}}, scratch, count)});
+  keepRead({queries, stacks,
+            sumWeightedValues(buffer, {{op.getValue(), ranksOf(op)}},
+                              dotsOfForm.at(op.getResult(0)), count)});
   return success();
 }
 
 void GpuVerifyKernel::multiplyEntries(ReadBufferOp op, ArrayRef<Stack> stacks,
                                       Value scratch, Value weightOf,
-                                      bool isInKeys) {
+                                      bool isInKeys, int64_t firstWarp) {
   Value buffer = op.getBuffer();
   BufferType type = op.getBuffer().getType();
   FieldAttr field = type.getField(op.getKey());
@@ -225,7 +267,7 @@ void GpuVerifyKernel::multiplyEntries(ReadBufferOp op, ArrayRef<Stack> stacks,
   Type element = decayed ? Type(b.getF32Type()) : field.getElementType();
   multiply(stacks,
            {arith::MulIOp::create(b, length, constantIndex(ranks)),
-            mostEntries() * ranks, element, load, isInKeys},
+            mostEntries() * ranks, element, load, isInKeys, firstWarp},
            [&](Value row, Value column, Value value) {
              Value entry = entryOf(row);
              if (weightOf)

@@ -53,51 +53,28 @@ void GpuVerifyKernel::emitPathDecay(PathDecayOp op) {
     stacks[canonical(op.getResult())] = {
         shared({turns * most(), 1}, "draft_values")};
   Stack decays = teamOf(op.getDecays()), path = teamOf(op.getResult());
+  if (path.size > 1)
+    return walkPaths(op, gramsAlong(op, op.getDecays()));
   sync({decays.memory});
   written.insert(path.memory);
   Value one = constantFloat(1);
-  OpBuilder::InsertionGuard guard(b);
-  if (path.size == 1) {
-    // A thread has a draft, and multiplies what it finds on its path.
-    int64_t count = isOfAll ? turns * most() : most();
-    for (int64_t from = 0; from < count; from += schedule.threads) {
-      Value mine = add(thread, from), draft = mine, first;
-      guarded(from + schedule.threads > count ? isBelow(mine, count) : Value(),
-              [&] {
-                if (isOfAll) {
-                  draft =
-                      arith::RemUIOp::create(b, mine, constantIndex(most()));
-                  first = arith::SubIOp::create(b, mine, draft);
-                }
-                Value product =
-                    multiplyAlong(maskOf(draft), decays, most() - 1, first);
-                memref::StoreOp::create(
-                    b, product ? product : one, path.memory,
-                    ValueRange{add(mine, path.first), constantIndex(0)});
-              });
-    }
-    return;
+  // A thread has a draft, and multiplies what it finds on its path.
+  int64_t count = isOfAll ? turns * most() : most();
+  for (int64_t from = 0; from < count; from += schedule.threads) {
+    Value mine = add(thread, from), draft = mine, first;
+    guarded(from + schedule.threads > count ? isBelow(mine, count) : Value(),
+            [&] {
+              if (isOfAll) {
+                draft = arith::RemUIOp::create(b, mine, constantIndex(most()));
+                first = arith::SubIOp::create(b, mine, draft);
+              }
+              Value product =
+                  multiplyAlong(maskOf(draft), decays, most() - 1, first);
+              memref::StoreOp::create(
+                  b, product ? product : one, path.memory,
+                  ValueRange{add(mine, path.first), constantIndex(0)});
+            });
   }
-  auto columns = scf::ForOp::create(b, thread, constantIndex(path.size),
-                                    constantIndex(schedule.threads));
-  b.setInsertionPointToStart(columns.getBody());
-  Value column = columns.getInductionVar();
-  // The product of the parent is there.
-  auto loop =
-      scf::ForOp::create(b, constantIndex(0), draftCount, constantIndex(1));
-  b.setInsertionPointToStart(loop.getBody());
-  Value draft = loop.getInductionVar(), parent = parentOf(draft);
-  Value exists = arith::CmpIOp::create(b, arith::CmpIPredicate::sge, parent,
-                                       constantIndex(0));
-  Value held = arith::MaxSIOp::create(b, parent, constantIndex(0));
-  auto load = [&](const Stack &stack) -> Value {
-    return memref::LoadOp::create(b, stack.memory,
-                                  ValueRange{add(held, stack.first), column});
-  };
-  Value product = arith::MulFOp::create(b, load(path), load(decays));
-  memref::StoreOp::create(b, arith::SelectOp::create(b, exists, product, one),
-                          path.memory,
-                          ValueRange{add(draft, path.first), column});
 }
 
 /// The product of the numbers of those among the first `count` drafts that a
@@ -133,6 +110,10 @@ LogicalResult GpuVerifyKernel::emitPathGram(PathGramOp op) {
     emitTokenGrams(all);
     return success();
   }
+  if (op.getDecays() && teamOf(op.getDecays()).size > 1) {
+    walkPaths({}, gramsAlong(op, op.getDecays()));
+    return success();
+  }
   Stack queries = teamOf(op.getQueries()), keys = teamOf(op.getKeys());
   std::optional<Stack> decays;
   SmallVector<Value> operands{queries.memory, keys.memory};
@@ -147,10 +128,7 @@ LogicalResult GpuVerifyKernel::emitPathGram(PathGramOp op) {
   if (most() == 1)
     return success();
   OpBuilder::InsertionGuard guard(b);
-  if (decays && decays->size > 1)
-    emitDecayedGram(queries, keys, *decays, gram);
-  else
-    emitGram(queries, keys, decays, gram);
+  emitGram(queries, keys, decays, gram);
   written.insert(gram);
   return success();
 }
@@ -228,62 +206,6 @@ void GpuVerifyKernel::emitGram(const Stack &queries, const Stack &keys,
   dot = arith::SelectOp::create(b, isMine, dot, constantFloat(0));
   guarded(both(valid, isBelow(lane, 1)),
           [&] { memref::StoreOp::create(b, dot, gram, ValueRange{to, from}); });
-}
-
-/// Where decays are vectors, a team takes a draft's query and walks back.
-void GpuVerifyKernel::emitDecayedGram(const Stack &queries, const Stack &keys,
-                                      const Stack &decays, Value gram) {
-  int64_t ranks = queries.components, rankKeys = keys.components;
-  Place place = valuePlace(keySize);
-  int64_t rounds = llvm::divideCeil(most() * ranks, teams());
-  auto loop = scf::ForOp::create(b, constantIndex(0), constantIndex(rounds),
-                                 constantIndex(1));
-  loop->setAttr("ladle.rolled", b.getUnitAttr());
-  b.setInsertionPointToStart(loop.getBody());
-  Value row = arith::AddIOp::create(
-      b, team,
-      arith::MulIOp::create(b, loop.getInductionVar(), constantIndex(teams())));
-  Value rows = arith::MulIOp::create(b, draftCount, constantIndex(ranks));
-  Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, row, rows);
-  row = arith::MinSIOp::create(
-      b, row, arith::SubIOp::create(b, rows, constantIndex(1)));
-  // Lengths are read on the device, where nobody refuses 0.
-  row = arith::MaxSIOp::create(b, row, constantIndex(0));
-  Value draft =
-      ranks == 1 ? row
-                 : Value(arith::DivUIOp::create(b, row, constantIndex(ranks)));
-  Value mask = maskOf(draft);
-  Components query =
-      loadVector(queries.memory, {add(row, queries.first)}, place);
-  // Smaller teams stay together: their shuffles are those of a warp.
-  bool isWarp = place.lanes == 32;
-  Value end = isWarp ? draft : draftCount;
-  auto walk =
-      scf::ForOp::create(b, constantIndex(0), end, constantIndex(1), query);
-  b.setInsertionPointToStart(walk.getBody());
-  Value ancestor =
-      arith::SubIOp::create(b, arith::SubIOp::create(b, end, constantIndex(1)),
-                            walk.getInductionVar());
-  Value isMine = isAncestor(mask, ancestor);
-  Components decayed(walk.getRegionIterArgs());
-  for (int64_t k = 0; k < rankKeys; ++k) {
-    Value at = ancestor;
-    if (rankKeys > 1)
-      at = add(arith::MulIOp::create(b, ancestor, constantIndex(rankKeys)), k);
-    Components key = loadVector(keys.memory, {add(at, keys.first)}, place);
-    Value dot = sumOverLanes(dotChunks(decayed, key), place.lanes);
-    dot = arith::SelectOp::create(b, isMine, dot, constantFloat(0));
-    guarded(both(valid, isBelow(teamLane, 1)), [&] {
-      memref::StoreOp::create(b, dot, gram, ValueRange{row, at});
-    });
-  }
-  SmallVector<Value> next;
-  Components factor =
-      loadVector(decays.memory, {add(ancestor, decays.first)}, place);
-  for (auto [part, each] : llvm::zip(decayed, factor))
-    next.push_back(arith::SelectOp::create(
-        b, isMine, arith::MulFOp::create(b, part, each), part));
-  scf::YieldOp::create(b, next);
 }
 
 /// What Gram products of tokens are made of.

@@ -268,6 +268,8 @@ LogicalResult GpuVerifyKernel::emitRow() {
   holdsValues = mayHoldValues();
   stagesAllTurns = mayStageAllTurns();
   stageEntries();
+  if (turns == 1)
+    loadDecayedEntries();
   holdValues();
   endOfEntryNumbers = anchor();
   startOfTokens = anchor();
@@ -396,12 +398,15 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   auto lateBefore = lateEntries;
   size_t waitingBefore = waitingNumbers.size();
   bool mayWriteBefore = mayWrite;
+  Value partDecaysBefore = partDecays;
   states.clear();
   weightedValues.clear();
   wholeValues.clear();
   storedTiles.clear();
   rebuiltTiles.clear();
   usedProducts.clear();
+  readTiles.clear();
+  dotsOfForm.clear();
   waited = false;
   isInBranch = true;
 
@@ -447,6 +452,7 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   lateEntries = std::move(lateBefore);
   waitingNumbers.resize(waitingBefore);
   mayWrite = mayWriteBefore;
+  partDecays = partDecaysBefore;
   isInBranch = false;
   return result;
 }

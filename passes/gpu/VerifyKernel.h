@@ -109,6 +109,9 @@ private:
   int64_t tileBytes() override;
   int64_t fewestThreads(int64_t rows, bool areMany) override;
   int64_t blocksAtOnce() override;
+  /// Where decays are vectors, drafts leave more behind, and what is left last
+  /// waits longest.
+  int64_t bytesToSpill() const override { return decayedKeys.empty() ? 0 : 32; }
   /// Whether the rows of a state can be put where they were copied to.
   bool keepsRows() const { return !hasSpareRows(); }
   int64_t mostEntries() override {
@@ -119,6 +122,7 @@ private:
   bool findsRows() override {
     return step.getRoute() == Route::KvOnly && slots.arePaged();
   }
+  bool dividesEntries() const override { return turns == 1; }
   /// Two blocks fill a multiprocessor of Hopper: all rows of a head share what
   /// is computed of drafts.
   int64_t wantedShared() const override {
@@ -135,6 +139,7 @@ private:
   bool findSidesOf(mlir::Operation *op, EachDraftOp region);
   unsigned naturalSide(mlir::RankedTensorType ofOneDraft,
                        mlir::Value value) const;
+  mlir::Value pathsTakenBy(EachDraftOp region) const;
   void layOutStacks();
 
   //===--- VerifyKernel.cpp: the step -------------------------------------===//
@@ -200,6 +205,7 @@ private:
                        const Place &place);
   Components loadStack(const Stack &stack, mlir::Value draft,
                        const Place &place);
+  void syncFor(EachDraftOp op, bool byAll);
   mlir::LogicalResult emitDrafts(EachDraftOp op);
   /// What lanes of a team store of a draft.
   struct Kept {
@@ -210,6 +216,9 @@ private:
     /// Of a component, from an element on, or a number.
     std::function<void(int64_t, mlir::Value, mlir::Value)> store;
     bool ofThread = false; ///< every lane has a draft of its own
+    /// Where the components are, too, for who has no registers for them.
+    std::optional<Stack> held = std::nullopt;
+    mlir::Value draft{};
   };
   mlir::LogicalResult emitDraftOfTeam(EachDraftOp op, mlir::Value valid,
                                       bool byAll,
@@ -253,8 +262,6 @@ private:
   mlir::LogicalResult emitPathGram(PathGramOp op);
   void emitGram(const Stack &queries, const Stack &keys,
                 std::optional<Stack> decays, mlir::Value gram);
-  void emitDecayedGram(const Stack &queries, const Stack &keys,
-                       const Stack &decays, mlir::Value gram);
   /// Gram products of tokens, and what they are the sums of.
   struct TokenGrams {
     llvm::SmallVector<PathGramOp> ops;
@@ -268,6 +275,14 @@ private:
                   mlir::Value ancestor, mlir::Value valid,
                   llvm::function_ref<mlir::Value(const Stack &)> dotOf);
   void scaleGrams(llvm::ArrayRef<PathGramOp> ops);
+
+  //===--- VerifyDecays.cpp: decays by elements along paths ---------------===//
+  llvm::SmallVector<PathGramOp> gramsAlong(mlir::Operation *op,
+                                           mlir::Value decays);
+  std::pair<mlir::Value, mlir::Value>
+  sumsOverLanes(llvm::SmallVector<mlir::Value> values, int64_t count,
+                mlir::Value of);
+  void walkPaths(PathDecayOp path, llvm::ArrayRef<PathGramOp> ops);
 
   //===--- VerifyPaths.cpp: sums along ancestors --------------------------===//
   /// A Gram product and the values that it weighs.
@@ -317,6 +332,7 @@ private:
         load;
     /// A warp stores its products where its rows are.
     bool isOverwritten = false;
+    int64_t firstWarp = 0; ///< that takes rows, if not all do
   };
   using StoreProduct = llvm::function_ref<void(
       mlir::Value row, mlir::Value column, mlir::Value value)>;
@@ -349,6 +365,7 @@ private:
   mlir::Value placeOfEarlyReads(llvm::ArrayRef<Stack> stacks);
   void keepSums(ReadOp wanted, Read read, TileSums sums, mlir::Value products);
   mlir::LogicalResult emitStackReads(ReadOp wanted);
+  mlir::Value placeOfStateProducts(int64_t columns);
   mlir::Value productsInTile(ReadOp wanted, mlir::Value tile, int64_t columns);
   mlir::FailureOr<mlir::Value> tileOf(mlir::Value state);
   mlir::Value rebuiltInPlace(mlir::Value state);
@@ -360,8 +377,9 @@ private:
   mlir::Value dotsInKeys(ReadBufferOp op, llvm::ArrayRef<Stack> stacks);
   mlir::LogicalResult emitStackEntries(ReadBufferOp op);
   void multiplyEntries(ReadBufferOp op, llvm::ArrayRef<Stack> stacks,
-                       mlir::Value scratch, mlir::Value weightOf,
-                       bool isInKeys);
+                       mlir::Value scratch, mlir::Value weightOf, bool isInKeys,
+                       int64_t firstWarp = 0);
+  llvm::SmallVector<ReadBufferOp> readsBeside(ReadBufferOp op);
   void emitEntryDots(ReadBufferOp op);
   mlir::LogicalResult emitStackTransport(TransportOp op);
   mlir::Value placeOfDots(llvm::ArrayRef<Stack> stacks, int64_t ranks);
@@ -387,7 +405,9 @@ private:
   mlir::LogicalResult packStacks(llvm::ArrayRef<StoredStack> stacks,
                                  mlir::Value tile,
                                  llvm::SmallVectorImpl<mlir::Value> &memories);
-  void storePacked(const StoredStack &stack, mlir::Value memory, int64_t first);
+  int64_t partsOfRow() const;
+  void storePacked(const StoredStack &stack, mlir::Value memory, int64_t first,
+                   int64_t from = 0);
   bool mayLeave(llvm::ArrayRef<StoredStack> all);
   mlir::Value placeToLeave(int64_t rows, mlir::Type element, bool isOnly);
   mlir::LogicalResult leaveStacks(llvm::ArrayRef<StoredStack> all);
@@ -455,6 +475,9 @@ private:
   llvm::DenseMap<mlir::Value, Stack> stacks;
   llvm::DenseMap<mlir::Value, Components> rowStacks;
   llvm::DenseMap<mlir::Value, mlir::Value> grams; ///< [drafts · R, drafts · K]
+  /// Decays of paths that teams have of their drafts, by the stack.
+  llvm::DenseMap<mlir::Value, Components> pathsOfTeams;
+  llvm::DenseSet<mlir::Value> takenPaths; ///< whose rows others are put into
   llvm::DenseMap<mlir::Value, Stack> teamCarries, rowCarries;
   /// What entries weigh, by the buffer and the fields that they are weighed
   /// by: [entries] in shared memory.
@@ -468,7 +491,8 @@ private:
   llvm::DenseMap<mlir::Value, mlir::Value> productsInTiles; ///< by the tile
   /// By tile and type, where rows of drafts lie before they are stored.
   llvm::DenseMap<std::pair<mlir::Value, mlir::Type>, mlir::Value> packedRows;
-  llvm::DenseSet<mlir::Value> usedProducts;     ///< of the form at hand
+  llvm::DenseSet<mlir::Value> usedProducts; ///< of the form at hand
+  llvm::DenseSet<mlir::Value> readTiles;    ///< of that form, by all threads
   llvm::SmallSetVector<mlir::Value, 8> written; ///< behind no barrier yet
   bool waited = false;
   bool isInBranch = false; ///< what is emitted is of one form alone
@@ -510,6 +534,7 @@ private:
     int64_t scope = 0;
     bool ofThread = false, isLate = false;
     mlir::Value inAllTurns{}; ///< of a thread, among those of all turns
+    mlir::Value isThere{};    ///< of a team
   } current;
   int64_t scopes = 1000;
 
@@ -533,6 +558,8 @@ private:
   /// those of entries, by what reads them.
   std::map<std::pair<int64_t, int64_t>, mlir::Value> tokenProducts;
   llvm::DenseMap<mlir::Value, mlir::Value> entryDots;
+  /// What a form has already multiplied, by what reads it.
+  llvm::DenseMap<mlir::Value, mlir::Value> dotsOfForm;
   /// Of the tile that is there, by the state.
   llvm::DenseMap<mlir::Value, EarlyRead> earlyReads;
   llvm::SmallVector<mlir::Operation *> pastAnchors;

@@ -225,6 +225,9 @@ void GpuVerifyKernel::multiplyFloats(ArrayRef<Stack> stacks,
         constantIndex(vectorTiles * kShort));
     warp = arith::DivUIOp::create(b, warp, constantIndex(sides));
   }
+  if (int64_t shift = matrix.firstWarp * rowTiles % warps)
+    warp = arith::RemUIOp::create(b, add(warp, warps - shift),
+                                  constantIndex(warps));
   SmallVector<Value> vectorRows;
   for (int64_t j = 0; j < vectorTiles; ++j)
     vectorRows.push_back(vectorRow(

@@ -246,7 +246,7 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
       break;
     }
   if (!scratch) {
-    scratch = shared({columns, schedule.tileRows + kPadding}, "state_products");
+    scratch = placeOfStateProducts(columns);
     stateProducts.push_back(scratch);
     usedProducts.insert(scratch);
   }
@@ -257,11 +257,28 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
                });
   if (!releaseStoredTile(wanted, *tile))
     barrier();
+  if (turns == 1 &&
+      !llvm::is_contained(llvm::make_second_range(storedTiles), *tile))
+    readTiles.insert(*tile);
   for (int64_t i = 0; i < columns; ++i)
     all.push_back(memref::LoadOp::create(b, scratch,
                                          ValueRange{constantIndex(i), ownRow}));
   keepRead({queries, stacks, all});
   return success();
+}
+
+/// Memory for what is read of a state: where keys lie that have decayed, if
+/// there is room. Entries have been read, or folded, by then.
+Value GpuVerifyKernel::placeOfStateProducts(int64_t columns) {
+  SmallVector<int64_t> shape{columns, schedule.tileRows + kPadding};
+  for (const auto &[at, keys] : decayedKeys)
+    for (const DecayedKey &key : keys)
+      if (turns == 1 && key.memory &&
+          32 * shape[0] * shape[1] <= bitsOf(key.memory)) {
+        barrier();
+        return sharedIn(key.memory, shape, "state_products");
+      }
+  return shared(shape, "state_products");
 }
 
 /// Where a warp has the rows of its threads, what it reads of them can lie

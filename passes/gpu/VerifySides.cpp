@@ -508,12 +508,40 @@ void GpuVerifyKernel::findSides(StepOp form) {
 // Shared memory
 //===----------------------------------------------------------------------===//
 
+/// Of the decays of paths, those that nobody needs when `region` has taken
+/// them: a team can put a vector where it has found its own. Null if there are
+/// none.
+Value GpuVerifyKernel::pathsTakenBy(EachDraftOp region) const {
+  // Teams take a draft each, if nothing goes from one to another.
+  if (!region.getCarries().empty() ||
+      !llvm::all_of(region.getBody().front().without_terminator(),
+                    [](Operation &op) {
+                      return isa<arith::ArithDialect>(op.getDialect());
+                    }))
+    return {};
+  for (Value stack : region.getStacks()) {
+    Value path = canonical(stack);
+    if (!path.getDefiningOp<PathDecayOp>() || !vectorRows.contains(path))
+      continue;
+    bool isLast = true;
+    for (Operation *next = region->getNextNode(); next;
+         next = next->getNextNode())
+      isLast &= llvm::none_of(next->getOperands(), [&](Value operand) {
+        return canonical(operand) == path;
+      });
+    if (isLast)
+      return path;
+  }
+  return {};
+}
+
 /// Gives every stack of vectors over dk its rows of one matrix, so that any of
 /// them can stand beside each other in a product. Those that are multiplied as
 /// they came have a matrix of their own.
 void GpuVerifyKernel::layOutStacks() {
   vectorRows.clear();
   tokenRows.clear();
+  takenPaths.clear();
   vectorCount = tokenCount = 0;
   auto place = [&](Value value, RankedTensorType ofOneDraft) {
     if (ofOneDraft.getRank() == 1 || ofOneDraft.getShape().back() != keySize ||
@@ -528,7 +556,17 @@ void GpuVerifyKernel::layOutStacks() {
       if (!isa<EachDraftOp, PathDecayOp, PathSolveOp, PathProductOp,
                TransportOp>(op))
         continue;
+      Value taken;
+      if (auto region = dyn_cast<EachDraftOp>(op))
+        taken = pathsTakenBy(region);
       for (Value result : op.getResults()) {
+        if (taken && (sides.lookup(result) & Teams) &&
+            !scaled.contains(result) && result.getType() == taken.getType()) {
+          vectorRows.insert({result, vectorRows.lookup(taken)});
+          takenPaths.insert(taken);
+          taken = {};
+          continue;
+        }
         if ((sides.lookup(result) & Tokens) &&
             tokenRows.insert({result, tokenCount}).second)
           tokenCount += most();

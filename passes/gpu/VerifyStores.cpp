@@ -24,6 +24,7 @@ using namespace ladle;
 
 /// Rows that a thread stores at once.
 static constexpr int64_t kTogether = 4;
+static constexpr int64_t kWarp = 32;
 
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -102,7 +103,12 @@ LogicalResult GpuVerifyKernel::storeStacks(StepOp form) {
   barrier();
   int64_t first = 0;
   for (auto [each, memory] : llvm::zip(packed, memories)) {
-    storePacked(each, memory, first);
+    // Threads that have nothing of one stack have something of the next.
+    int64_t before = first * partsOfRow();
+    bool isApart =
+        before % kWarp == 0 &&
+        (first + rowsToPack(each)) * partsOfRow() <= schedule.threads;
+    storePacked(each, memory, first, isApart ? before : 0);
     first += rowsToPack(each);
   }
   return success();
@@ -112,12 +118,12 @@ LogicalResult GpuVerifyKernel::storeStacks(StepOp form) {
 // Through the tile
 //===----------------------------------------------------------------------===//
 
-/// The tile in which what this form has read lies, and nothing else. Null if
-/// there is none: heads in turn gain nothing by it, and two barriers a turn
+/// The tile that this form has read, in which nothing else lies. Null if there
+/// is none: heads in turn gain nothing by it, and two barriers a turn
 /// take 2 % of bf16 states.
 Value GpuVerifyKernel::tileToPackIn() {
   for (Value tile : llvm::make_second_range(stagedStates))
-    if (productsInTiles.contains(tile))
+    if (productsInTiles.contains(tile) || readTiles.contains(tile))
       return tile;
   return {};
 }
@@ -133,7 +139,7 @@ int64_t GpuVerifyKernel::bitsOf(Value memory) const {
 bool GpuVerifyKernel::isOfThreadRows(const StoredStack &stack) {
   RankedTensorType type = unstackType(typeOf(stack.value));
   bool isOfRows = stack.asEntries || naturalSide(type, stack.value) == Rows;
-  return isOfRows && type.getRank() > 1 && !ownsRow &&
+  return isOfRows && type.getRank() > 1 && !hasSpareRows() &&
          type.getShape().back() == valueSize &&
          schedule.tileRows % kTogether == 0;
 }
@@ -158,7 +164,7 @@ LogicalResult GpuVerifyKernel::packStacks(ArrayRef<StoredStack> stacks,
     FailureOr<Components> all = rowsOf(stack.value);
     if (failed(all))
       return failure();
-    if (memories.empty())
+    if (memories.empty() && productsInTiles.contains(tile))
       barrier();
     Type element = cast<MemRefType>(stack.target.getType()).getElementType();
     int64_t rows = rowsToPack(stack);
@@ -167,22 +173,29 @@ LogicalResult GpuVerifyKernel::packStacks(ArrayRef<StoredStack> stacks,
       memory = sharedIn(
           tile, {bitsOf(tile) / 16 / schedule.tileRows, schedule.tileRows},
           "packed_rows", element);
-    for (int64_t i = 0; i < rows; ++i)
-      memref::StoreOp::create(b, convertTo((*all)[i], element), memory,
-                              ValueRange{constantIndex(first + i), ownRow});
+    guarded(ownsRow, [&] {
+      for (int64_t i = 0; i < rows; ++i)
+        memref::StoreOp::create(b, convertTo((*all)[i], element), memory,
+                                ValueRange{constantIndex(first + i), ownRow});
+    });
     memories.push_back(memory);
     first += rows;
   }
   return success();
 }
 
-/// Stores what all threads have put there, some rows a thread.
+/// Vectors that a row of the packed is stored in.
+int64_t GpuVerifyKernel::partsOfRow() const {
+  return schedule.tileRows / kTogether;
+}
+
+/// Stores what all threads have put there, some rows a thread, the first of
+/// them by the thread `from`.
 void GpuVerifyKernel::storePacked(const StoredStack &stack, Value memory,
-                                  int64_t first) {
+                                  int64_t first, int64_t from) {
   b.setLoc(stack.value.getLoc());
   RankedTensorType type = unstackType(typeOf(stack.value));
-  int64_t components = componentCount(type),
-          ofDraft = schedule.tileRows / kTogether;
+  int64_t components = componentCount(type), ofDraft = partsOfRow();
   auto part = VectorType::get(
       {kTogether}, cast<MemRefType>(memory.getType()).getElementType());
   int64_t &bytes = alignments[cast<BlockArgument>(stack.target).getArgNumber()];
@@ -190,7 +203,7 @@ void GpuVerifyKernel::storePacked(const StoredStack &stack, Value memory,
       std::max<int64_t>(bytes, kTogether * part.getElementTypeBitWidth() / 8);
   int64_t parts = rowsToPack(stack) * ofDraft;
   for (int64_t start = 0; start < parts; start += schedule.threads) {
-    Value number = add(thread, start);
+    Value number = add(thread, start - from);
     Value row = arith::DivUIOp::create(b, number, constantIndex(ofDraft));
     Value column = arith::MulIOp::create(
         b, arith::RemUIOp::create(b, number, constantIndex(ofDraft)),
@@ -201,6 +214,10 @@ void GpuVerifyKernel::storePacked(const StoredStack &stack, Value memory,
     // There are no more drafts than there are rows.
     Value isThere =
         arith::CmpIOp::create(b, arith::CmpIPredicate::slt, draft, draftCount);
+    if (from > 0)
+      isThere =
+          both(isThere, arith::CmpIOp::create(b, arith::CmpIPredicate::uge,
+                                              thread, constantIndex(from)));
     guarded(both(isThere, sharesHead(type.getDimSize(0))), [&] {
       SmallVector<Value> at = placeOfStack(stack, draft);
       if (type.getRank() == 3)

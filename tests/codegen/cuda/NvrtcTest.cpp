@@ -171,6 +171,12 @@ TEST_CASE("what spills has more registers, and fewer blocks") {
       "__launch_bounds__(256, 1) alone(float *p);\n"
       "__launch_bounds__(128, 6) other(float *p);\n");
 
+  // The bounds of some say what they may spill.
+  text = "__launch_bounds__(128, 5) LADLE_MAY_SPILL(32) some(float *p);\n";
+  CHECK(withFewerBlocks(text, {kernel("some", 96, 32)}).empty());
+  CHECK(withFewerBlocks(text, {kernel("some", 96, 36)}) ==
+        "__launch_bounds__(128, 4) LADLE_MAY_SPILL(32) some(float *p);\n");
+
   auto nvrtc = openOrSkip();
   if (!nvrtc)
     return;

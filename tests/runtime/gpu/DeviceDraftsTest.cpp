@@ -82,6 +82,34 @@ TEST_CASE("drafts of sizes that tensor cores multiply") {
   checkOnGpu(model, text + moving);
 }
 
+// Teams go back from their drafts, and threads that share entries divide them.
+TEST_CASE("drafts with decays a channel, of sizes that tensor cores multiply") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      // States of 16 bits, folded by tensor cores: keys are split into parts.
+      {"kda", "route=inner,state=bf16,entries=bf16,size.H=1,size.Dk=128,"
+              "size.Dv=128,L=20,m=16,drafts=4"},
+      {"rwkv7_core", "route=inner,state=bf16,entries=bf16,size.H=1,size.Dk=64,"
+                     "size.Dv=64,L=20,m=16,drafts=4"},
+      {"rwkv7_core", "route=inner,entries=bf16,size.H=1,size.Dk=64,"
+                     "size.Dv=64,L=20,m=16,drafts=4"},
+      {"gla", "route=inner,state=bf16,entries=bf16,size.H=1,size.Dk=256,"
+              "size.Dv=64,L=20,m=16,drafts=4"},
+      // More drafts than teams, and more ancestors than are added together.
+      {"kda", "route=inner,size.H=1,size.Dk=64,size.Dv=64,L=24,m=16,drafts=8"},
+      {"kda", "route=inner,size.H=1,size.Dk=64,size.Dv=32,L=32,m=16,drafts=16"},
+      // More entries than threads have registers for.
+      {"kda", "route=inner,size.H=1,size.Dk=128,size.Dv=32,L=44,m=40,drafts=4"},
+      {"rwkv7_core", "route=adjoint,size.H=1,size.Dk=64,size.Dv=32,L=16,m=12,"
+                     "drafts=4"},
+      {"rwkv6", "route=kv_only,size.H=1,size.Dk=64,size.Dv=64,L=16,m=12,"
+                "page=16,crossover=12,drafts=4"},
+  }));
+  checkOnGpu(model, text + ",trees=1,rows=3,tokens=60,staggered=1,pads=1,"
+                           "resets=1,seed=3");
+}
+
 // Four heads that share their keys are a block's, one after the other.
 TEST_CASE("drafts of heads that take turns") {
   if (!hasGpu())
