@@ -32,12 +32,18 @@ struct CubinOptions {
 };
 
 /// What one kernel takes, as ptxas reports it: registers a thread, bytes a
-/// thread that do not fit into them, static shared memory a block.
+/// thread that do not fit into them, static shared memory a block. And bytes
+/// that need not fit, as its text says.
 struct KernelResources {
   std::string name;
   int registers = 0;
   int spillStores = 0, spillLoads = 0, stackBytes = 0;
   int sharedBytes = 0;
+  int maySpill = 0;
+  /// Whether more is spilled than may be.
+  bool spills() const {
+    return spillStores > maySpill || (!maySpill && spillLoads + stackBytes > 0);
+  }
 };
 
 struct Cubin {

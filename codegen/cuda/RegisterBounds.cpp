@@ -37,34 +37,48 @@ static int blocksWithin(int threads, const KernelResources &kernel) {
   return static_cast<int>(kRegisters / ofBlock);
 }
 
+/// Of the text: all that comes before the name of a kernel, its threads, ",
+/// blocks", and what it may spill.
+static Regex boundsOf(StringRef kernel) {
+  return Regex(("__launch_bounds__\\(([0-9]+)(, [0-9]+)?\\) "
+                "(LADLE_MAY_SPILL\\(([0-9]+)\\) )?" +
+                kernel + "\\(")
+                   .str());
+}
+
+void ladle::findSpillsAllowed(StringRef source,
+                              MutableArrayRef<KernelResources> kernels) {
+  for (KernelResources &kernel : kernels) {
+    SmallVector<StringRef> parts;
+    int bytes = 0;
+    if (boundsOf(kernel.name).match(source, &parts) &&
+        !parts[4].getAsInteger(10, bytes))
+      kernel.maySpill = bytes;
+  }
+}
+
 std::string ladle::withFewerBlocks(StringRef source,
                                    ArrayRef<KernelResources> kernels) {
   std::string text = source.str();
   bool isChanged = false;
   for (const KernelResources &kernel : kernels) {
-    if (kernel.spillStores + kernel.spillLoads == 0 ||
+    if (kernel.spillStores + kernel.spillLoads == 0 || !kernel.spills() ||
         kernel.registers >= kMostOfThread)
       continue;
-    Regex bounds("__launch_bounds__\\(([0-9]+)(, [0-9]+)?\\) "
-                 "(LADLE_MAY_SPILL\\(([0-9]+)\\) )?" +
-                 kernel.name + "\\(");
     SmallVector<StringRef> parts;
-    int threads = 0, given = 0, allowed = 0;
-    if (!bounds.match(text, &parts) || parts[1].getAsInteger(10, threads))
-      continue;
-    if (!parts[4].empty() && !parts[4].getAsInteger(10, allowed) &&
-        kernel.spillStores <= allowed)
+    int threads = 0, given = 0;
+    if (!boundsOf(kernel.name).match(text, &parts) ||
+        parts[1].getAsInteger(10, threads))
       continue;
     int blocks = blocksWithin(threads, kernel);
     if (parts[2].consume_front(", ") && !parts[2].getAsInteger(10, given))
       blocks = std::min(blocks, given - 1);
     if (blocks < 1)
       continue;
-    size_t at = parts[0].data() - text.data();
-    text.replace(at, parts[0].size(),
-                 formatv("__launch_bounds__({0}, {1}) {2}{3}(", threads, blocks,
-                         parts[3], kernel.name)
-                     .str());
+    size_t at = parts[0].data() - text.data(), size = parts[0].size();
+    std::string bounds = formatv("__launch_bounds__({0}, {1}) {2}{3}(", threads,
+                                 blocks, parts[3], kernel.name);
+    text.replace(at, size, bounds);
     isChanged = true;
   }
   return isChanged ? text : "";
@@ -76,7 +90,10 @@ Expected<Cubin> ladle::compileWithinRegisters(const Nvrtc &nvrtc,
                                               const CubinOptions &options) {
   Expected<Cubin> cubin = nvrtc.compile(source, fileName, options);
   std::string text = source.str();
-  for (int attempt = 1; cubin && attempt < kMostAttempts; ++attempt) {
+  for (int attempt = 1; cubin; ++attempt) {
+    findSpillsAllowed(source, cubin->kernels);
+    if (attempt == kMostAttempts)
+      break;
     text = withFewerBlocks(text, cubin->kernels);
     if (text.empty())
       break;

@@ -21,8 +21,13 @@ llvm::Expected<Cubin> compileWithinRegisters(const Nvrtc &nvrtc,
                                              llvm::StringRef fileName,
                                              const CubinOptions &options);
 
-/// The text with other launch bounds of those kernels that spill and can have
-/// more registers, or nothing if there are none.
+/// What kernels may spill, as their text says behind their bounds:
+/// LADLE_MAY_SPILL(bytes a thread).
+void findSpillsAllowed(llvm::StringRef source,
+                       llvm::MutableArrayRef<KernelResources> kernels);
+
+/// The text with other launch bounds of those kernels that spill more than they
+/// may and can have more registers, or nothing if there are none.
 std::string withFewerBlocks(llvm::StringRef source,
                             llvm::ArrayRef<KernelResources> kernels);
 

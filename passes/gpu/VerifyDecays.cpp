@@ -291,3 +291,51 @@ void GpuVerifyKernel::walkPaths(PathDecayOp path, ArrayRef<PathGramOp> ops) {
   else
     written.insert(stack.memory);
 }
+
+//===----------------------------------------------------------------------===//
+// Rows of paths that others are put into
+//===----------------------------------------------------------------------===//
+
+/// Of the decays of paths, those that nobody needs when `region` has taken
+/// them: a team can put a vector where it has found its own. Null if there are
+/// none.
+Value GpuVerifyKernel::pathsTakenBy(EachDraftOp region) const {
+  // Teams take a draft each, if nothing goes from one to another.
+  if (!region.getCarries().empty() ||
+      !llvm::all_of(region.getBody().front().without_terminator(),
+                    [](Operation &op) {
+                      return isa<arith::ArithDialect>(op.getDialect());
+                    }))
+    return {};
+  for (Value stack : region.getStacks()) {
+    Value path = canonical(stack);
+    if (!path.getDefiningOp<PathDecayOp>() || !vectorRows.contains(path))
+      continue;
+    bool isLast = true;
+    for (Operation *next = region->getNextNode(); next;
+         next = next->getNextNode())
+      isLast &= llvm::none_of(next->getOperands(), [&](Value operand) {
+        return canonical(operand) == path;
+      });
+    if (isLast)
+      return path;
+  }
+  return {};
+}
+
+/// The decays of the path of a team's own draft. Who has none would take those
+/// of a team that may be storing.
+GpuKernel::Components GpuVerifyKernel::loadTakenPath(Value stack,
+                                                     const Place &place) {
+  auto type = VectorType::get({place.width}, b.getF32Type());
+  SmallVector<Type> types(place.chunks, type);
+  auto branch = scf::IfOp::create(b, types, current.isThere,
+                                  /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(branch.elseBlock());
+  Value zero = arith::ConstantOp::create(b, b.getZeroAttr(type));
+  scf::YieldOp::create(b, Components(place.chunks, zero));
+  b.setInsertionPointToStart(branch.thenBlock());
+  scf::YieldOp::create(b, loadStack(teamOf(stack), current.draft, place));
+  return Components(branch.getResults());
+}

@@ -209,20 +209,8 @@ GpuKernel::Components GpuVerifyKernel::loadArgument(BlockArgument argument,
   if (!current.ofRows && !current.inLoop && !current.ofThread && !isInBranch)
     if (auto mine = pathsOfTeams.find(stack); mine != pathsOfTeams.end())
       return mine->second;
-  if (current.isThere && takenPaths.contains(stack)) {
-    // Who has no draft would take that of a team that may be storing.
-    auto type = VectorType::get({place.width}, b.getF32Type());
-    SmallVector<Type> types(place.chunks, type);
-    auto branch = scf::IfOp::create(b, types, current.isThere,
-                                    /*withElseRegion=*/true);
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(branch.elseBlock());
-    Value zero = arith::ConstantOp::create(b, b.getZeroAttr(type));
-    scf::YieldOp::create(b, Components(place.chunks, zero));
-    b.setInsertionPointToStart(branch.thenBlock());
-    scf::YieldOp::create(b, loadStack(teamOf(stack), current.draft, place));
-    return Components(branch.getResults());
-  }
+  if (current.isThere && takenPaths.contains(stack))
+    return loadTakenPath(stack, place);
   return loadStack(
       teamOf(stack),
       current.ofRows ? constantIndex(current.number) : current.draft, place);
@@ -249,50 +237,6 @@ FailureOr<GpuKernel::Components> GpuVerifyKernel::emit(Value value,
 //===----------------------------------------------------------------------===//
 // Teams
 //===----------------------------------------------------------------------===//
-
-/// Stores what lanes of teams have computed. One branch is for all that the
-/// same lanes store, so that what is computed is in one piece.
-void GpuVerifyKernel::storeKept(ArrayRef<Kept> all) {
-  auto isVector = [](const Kept &each) {
-    return isa<VectorType>(each.components.front().getType());
-  };
-  llvm::MapVector<std::pair<Value, int64_t>, SmallVector<const Kept *>> groups;
-  for (const Kept &each : all) {
-    int64_t among = each.ofThread    ? teamLanes()
-                    : isVector(each) ? each.place.lanes
-                                     : 1;
-    groups[{each.guard, among}].push_back(&each);
-    if (each.memory)
-      written.insert(each.memory);
-  }
-  for (auto &[lanesThatStore, group] : groups) {
-    auto [guard, among] = lanesThatStore;
-    if (among < teamLanes())
-      guard = both(guard, isBelow(teamLane, among));
-    guarded(guard, [&, group = ArrayRef(group)] {
-      for (const Kept *each : group) {
-        Components all = each->held
-                             ? loadStack(*each->held, each->draft, each->place)
-                             : each->components;
-        for (auto [i, part] : llvm::enumerate(all)) {
-          auto at = static_cast<int64_t>(i);
-          if (!isVector(*each)) {
-            each->store(at, {}, part);
-            continue;
-          }
-          const Place &place = each->place;
-          int64_t c = at % place.chunks;
-          Value inside;
-          if (isPartial(place, c))
-            inside = isBelow(add(laneOf(place), c * place.lanes), place.size);
-          guarded(inside, [&, part = part] {
-            each->store(at / place.chunks, chunkStart(place, c), part);
-          });
-        }
-      }
-    });
-  }
-}
 
 /// All that teams need of the current draft. `byAll`: every team has the same
 /// draft, and the first of them stores.

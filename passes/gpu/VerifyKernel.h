@@ -139,7 +139,6 @@ private:
   bool findSidesOf(mlir::Operation *op, EachDraftOp region);
   unsigned naturalSide(mlir::RankedTensorType ofOneDraft,
                        mlir::Value value) const;
-  mlir::Value pathsTakenBy(EachDraftOp region) const;
   void layOutStacks();
 
   //===--- VerifyKernel.cpp: the step -------------------------------------===//
@@ -223,7 +222,6 @@ private:
   mlir::LogicalResult emitDraftOfTeam(EachDraftOp op, mlir::Value valid,
                                       bool byAll,
                                       llvm::SmallVectorImpl<Kept> &kept);
-  void storeKept(llvm::ArrayRef<Kept> all);
   void storeLateEntries();
   mlir::LogicalResult emitRowCarries(EachDraftOp op);
   mlir::Value carryVersion(mlir::Value draft);
@@ -283,6 +281,8 @@ private:
   sumsOverLanes(llvm::SmallVector<mlir::Value> values, int64_t count,
                 mlir::Value of);
   void walkPaths(PathDecayOp path, llvm::ArrayRef<PathGramOp> ops);
+  mlir::Value pathsTakenBy(EachDraftOp region) const;
+  Components loadTakenPath(mlir::Value stack, const Place &place);
 
   //===--- VerifyPaths.cpp: sums along ancestors --------------------------===//
   /// A Gram product and the values that it weighs.
@@ -390,6 +390,7 @@ private:
     mlir::Value value, target;
     bool asEntries;
   };
+  void storeKept(llvm::ArrayRef<Kept> all);
   void emitDraftPlaces();
   /// Where the entry of a draft is put.
   EntryPlace placeOfDraft(mlir::Value draft);

@@ -508,33 +508,6 @@ void GpuVerifyKernel::findSides(StepOp form) {
 // Shared memory
 //===----------------------------------------------------------------------===//
 
-/// Of the decays of paths, those that nobody needs when `region` has taken
-/// them: a team can put a vector where it has found its own. Null if there are
-/// none.
-Value GpuVerifyKernel::pathsTakenBy(EachDraftOp region) const {
-  // Teams take a draft each, if nothing goes from one to another.
-  if (!region.getCarries().empty() ||
-      !llvm::all_of(region.getBody().front().without_terminator(),
-                    [](Operation &op) {
-                      return isa<arith::ArithDialect>(op.getDialect());
-                    }))
-    return {};
-  for (Value stack : region.getStacks()) {
-    Value path = canonical(stack);
-    if (!path.getDefiningOp<PathDecayOp>() || !vectorRows.contains(path))
-      continue;
-    bool isLast = true;
-    for (Operation *next = region->getNextNode(); next;
-         next = next->getNextNode())
-      isLast &= llvm::none_of(next->getOperands(), [&](Value operand) {
-        return canonical(operand) == path;
-      });
-    if (isLast)
-      return path;
-  }
-  return {};
-}
-
 /// Gives every stack of vectors over dk its rows of one matrix, so that any of
 /// them can stand beside each other in a product. Those that are multiplied as
 /// they came have a matrix of their own.

@@ -63,6 +63,50 @@ SmallVector<Value> GpuVerifyKernel::placeOfStack(const StoredStack &stack,
   return {place.outer, headIndex(count), place.entry};
 }
 
+/// Stores what lanes of teams have computed. One branch is for all that the
+/// same lanes store, so that what is computed is in one piece.
+void GpuVerifyKernel::storeKept(ArrayRef<Kept> all) {
+  auto isVector = [](const Kept &each) {
+    return isa<VectorType>(each.components.front().getType());
+  };
+  llvm::MapVector<std::pair<Value, int64_t>, SmallVector<const Kept *>> groups;
+  for (const Kept &each : all) {
+    int64_t among = each.ofThread    ? teamLanes()
+                    : isVector(each) ? each.place.lanes
+                                     : 1;
+    groups[{each.guard, among}].push_back(&each);
+    if (each.memory)
+      written.insert(each.memory);
+  }
+  for (auto &[lanesThatStore, group] : groups) {
+    auto [guard, among] = lanesThatStore;
+    if (among < teamLanes())
+      guard = both(guard, isBelow(teamLane, among));
+    guarded(guard, [&, group = ArrayRef(group)] {
+      for (const Kept *each : group) {
+        Components all = each->held
+                             ? loadStack(*each->held, each->draft, each->place)
+                             : each->components;
+        for (auto [i, part] : llvm::enumerate(all)) {
+          auto at = static_cast<int64_t>(i);
+          if (!isVector(*each)) {
+            each->store(at, {}, part);
+            continue;
+          }
+          const Place &place = each->place;
+          int64_t c = at % place.chunks;
+          Value inside;
+          if (isPartial(place, c))
+            inside = isBelow(add(laneOf(place), c * place.lanes), place.size);
+          guarded(inside, [&, part = part] {
+            each->store(at / place.chunks, chunkStart(place, c), part);
+          });
+        }
+      }
+    });
+  }
+}
+
 /// All that a form leaves of its drafts but for states. Values of rows are
 /// known.
 LogicalResult GpuVerifyKernel::storeStacks(StepOp form) {

@@ -60,7 +60,7 @@ measure::describeSpills(const std::vector<KernelResources> &resources) {
   for (const KernelResources &kernel : resources) {
     int bytes =
         std::max(kernel.spillStores + kernel.spillLoads, kernel.stackBytes);
-    if (bytes > 0)
+    if (kernel.spills())
       return fmt::format("{} does not fit into registers: {} bytes a thread "
                          "spill, with {} registers",
                          kernel.name, bytes, kernel.registers);

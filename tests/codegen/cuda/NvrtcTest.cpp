@@ -173,8 +173,17 @@ TEST_CASE("what spills has more registers, and fewer blocks") {
 
   // The bounds of some say what they may spill.
   text = "__launch_bounds__(128, 5) LADLE_MAY_SPILL(32) some(float *p);\n";
-  CHECK(withFewerBlocks(text, {kernel("some", 96, 32)}).empty());
-  CHECK(withFewerBlocks(text, {kernel("some", 96, 36)}) ==
+  std::vector<KernelResources> some{kernel("some", 96, 32),
+                                    kernel("other", 96, 32)};
+  findSpillsAllowed(text, some);
+  CHECK(some[0].maySpill == 32);
+  CHECK(!some[0].spills());
+  CHECK(some[1].maySpill == 0);
+  CHECK(some[1].spills());
+  CHECK(withFewerBlocks(text, some).empty());
+  some[0].spillStores = 36;
+  CHECK(some[0].spills());
+  CHECK(withFewerBlocks(text, some) ==
         "__launch_bounds__(128, 4) LADLE_MAY_SPILL(32) some(float *p);\n");
 
   auto nvrtc = openOrSkip();

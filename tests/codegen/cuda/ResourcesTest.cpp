@@ -58,13 +58,11 @@ static void checkResources(const std::string &model, const std::string &arch,
   CHECK(cubin->kernels.size() >= (drafts ? 3 : route.empty() ? 4 : 2));
   for (const KernelResources &kernel : cubin->kernels) {
     CAPTURE(kernel.name, kernel.registers);
+    CHECK(!kernel.spills());
     // Kernels that verify may say that a few bytes cost less than a block.
-    bool maySpill = program->text.find("LADLE_MAY_SPILL(32) " + kernel.name) !=
-                    std::string::npos;
-    CHECK((!maySpill || drafts > 0));
-    CHECK(kernel.spillStores <= (maySpill ? 32 : 0));
-    CHECK(kernel.spillLoads <= (maySpill ? 64 : 0));
-    CHECK(kernel.stackBytes <= (maySpill ? 40 : 0));
+    bool isVerify = kernel.name.find("_verify") != std::string::npos;
+    CHECK(kernel.maySpill <= (isVerify ? 32 : 0));
+    CHECK(kernel.spillLoads <= 2 * kernel.maySpill);
     CHECK(kernel.sharedBytes <= kSharedLimit);
   }
   if (!drafts)
