@@ -57,46 +57,6 @@ SmallVector<PathGramOp> GpuVerifyKernel::gramsAlong(Operation *op,
   return all;
 }
 
-/// The sums of values over so many neighbours, at most as many, each in the
-/// lanes that have its number: exchanges halve what a lane has still to add.
-/// Numbers without a value are no less than their count.
-std::pair<Value, Value>
-GpuVerifyKernel::sumsOverLanes(SmallVector<Value> values, int64_t count,
-                               Value of) {
-  Value number;
-  int64_t mask = count;
-  for (int64_t bit = 1; mask > 1; bit *= 2) {
-    mask /= 2;
-    if (values.size() == 1) {
-      values[0] =
-          arith::AddFOp::create(b, values[0], shuffleXor(values[0], mask));
-      continue;
-    }
-    Value upper = arith::RemUIOp::create(
-        b, arith::DivUIOp::create(b, of, constantIndex(mask)),
-        constantIndex(2));
-    Value isUpper = arith::CmpIOp::create(b, arith::CmpIPredicate::ne, upper,
-                                          constantIndex(0));
-    Value part = arith::MulIOp::create(b, upper, constantIndex(bit));
-    number = number ? Value(arith::AddIOp::create(b, number, part)) : part;
-    SmallVector<Value> halves;
-    for (size_t i = 0; i < values.size(); i += 2) {
-      if (i + 1 == values.size()) {
-        halves.push_back(
-            arith::AddFOp::create(b, values[i], shuffleXor(values[i], mask)));
-        continue;
-      }
-      Value keep =
-          arith::SelectOp::create(b, isUpper, values[i + 1], values[i]);
-      Value give =
-          arith::SelectOp::create(b, isUpper, values[i], values[i + 1]);
-      halves.push_back(arith::AddFOp::create(b, keep, shuffleXor(give, mask)));
-    }
-    values = halves;
-  }
-  return {values[0], number ? number : constantIndex(0)};
-}
-
 /// The Gram products `ops`, and the decays of paths `path`, if that is not
 /// null.
 void GpuVerifyKernel::walkPaths(PathDecayOp path, ArrayRef<PathGramOp> ops) {
@@ -204,7 +164,6 @@ void GpuVerifyKernel::walkPaths(PathDecayOp path, ArrayRef<PathGramOp> ops) {
     Value ancestor = add(newest, -i);
     Value at = held(ancestor);
     loaded.clear();
-    SmallVector<Components> weighed;
     for (int64_t k = 0; k < rankKeys; ++k)
       for (auto [query, key] : llvm::zip(ofQueries, keys)) {
         Value from = at;

@@ -231,6 +231,8 @@ FailureOr<GpuKernel::Components> GpuVerifyKernel::emit(Value value,
       !(place.isRow && !isa<RotateOp, SumOp>(value.getDefiningOp()) &&
         typeOf(value).getRank() > 1))
     return loadStack(teamOf(value), constantIndex(current.number), place);
+  if (isSumOfRows(value))
+    return sumRowsOfDrafts(value.getDefiningOp<SumOp>());
   return GpuKernel::emit(value, place);
 }
 

@@ -277,12 +277,16 @@ private:
   //===--- VerifyDecays.cpp: decays by elements along paths ---------------===//
   llvm::SmallVector<PathGramOp> gramsAlong(mlir::Operation *op,
                                            mlir::Value decays);
-  std::pair<mlir::Value, mlir::Value>
-  sumsOverLanes(llvm::SmallVector<mlir::Value> values, int64_t count,
-                mlir::Value of);
   void walkPaths(PathDecayOp path, llvm::ArrayRef<PathGramOp> ops);
   mlir::Value pathsTakenBy(EachDraftOp region) const;
   Components loadTakenPath(mlir::Value stack, const Place &place);
+
+  //===--- VerifySums.cpp: sums that drafts take together -----------------===//
+  std::pair<mlir::Value, mlir::Value>
+  sumsOverLanes(llvm::SmallVector<mlir::Value> values, int64_t count,
+                mlir::Value of);
+  bool isSumOfRows(mlir::Value value) const;
+  mlir::FailureOr<Components> sumRowsOfDrafts(SumOp op);
 
   //===--- VerifyPaths.cpp: sums along ancestors --------------------------===//
   /// A Gram product and the values that it weighs.
