@@ -268,12 +268,15 @@ LogicalResult GpuVerifyKernel::emitStackReads(ReadOp wanted) {
 }
 
 /// Memory for what is read of a state: where keys lie that have decayed, if
-/// there is room. Entries have been read, or folded, by then.
+/// there is room. Entries have been read, or folded, by then, where there is no
+/// other state that they may be folded into.
 Value GpuVerifyKernel::placeOfStateProducts(int64_t columns) {
   SmallVector<int64_t> shape{columns, schedule.tileRows + kPadding};
+  bool isOnly = llvm::count_if(step.getBody().getArgumentTypes(),
+                               llvm::IsaPred<PoolType>) == 1;
   for (const auto &[at, keys] : decayedKeys)
     for (const DecayedKey &key : keys)
-      if (turns == 1 && key.memory &&
+      if (turns == 1 && isOnly && key.memory &&
           32 * shape[0] * shape[1] <= bitsOf(key.memory)) {
         barrier();
         return sharedIn(key.memory, shape, "state_products");
