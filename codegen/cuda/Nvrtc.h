@@ -40,9 +40,11 @@ struct KernelResources {
   int spillStores = 0, spillLoads = 0, stackBytes = 0;
   int sharedBytes = 0;
   int maySpill = 0;
-  /// Whether more is spilled than may be.
+  /// Whether more is spilled than may be, or loaded more than twice.
   bool spills() const {
-    return spillStores > maySpill || (!maySpill && spillLoads + stackBytes > 0);
+    constexpr int alignment = 8; // of the stack
+    return spillStores > maySpill || spillLoads > 2 * maySpill ||
+           stackBytes > (maySpill ? maySpill + alignment : 0);
   }
 };
 

@@ -7,9 +7,10 @@
 
 // Where decays are vectors over dk, what reads and folds need of an entry is
 // its key, times the decays of all entries after it. A thread loads an element
-// of dk, or a few, of every entry, goes from the newest to the oldest in its
-// registers, and leaves the keys in shared memory: decays themselves take none,
-// and nothing waits for them but what needs the keys.
+// of dk, or a few, of every entry, or of those of its part, goes from the
+// newest to the oldest in its registers, and leaves the keys in shared memory:
+// decays themselves take none but for what parts tell each other, and nothing
+// waits for them but what needs the keys.
 //
 //===----------------------------------------------------------------------===//
 

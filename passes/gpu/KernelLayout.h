@@ -73,7 +73,7 @@ struct DecayedKey {
   std::string name;
   Scales scales;
   bool isScaled;      ///< by `scales`, in `memory`
-  mlir::Value memory; ///< [L·ranks, dk + padding], shared
+  mlir::Value memory; ///< [entries·ranks, dk + padding]
   mlir::Value parts;  ///< the same as bf16 that add up, for tensor cores
 };
 /// Elements of dk that a thread takes of entries: `wide` from `element` on,

@@ -82,7 +82,8 @@ void GpuVerifyKernel::walkPaths(PathDecayOp path, ArrayRef<PathGramOp> ops) {
     Value first = constantIndex(static_cast<int64_t>(i) * rowsOfAll);
     Value memory = count == 1 ? all : rowsFrom(all, first, rowsOfAll);
     grams[PathGramOp(each).getResult()] = memory;
-    written.insert(memory);
+    if (most() > 1)
+      written.insert(memory);
   }
   if (most() == 1 && !path)
     return;

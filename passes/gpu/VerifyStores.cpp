@@ -162,9 +162,9 @@ LogicalResult GpuVerifyKernel::storeStacks(StepOp form) {
 // Through the tile
 //===----------------------------------------------------------------------===//
 
-/// The tile that this form has read, in which nothing else lies. Null if there
-/// is none: heads in turn gain nothing by it, and two barriers a turn
-/// take 2 % of bf16 states.
+/// The tile that this form has read, in which at the most what it has read
+/// lies. Null if there is none: heads in turn gain nothing by it, and two
+/// barriers a turn take 2 % of bf16 states.
 Value GpuVerifyKernel::tileToPackIn() {
   for (Value tile : llvm::make_second_range(stagedStates))
     if (productsInTiles.contains(tile) || readTiles.contains(tile))
@@ -337,10 +337,12 @@ LogicalResult GpuVerifyKernel::leaveStacks(ArrayRef<StoredStack> all) {
     left.ofTurn = rowsOfTurn[element];
     Value first = add(
         arith::MulIOp::create(b, turn, constantIndex(left.ofTurn)), left.first);
-    for (auto [i, row] : llvm::enumerate(*rows))
-      memref::StoreOp::create(
-          b, convertTo(row, element), left.memory,
-          ValueRange{add(first, static_cast<int64_t>(i)), ownRow});
+    guarded(ownsRow, [&, all = ArrayRef<Value>(*rows), memory = left.memory] {
+      for (auto [i, row] : llvm::enumerate(all))
+        memref::StoreOp::create(
+            b, convertTo(row, element), memory,
+            ValueRange{add(first, static_cast<int64_t>(i)), ownRow});
+    });
   }
   return success();
 }
