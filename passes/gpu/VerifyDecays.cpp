@@ -33,6 +33,9 @@ SmallVector<PathGramOp> GpuVerifyKernel::gramsAlong(Operation *op,
   SmallVector<PathGramOp> all;
   auto isThere = [&](Value operand) {
     Operation *def = canonical(operand).getDefiningOp();
+    // What one form alone computes comes when the forms have parted.
+    if (isa_and_present<EachDraftOp>(def) && !emittedDrafts.contains(def))
+      return false;
     return !def || def->getBlock() != op->getBlock() ||
            def->isBeforeInBlock(op);
   };
@@ -46,7 +49,7 @@ SmallVector<PathGramOp> GpuVerifyKernel::gramsAlong(Operation *op,
     if (!gram.getDecays() || canonical(gram.getDecays()) != canonical(decays) ||
         grams.contains(gram.getResult()) ||
         sameValues.contains(gram.getResult()) ||
-        !llvm::all_of(gram->getOperands(), isThere))
+        (op != gram && !llvm::all_of(gram->getOperands(), isThere)))
       continue;
     // A team has a draft, of which all have as many vectors.
     if (all.empty() ? isa<PathDecayOp>(op) && shape(gram).first != 1
@@ -271,12 +274,21 @@ Value GpuVerifyKernel::pathsTakenBy(EachDraftOp region) const {
     Value path = canonical(stack);
     if (!path.getDefiningOp<PathDecayOp>() || !vectorRows.contains(path))
       continue;
+    auto takes = [&](Operation &op) {
+      return llvm::any_of(op.getOperands(), [&](Value operand) {
+        return canonical(operand) == path;
+      });
+    };
     bool isLast = true;
     for (Operation *next = region->getNextNode(); next;
          next = next->getNextNode())
-      isLast &= llvm::none_of(next->getOperands(), [&](Value operand) {
-        return canonical(operand) == path;
-      });
+      isLast &= !takes(*next);
+    // What both forms have in common comes before all that one has alone.
+    if (llvm::is_contained(llvm::make_second_range(sameValues),
+                           region.getResult(0)))
+      for (Operation &op : StepOp(fold).getBody().front())
+        isLast &= !takes(op) ||
+                  (op.getNumResults() && sameValues.contains(op.getResult(0)));
     if (isLast)
       return path;
   }
