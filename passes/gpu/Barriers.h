@@ -10,20 +10,30 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 
 namespace ladle {
 
 /// Where so many threads of a block meet: barrier `which` of its 16, the first
 /// of which is that of all.
+inline void meetAt(mlir::ImplicitLocOpBuilder &b, mlir::Value which,
+                   int64_t threads) {
+  mlir::Value count =
+      mlir::arith::ConstantIntOp::create(b, threads, /*width=*/32);
+  if (std::optional<int64_t> number = mlir::getConstantIntValue(which))
+    which = mlir::arith::ConstantIntOp::create(b, *number, /*width=*/32);
+  else if (which.getType().isIndex())
+    which = mlir::arith::IndexCastOp::create(b, b.getI32Type(), which);
+  mlir::NVVM::BarrierOp::create(b, mlir::TypeRange(), which, count,
+                                mlir::NVVM::BarrierReductionAttr(),
+                                mlir::Value());
+}
+
 inline void meetAt(mlir::ImplicitLocOpBuilder &b, int64_t which,
                    int64_t threads) {
-  auto integer = [&](int64_t value) -> mlir::Value {
-    return mlir::arith::ConstantIntOp::create(b, value, /*width=*/32);
-  };
-  mlir::NVVM::BarrierOp::create(
-      b, mlir::TypeRange(), integer(which), integer(threads),
-      mlir::NVVM::BarrierReductionAttr(), mlir::Value());
+  meetAt(b, mlir::arith::ConstantIntOp::create(b, which, /*width=*/32),
+         threads);
 }
 
 } // namespace ladle

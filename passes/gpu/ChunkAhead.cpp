@@ -28,26 +28,31 @@ static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
 }
 
-/// Barriers of the block: those who are ahead alone, and all. block_barrier has
-/// the first.
-static constexpr int64_t kBarrierOfAhead = 1, kBarrierOfAll = 2;
-static constexpr int64_t kTurns = 2;
+/// Barriers of the block: those of each crew alone, and with those who have
+/// rows. block_barrier has the first.
+static constexpr int64_t kBarrierOfAhead = 1, kBarrierOfAll = 3;
 
 //===----------------------------------------------------------------------===//
 // Barriers
 //===----------------------------------------------------------------------===//
 
+/// Of each crew one, from `first` on.
+Value GpuChunkKernel::barrierOf(Value ofCrew, int64_t first) {
+  return shape.crews == 1 ? constantIndex(first) : add(ofCrew, first);
+}
+
 void GpuChunkKernel::barrier() {
   assert(blockPart != Part::Rows && "warps with rows wait for nobody");
   if (blockPart == Part::Ahead)
-    return meetAt(b, kBarrierOfAhead, schedule.threads);
+    return meetAt(b, barrierOf(crew, kBarrierOfAhead), schedule.threads);
   GpuKernel::barrier();
 }
 
 /// The end of a step of those who are ahead, and the beginning of it for those
 /// who take it.
-void GpuChunkKernel::meetAll() {
-  meetAt(b, kBarrierOfAll, threadsOfRows(schedule.tileRows) + shape.ahead);
+void GpuChunkKernel::meetAll(Value ofCrew) {
+  meetAt(b, barrierOf(ofCrew, kBarrierOfAll),
+         shape.threadsOfRows() + shape.threadsOfCrew());
   isRead.clear();
   isWritten.clear();
   beginOp();
@@ -59,12 +64,18 @@ void GpuChunkKernel::meetAll() {
 
 /// The threads of a part count from 0.
 void GpuChunkKernel::enterPart(bool ofAhead) {
-  int64_t ofRows = threadsOfRows(schedule.tileRows);
+  int64_t ofRows = shape.threadsOfRows();
   blockPart = ofAhead ? Part::Ahead : Part::Rows;
-  schedule.threads = ofAhead ? shape.ahead : ofRows;
+  schedule.threads = ofAhead ? shape.threadsOfCrew() : ofRows;
   thread = blockThread;
-  if (ofAhead)
+  if (ofAhead) {
     thread = arith::SubIOp::create(b, thread, constantIndex(ofRows));
+    crew = constantIndex(0);
+  }
+  if (ofAhead && shape.crews > 1) {
+    crew = over(thread, schedule.threads);
+    thread = arith::RemUIOp::create(b, thread, constantIndex(schedule.threads));
+  }
   group = team = over(thread, lanes);
 }
 
@@ -79,7 +90,7 @@ LogicalResult GpuChunkKernel::emitParts() {
     // Those who take need to know where all is.
     b.setInsertionPointToStart(branch.elseBlock());
     enterPart(/*ofAhead=*/true);
-    ahead = emitRounds([&] { return emitChunk(); });
+    ahead = emitRounds([&] { return emitChunk(); }, crew, shape.crews);
     if (failed(ahead))
       return failure();
     b.setLoc(unnamed(step.getLoc()));
@@ -87,6 +98,7 @@ LogicalResult GpuChunkKernel::emitParts() {
 
     b.setInsertionPointToStart(branch.thenBlock());
     enterPart(/*ofAhead=*/false);
+    findDividedStacks();
     for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
       loadStateRows(pool);
     ofRows = emitRounds([&] { return emitRowsOfChunk(); });
@@ -141,7 +153,9 @@ void GpuChunkKernel::decayKeysBeside(PathGramOp op) {
 }
 
 LogicalResult GpuChunkKernel::emitRowsOfChunk() {
-  meetAll();
+  meetAll(shape.crews == 1 ? constantIndex(0)
+                           : Value(arith::RemUIOp::create(
+                                 b, round, constantIndex(shape.crews))));
   for (Operation &op : step.getBody().front().without_terminator()) {
     b.setLoc(unnamed(op.getLoc()));
     beginOp();
@@ -168,41 +182,49 @@ bool GpuChunkKernel::isForRows(Value stack) const {
 // What passes from one part to the other
 //===----------------------------------------------------------------------===//
 
-/// Memory that both have is there twice, and a step has one of them.
+/// Memory that both have is there once for each crew and once more, and a step
+/// has one of these: a crew begins a step when those with rows have begun the
+/// one that it has made before. What crews alone have is there once for each.
 void GpuChunkKernel::takeTurns(scf::ForOp ahead, scf::ForOp ofRows) {
   OpBuilder::InsertionGuard guard(b);
   scf::ForOp loops[] = {ahead, ofRows};
-  Value turns[kTurns];
+  Value turns[2];
+  int64_t turnCount = shape.crews + 1;
   for (auto [loop, turn] : llvm::zip(loops, turns)) {
     b.setInsertionPointToStart(loop.getBody());
     turn = arith::RemUIOp::create(b, loop.getInductionVar(),
-                                  constantIndex(kTurns));
+                                  constantIndex(turnCount));
   }
   for (BlockArgument memory : function.getWorkgroupAttributions()) {
     auto isIn = [&](OpOperand &use, scf::ForOp loop) {
       return loop->isProperAncestor(use.getOwner());
     };
-    bool isShared = llvm::all_of(loops, [&](scf::ForOp loop) {
+    auto isUsedIn = [&](scf::ForOp loop) {
       return llvm::any_of(memory.getUses(),
                           [&](OpOperand &use) { return isIn(use, loop); });
-    });
-    if (!isShared)
+    };
+    bool isShared = llvm::all_of(loops, isUsedIn);
+    if (!isShared && (shape.crews == 1 || !isUsedIn(ahead)))
       continue;
     // What passes from step to step as well has one place.
     isRefused |= llvm::any_of(memory.getUses(), [&](OpOperand &use) {
       return !isIn(use, ahead) && !isIn(use, ofRows);
     });
     auto type = cast<MemRefType>(memory.getType());
-    int64_t rows = type.getDimSize(0);
-    memory.setType(MemRefType::get({kTurns * rows, type.getDimSize(1)},
-                                   type.getElementType(), type.getLayout(),
-                                   type.getMemorySpace()));
+    int64_t rows = type.getDimSize(0), rank = type.getRank();
+    SmallVector<int64_t> dims(type.getShape());
+    dims.front() *= isShared ? turnCount : shape.crews;
+    memory.setType(MemRefType::get(dims, type.getElementType(),
+                                   type.getLayout(), type.getMemorySpace()));
     for (auto [loop, turn] : llvm::zip(loops, turns)) {
+      if (!isUsedIn(loop))
+        continue;
       b.setInsertionPointAfterValue(turn);
-      SmallVector<OpFoldResult> offsets{times(turn, rows), b.getIndexAttr(0)};
-      SmallVector<OpFoldResult> sizes{b.getIndexAttr(rows),
-                                      b.getIndexAttr(type.getDimSize(1))};
-      SmallVector<OpFoldResult> strides(2, b.getIndexAttr(1));
+      SmallVector<OpFoldResult> offsets(rank, b.getIndexAttr(0)), sizes,
+          strides(rank, b.getIndexAttr(1));
+      offsets.front() = times(isShared ? turn : crew, rows);
+      for (int64_t size : type.getShape())
+        sizes.push_back(b.getIndexAttr(size));
       Value mine =
           memref::SubViewOp::create(b, memory, offsets, sizes, strides);
       memory.replaceUsesWithIf(mine, [&, loop = loop](OpOperand &use) {

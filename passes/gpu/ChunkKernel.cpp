@@ -241,7 +241,7 @@ void GpuChunkKernel::chooseLanes() {
     // Sums of vectors are butterflies of few lanes, if no thread is without.
     lanes = 8;
     width = 4;
-    while (2 * lanes * shape.tokens <= shape.ahead &&
+    while (2 * lanes * shape.tokens <= shape.threadsOfCrew() &&
            keySize % (2 * lanes * width) == 0)
       lanes *= 2;
   } else if (keySize % 32 == 0) {
@@ -265,7 +265,7 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
   schedule.tileRows = shape.rows;
   tiles = valueSize / shape.rows;
   constexpr int64_t fewElements = 2048, manyThreads = 256, fewThreads = 64;
-  int64_t ofRows = threadsOfRows(shape.rows) + shape.ahead;
+  int64_t ofRows = shape.threadsOfRows() + shape.ahead;
   holdsRows =
       (!schedule.threads || schedule.threads == ofRows) && mayHoldRows(shape);
   if (holdsRows)
@@ -301,6 +301,8 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
   for (auto [argument, bytes] : alignments)
     function.setArgAttr(argument, kAlignmentAttr, b.getIndexAttr(bytes));
   function->setAttr(kBlocksAttr, b.getIndexAttr(blocksOfShape()));
+  if (int64_t bytes = bytesToSpill())
+    function->setAttr(kSpillsAttr, b.getIndexAttr(bytes));
   if (holdsRows)
     function->setAttr(kOneArrayAttr, b.getUnitAttr());
   b.setLoc(unnamed(step.getLoc()));
@@ -439,16 +441,18 @@ void GpuChunkKernel::beginRound(Value round) {
 
 /// Goes through the prompt, with the rows of states that warps hold.
 FailureOr<scf::ForOp>
-GpuChunkKernel::emitRounds(function_ref<LogicalResult()> body) {
+GpuChunkKernel::emitRounds(function_ref<LogicalResult()> body, Value first,
+                           int64_t step) {
   Value rounds = countRounds();
   SmallVector<Value> held;
-  for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
+  for (BlockArgument pool : this->step.getArgumentsOfKind(ArgumentKind::State))
     llvm::append_range(held, heldRows[pool.getArgNumber()]);
-  auto loop =
-      scf::ForOp::create(b, constantIndex(0), rounds, constantIndex(1), held);
+  auto loop = scf::ForOp::create(b, first ? first : constantIndex(0), rounds,
+                                 constantIndex(step), held);
   loop->setAttr("ladle.rolled", b.getUnitAttr());
   auto takeRows = [&](ValueRange all) {
-    for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
+    for (BlockArgument pool :
+         this->step.getArgumentsOfKind(ArgumentKind::State))
       for (Value &rows : heldRows[pool.getArgNumber()]) {
         rows = all.front();
         all = all.drop_front();
@@ -458,12 +462,14 @@ GpuChunkKernel::emitRounds(function_ref<LogicalResult()> body) {
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(loop.getBody());
-    beginRound(loop.getInductionVar());
+    round = loop.getInductionVar();
+    beginRound(round);
     if (failed(body()))
       return failure();
     if (!held.empty()) {
       held.clear();
-      for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
+      for (BlockArgument pool :
+           this->step.getArgumentsOfKind(ArgumentKind::State))
         llvm::append_range(held, heldRows[pool.getArgNumber()]);
       scf::YieldOp::create(b, held);
     }
@@ -555,7 +561,7 @@ LogicalResult GpuChunkKernel::emitChunk() {
     if (!versions.empty())
       syncAll();
     keepCarries();
-    meetAll();
+    meetAll(crew);
     return success();
   }
   // The next chunk begins with nothing written and nothing read.

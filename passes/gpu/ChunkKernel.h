@@ -38,10 +38,13 @@ class GpuChunkKernel final : public GpuKernel {
 public:
   /// Tokens whose decays are vectors: each doubling takes another product.
   static constexpr int64_t kMostVectorTokens = 16;
-  /// What a block has of a prompt at a time, and of dv; and threads besides
-  /// those with rows, which are a step ahead of them.
+  /// What a block has of a prompt at a time, and of dv; threads besides those
+  /// with rows, which are a step ahead of them, in as many crews as take steps
+  /// in turn; and warps that share their rows, with a part of dk each.
   struct Shape {
-    int64_t tokens = 0, rows = 0, ahead = 0;
+    int64_t tokens = 0, rows = 0, ahead = 0, crews = 1, keyParts = 1;
+    int64_t threadsOfRows() const { return rows / 16 * keyParts * 32; }
+    int64_t threadsOfCrew() const { return ahead / crews; }
   };
   GpuChunkKernel(StepOp step, const GpuSchedule &schedule,
                  const GpuSlots &slots, const Shape &shape,
@@ -95,12 +98,15 @@ private:
   void takeArguments(unsigned &next) override;
   void emitRowStart() override;
   bool startsEarly() override { return false; }
+  /// Blocks of many threads have no more registers for being alone.
+  int64_t bytesToSpill() const override { return shape.crews > 1 ? 16 : 0; }
   void emitPaddedRow() override;
   mlir::LogicalResult emitRow() override;
   mlir::Value countRounds();
   void beginRound(mlir::Value round);
   mlir::FailureOr<mlir::scf::ForOp>
-  emitRounds(llvm::function_ref<mlir::LogicalResult()> body);
+  emitRounds(llvm::function_ref<mlir::LogicalResult()> body,
+             mlir::Value first = {}, int64_t step = 1);
   void storeStates();
   mlir::LogicalResult emitChunk();
   mlir::LogicalResult emitOp(mlir::Operation *op);
@@ -108,14 +114,14 @@ private:
 
   //===--- ChunkAhead.cpp: what needs no state, a step ahead --------------===//
   void barrier() override;
-  void meetAll();
+  mlir::Value barrierOf(mlir::Value ofCrew, int64_t first);
+  void meetAll(mlir::Value ofCrew);
   void enterPart(bool ofAhead);
   mlir::LogicalResult emitParts();
   mlir::LogicalResult emitAheadOf(mlir::Operation *op);
   void decayKeysBeside(PathGramOp op);
   mlir::LogicalResult emitRowsOfChunk();
   bool isForRows(mlir::Value stack) const;
-  static int64_t threadsOfRows(int64_t rows) { return rows / 16 * 32; }
   void takeTurns(mlir::scf::ForOp ahead, mlir::scf::ForOp ofRows);
 
   //===--- ChunkStates.cpp: states and carries in memory ------------------===//
@@ -402,6 +408,25 @@ private:
   mlir::LogicalResult emitRowSolve(PathSolveOp op);
   mlir::LogicalResult emitRowFold(FoldDraftsOp op);
 
+  //===--- ChunkShares.cpp: warps with the same rows ----------------------===//
+  int64_t keysOfWarp() const { return keySize / shape.keyParts; }
+  mlir::Value keyPart();
+  mlir::Value firstKey();
+  mlir::Value firstRowOfWarp();
+  void findDividedStacks();
+  /// Tiles of tokens that a warp computes: all, or its part of them.
+  int64_t tilesAtHand() const {
+    return isDivided ? tokenTiles() / shape.keyParts : tokenTiles();
+  }
+  mlir::Value tokenOfTile(int64_t tile);
+  Components ownTilesOf(llvm::ArrayRef<mlir::Value> all);
+  const Components *rowsAtHand(mlir::Value value);
+  void sumOverKeyParts(llvm::MutableArrayRef<Components> sums,
+                       const llvm::SmallBitVector &areDivided);
+  void multiplyDividedTriangle(llvm::ArrayRef<mlir::Value> values,
+                               mlir::Value memory, const Split &split,
+                               llvm::MutableArrayRef<mlir::Value> sums);
+
   Shape shape;
   const ChunkForms &forms;
   int64_t chunk = 0;
@@ -434,10 +459,12 @@ private:
 
   // Of threads that are a step ahead of those with rows.
   enum class Part { All, Ahead, Rows } blockPart = Part::All;
-  mlir::Value blockThread;
+  mlir::Value blockThread, crew, round;
   bool isRefused = false; ///< what it is made of does not come apart
   llvm::DenseMap<mlir::Operation *, mlir::Value> inverses;
   llvm::DenseMap<mlir::Value, mlir::Value> packedOutputs; ///< of an output
+  /// Sums of other parts of dk, [warps · tiles, 128], if there are several.
+  llvm::DenseMap<size_t, mlir::Value> sumsOfParts;
   llvm::DenseMap<mlir::Operation *, FoldKeys> foldKeys;
 
   // Of rows that stay with warps.
@@ -451,7 +478,10 @@ private:
   /// By region, the numbers that rows are made of.
   llvm::DenseMap<mlir::Operation *, llvm::SetVector<mlir::Value>> rowNumbers;
   llvm::DenseMap<unsigned, Components> heldRows; ///< by argument
-  llvm::DenseMap<mlir::Value, Components> loadedRows, rowsOfStacks;
+  /// All tiles of them, and a warp's part of these.
+  llvm::DenseMap<mlir::Value, Components> loadedRows[2], rowsOfStacks[2];
+  llvm::DenseSet<mlir::Value> dividedStacks;
+  bool isDivided = false;
   /// By result, the sums that it is made of, and their numbers.
   llvm::MapVector<
       mlir::Value,

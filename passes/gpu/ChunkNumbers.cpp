@@ -146,9 +146,10 @@ GpuKernel::Components GpuChunkKernel::withoutMissing(ArrayRef<Value> tiles) {
   Components result;
   for (auto [tile, all] : llvm::enumerate(tiles)) {
     SmallVector<Value> elements;
+    Value first = arith::AddIOp::create(
+        b, pairOfLane(), tokenOfTile(static_cast<int64_t>(tile)));
     for (int64_t i = 0; i < 4; ++i) {
-      Value token =
-          add(pairOfLane(), static_cast<int64_t>(tile) * kTileColumns + i % 2);
+      Value token = add(first, i % 2);
       elements.push_back(arith::SelectOp::create(
           b, compare(arith::CmpIPredicate::slt, token, inChunk),
           vector::ExtractOp::create(b, all, i), constantFloat(0)));

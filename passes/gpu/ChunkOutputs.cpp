@@ -15,6 +15,7 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/ChunkKernel.h"
 #include "passes/gpu/KernelInfo.h"
+#include "llvm/Support/SaveAndRestore.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -26,11 +27,16 @@ static constexpr int64_t kTileColumns = 8;
 void GpuChunkKernel::storeOutputRows(ArrayRef<Value> all, Value memory,
                                      int64_t count) {
   Type element = cast<MemRefType>(memory.getType()).getElementType();
+  if (!isDivided && shape.keyParts > 1) {
+    llvm::SaveAndRestore divided(isDivided, true);
+    return storeOutputRows(ownTilesOf(all), memory, count);
+  }
   if (element.getIntOrFloatBitWidth() == 16)
     return packOutputRows(all, memory, count);
   Value row = arith::AddIOp::create(b, tileStart, rowOfLane());
   Value pair = pairOfLane(), at = headIndex(count), mine = sharesHead(count);
   Value first = arith::AddIOp::create(b, firstToken, firstInChunk);
+  pair = arith::AddIOp::create(b, pair, tokenOfTile(0));
   for (auto [tile, value] : llvm::enumerate(all)) {
     Value rounded = convertTo(value, element);
     for (int64_t i = 0; i < 2; ++i) {
@@ -58,7 +64,8 @@ void GpuChunkKernel::packOutputRows(ArrayRef<Value> all, Value memory,
   if (!packed)
     packed =
         shared({tokens, schedule.tileRows + padding}, "output_rows", element);
-  Value row = rowOfLane(), pair = pairOfLane();
+  Value row = rowOfLane(), firstOfWarp = tokenOfTile(0);
+  Value pair = arith::AddIOp::create(b, firstOfWarp, pairOfLane());
   for (auto [tile, value] : llvm::enumerate(all)) {
     Value rounded = convertTo(value, element);
     for (int64_t i = 0; i < 4; ++i)
@@ -71,13 +78,14 @@ void GpuChunkKernel::packOutputRows(ArrayRef<Value> all, Value memory,
   gpu::BarrierOp::create(b)->setAttr(kOfWarpAttr, b.getUnitAttr());
   Value at = headIndex(count), mine = sharesHead(count);
   Value first = arith::AddIOp::create(b, firstToken, firstInChunk);
-  Value firstRow = times(over(thread, kWarp), kTileRows);
+  Value firstRow = firstRowOfWarp();
   int64_t &bytes = alignments[cast<BlockArgument>(memory).getArgNumber()];
   bytes = std::max<int64_t>(bytes, together * 2);
   constexpr int64_t parts = kTileRows / together;
-  for (int64_t start = 0; start < tokens * parts; start += kWarp) {
+  int64_t pieces = tilesAtHand() * kTileColumns * parts;
+  for (int64_t start = 0; start < pieces; start += kWarp) {
     Value number = add(warpLane, start);
-    Value token = over(number, parts);
+    Value token = arith::AddIOp::create(b, firstOfWarp, over(number, parts));
     Value column = arith::AddIOp::create(
         b, firstRow,
         times(arith::RemUIOp::create(b, number, constantIndex(parts)),

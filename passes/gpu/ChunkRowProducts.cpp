@@ -23,6 +23,8 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/build/Components.h"
 #include "passes/gpu/ChunkKernel.h"
+#include "llvm/ADT/SmallBitVector.h"
+#include "llvm/Support/SaveAndRestore.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -139,13 +141,14 @@ GpuChunkKernel::multiplyState(ArrayRef<Value> rows, ArrayRef<Operand> stacks) {
                                Components(static_cast<size_t>(count), zero));
   bool areHalves = llvm::all_of(
       stacks, [](const Operand &stack) { return isBF16(stack.memory); });
-  for (int64_t k = 0; areHalves && k < keySize; k += kTerms) {
+  Value from = firstKey();
+  for (int64_t k = 0; areHalves && k < keysOfWarp(); k += kTerms) {
     size_t tile = static_cast<size_t>(k / kTileColumns);
     Components parts = halvesOf(rows[tile], rows[tile + 1]), tiles;
     for (const Operand &stack : stacks)
       for (int64_t n = 0; n < count; n += 2)
         tiles.push_back(loadTiles(stack.memory, constantIndex(n * kTileColumns),
-                                  constantIndex(k), /*isAcross=*/false));
+                                  add(from, k), /*isAcross=*/false));
     for (Value part : llvm::reverse(parts))
       for (size_t i = 0; i < tiles.size() * 2; ++i) {
         size_t n = i % static_cast<size_t>(count);
@@ -155,7 +158,7 @@ GpuChunkKernel::multiplyState(ArrayRef<Value> rows, ArrayRef<Operand> stacks) {
             sum);
       }
   }
-  for (int64_t k = 0; !areHalves && k < keySize; k += kTileColumns) {
+  for (int64_t k = 0; !areHalves && k < keysOfWarp(); k += kTileColumns) {
     auto left = termsOfSums(rows[static_cast<size_t>(k / kTileColumns)]);
     SmallVector<SplitProduct> products;
     for (auto [stack, of] : llvm::zip(stacks, sums))
@@ -166,7 +169,7 @@ GpuChunkKernel::multiplyState(ArrayRef<Value> rows, ArrayRef<Operand> stacks) {
                 {2}, cast<MemRefType>(stack.memory.getType()).getElementType()),
             stack.memory,
             ValueRange{add(over(warpLane, 4), n * kTileColumns),
-                       add(pairOfLane(), k)}));
+                       add(arith::AddIOp::create(b, from, pairOfLane()), k)}));
         products.push_back({left, splitRight(two, stack.isShort),
                             &of[static_cast<size_t>(n)]});
       }
@@ -201,9 +204,20 @@ void GpuChunkKernel::emitRowRead(ReadOp op) {
   }
   SmallVector<Components> sums =
       multiplyState(heldRows[poolOf(op.getState())], stacks);
+  llvm::SmallBitVector areDivided(static_cast<unsigned>(stacks.size()), true);
   for (auto &[result, terms] : reads)
     for (auto &[at, term] : terms)
-      rowReads[result].emplace_back(sums[at], term.scale);
+      if (!dividedStacks.contains(result))
+        areDivided.reset(static_cast<unsigned>(at));
+  sumOverKeyParts(sums, areDivided);
+  for (auto &[result, terms] : reads)
+    for (auto &[at, term] : terms) {
+      bool isWhole = !areDivided[static_cast<unsigned>(at)];
+      rowReads[result].emplace_back(isWhole && dividedStacks.contains(result)
+                                        ? ownTilesOf(sums[at])
+                                        : sums[at],
+                                    term.scale);
+    }
 }
 
 //===----------------------------------------------------------------------===//
@@ -239,21 +253,32 @@ void GpuChunkKernel::multiplyTriangle(ArrayRef<Value> values, Value memory,
 /// Adds what tokens take of those before them to sums.
 LogicalResult GpuChunkKernel::addPath(Value gram, Value values,
                                       MutableArrayRef<Value> sums) {
-  FailureOr<Components> rows = rowsOfStack(values);
+  FailureOr<Components> rows = failure();
+  {
+    // Each token takes from all before it.
+    llvm::SaveAndRestore whole(isDivided, false);
+    rows = rowsOfStack(values);
+  }
   if (failed(rows))
     return failure();
-  multiplyTriangle(*rows, stackOf(gram).memory, splitStacks[values], sums);
+  Value memory = stackOf(gram).memory;
+  if (isDivided)
+    multiplyDividedTriangle(*rows, memory, splitStacks[values], sums);
+  else
+    multiplyTriangle(*rows, memory, splitStacks[values], sums);
   return success();
 }
 
 LogicalResult GpuChunkKernel::emitRowProduct(PathProductOp op) {
   Value zero = arith::ConstantOp::create(
       b, b.getZeroAttr(VectorType::get({4}, b.getF32Type())));
-  Components sums(static_cast<size_t>(tokenTiles()), zero);
+  llvm::SaveAndRestore divided(isDivided,
+                               dividedStacks.contains(op.getResult()));
+  Components sums(static_cast<size_t>(tilesAtHand()), zero);
   for (auto [gram, values] : llvm::zip(op.getGrams(), op.getValues()))
     if (failed(addPath(gram, values, sums)))
       return failure();
-  rowsOfStacks[op.getResult()] = sums;
+  rowsOfStacks[isDivided][op.getResult()] = sums;
   return success();
 }
 
@@ -316,7 +341,7 @@ LogicalResult GpuChunkKernel::emitRowSolve(PathSolveOp op) {
     FailureOr<Components> rows = rowsOfStack(rhs);
     if (failed(rows))
       return failure();
-    rowsOfStacks[op.getResult(static_cast<unsigned>(i))] = *rows;
+    rowsOfStacks[false][op.getResult(static_cast<unsigned>(i))] = *rows;
   }
   Value gram;
   FailureOr<Components> rhs = rowsOfStack(op.getRhs()[open]);
@@ -332,7 +357,7 @@ LogicalResult GpuChunkKernel::emitRowSolve(PathSolveOp op) {
   }
   Value result = op.getResult(static_cast<unsigned>(open));
   if (!gram) {
-    rowsOfStacks[result] = sums;
+    rowsOfStacks[false][result] = sums;
     return success();
   }
   Value inverse = inverses.lookup(op);
@@ -380,7 +405,7 @@ LogicalResult GpuChunkKernel::emitRowSolve(PathSolveOp op) {
     for (size_t n = end; n < sums.size(); ++n)
       addSmall(n, sums[n]);
   }
-  rowsOfStacks[result] = solved;
+  rowsOfStacks[false][result] = solved;
   splitStacks[result] = split;
   if (blockPart == Part::All)
     unused[sizes.lookup(inverse)].push_back(inverse);
@@ -411,7 +436,8 @@ LogicalResult GpuChunkKernel::emitRowFold(FoldDraftsOp op) {
     if (all.total) {
       Value two =
           loadTwo(all.total, constantIndex(0),
-                  add(pairOfLane(), static_cast<int64_t>(tile) * kTileColumns));
+                  add(arith::AddIOp::create(b, firstKey(), pairOfLane()),
+                      static_cast<int64_t>(tile) * kTileColumns));
       factor = twice(vector::ExtractOp::create(b, two, 0),
                      vector::ExtractOp::create(b, two, 1));
     }
@@ -449,11 +475,11 @@ LogicalResult GpuChunkKernel::emitRowFold(FoldDraftsOp op) {
           size_t end = std::min(rows.size(), first + kAtOnce);
           Components tiles;
           for (size_t n = first; n < end; n += 2)
-            tiles.push_back(
-                loadTiles(key.memory,
-                          constantIndex(static_cast<int64_t>(k) * kTileColumns),
-                          constantIndex(static_cast<int64_t>(n) * kTileColumns),
-                          /*isAcross=*/true, /*isTransposed=*/true));
+            tiles.push_back(loadTiles(
+                key.memory,
+                constantIndex(static_cast<int64_t>(k) * kTileColumns),
+                add(firstKey(), static_cast<int64_t>(n) * kTileColumns),
+                /*isAcross=*/true, /*isTransposed=*/true));
           for (Value part : llvm::reverse(parts))
             for (size_t n = first; n < end; ++n)
               rows[n] =
@@ -472,7 +498,8 @@ LogicalResult GpuChunkKernel::emitRowFold(FoldDraftsOp op) {
       SmallVector<SplitProduct> products;
       for (auto [n, into] : llvm::enumerate(rows)) {
         Value column =
-            add(over(warpLane, 4), static_cast<int64_t>(n) * kTileColumns);
+            add(arith::AddIOp::create(b, firstKey(), over(warpLane, 4)),
+                static_cast<int64_t>(n) * kTileColumns);
         Value first = loadElement(key.memory, {token, column});
         Value two = vector::FromElementsOp::create(
             b, VectorType::get({2}, b.getF32Type()),

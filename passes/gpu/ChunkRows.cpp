@@ -24,6 +24,7 @@
 #include "passes/build/Components.h"
 #include "passes/gpu/ChunkKernel.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/SaveAndRestore.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -125,7 +126,7 @@ bool GpuChunkKernel::mayHoldRows(const Shape &of) {
   auto states = step.getArgumentsOfKind(ArgumentKind::State);
   return step.getForm() == Form::PrefillFold && !ownsAllRows &&
          of.tokens % kTileRows == 0 && of.tokens <= kWarp &&
-         of.rows % kTileRows == 0 && keySize % kTileRows == 0 &&
+         of.rows % kTileRows == 0 && keySize % (kTileRows * of.keyParts) == 0 &&
          keySize * static_cast<int64_t>(states.size()) <= kMostKeys &&
          findRowStacks();
 }
@@ -193,8 +194,7 @@ int64_t GpuChunkKernel::tokenTiles() const {
 
 /// The first of the two rows of a lane, in the tile of the block.
 Value GpuChunkKernel::rowOfLane() {
-  return arith::AddIOp::create(b, times(over(thread, kWarp), kTileRows),
-                               over(warpLane, 4));
+  return arith::AddIOp::create(b, firstRowOfWarp(), over(warpLane, 4));
 }
 
 /// The first of the two tokens of a lane, or columns, of a tile.
@@ -211,7 +211,8 @@ Value GpuChunkKernel::twice(Value first, Value second) {
 
 /// The numbers of the tokens of a tile.
 Value GpuChunkKernel::numbersOfTile(const Stack &stack, int64_t tile) {
-  Value token = add(pairOfLane(), tile * kTileColumns + stack.first);
+  Value token = add(arith::AddIOp::create(b, pairOfLane(), tokenOfTile(tile)),
+                    stack.first);
   auto load = [&](int64_t i) -> Value {
     return memref::LoadOp::create(b, stack.memory,
                                   ValueRange{add(token, i), constantIndex(0)});
@@ -224,7 +225,7 @@ Value GpuChunkKernel::numbersOfTile(const Stack &stack, int64_t tile) {
 /// are loaded.
 void GpuChunkKernel::prefetchTokens() {
   constexpr int64_t lineBits = 128 * 8;
-  Value next = add(firstInChunk, tokensAtOnce());
+  Value next = add(firstInChunk, tokensAtOnce() * shape.crews);
   for (BlockArgument token : step.getArgumentsOfKind(ArgumentKind::Token)) {
     RankedTensorType type = typeOf(token);
     bool isNumber = type.getRank() == 1;
@@ -299,9 +300,20 @@ SmallVector<std::function<void()>> GpuChunkKernel::stageRows() {
 /// Loads what tokens give of rows before anything else of a chunk, so that it
 /// is on its way meanwhile.
 GpuKernel::Components GpuChunkKernel::loadRowsOf(BlockArgument argument) {
-  Components &known = loadedRows[argument];
+  Components &known = loadedRows[isDivided][argument];
   if (!known.empty())
     return known;
+  // Tiles are loaded two at a time.
+  if (isDivided &&
+      (loadedRows[false].contains(argument) ||
+       (stagedRows.contains(argument) && tilesAtHand() % 2 != 0))) {
+    Components all;
+    {
+      llvm::SaveAndRestore whole(isDivided, false);
+      all = loadRowsOf(argument);
+    }
+    return loadedRows[true][argument] = ownTilesOf(all);
+  }
   OpBuilder::InsertionGuard guard(b);
   OpBuilder::InsertPoint here = b.saveInsertionPoint();
   b.setInsertionPoint(startOfChunk);
@@ -323,7 +335,7 @@ GpuKernel::Components GpuChunkKernel::loadRowsOf(BlockArgument argument) {
     Value upper = load({}, 0), lower = type.getRank() > 1 ? load({}, 8) : upper;
     Value all = toF32(vector::FromElementsOp::create(
         b, four, ValueRange{upper, upper, lower, lower}));
-    return known = Components(tokenTiles(), all);
+    return known = Components(tilesAtHand(), all);
   }
   Value last = arith::SubIOp::create(b, inChunk, constantIndex(1));
   Value first = arith::AddIOp::create(b, firstToken, firstInChunk);
@@ -332,9 +344,9 @@ GpuKernel::Components GpuChunkKernel::loadRowsOf(BlockArgument argument) {
     // Transposed as they are loaded; where they are asked for first.
     b.restoreInsertionPoint(here);
     willRead(staged);
-    Value column = times(over(thread, kWarp), kTileRows);
-    for (int64_t tile = 0; tile < tokenTiles(); tile += 2) {
-      Value both = loadTiles(staged, constantIndex(tile * kTileColumns), column,
+    Value column = firstRowOfWarp();
+    for (int64_t tile = 0; tile < tilesAtHand(); tile += 2) {
+      Value both = loadTiles(staged, tokenOfTile(tile), column,
                              /*isAcross=*/false, /*isTransposed=*/true);
       for (int64_t i : {0, 4})
         tiles.push_back(
@@ -342,11 +354,11 @@ GpuKernel::Components GpuChunkKernel::loadRowsOf(BlockArgument argument) {
     }
     return known = tiles;
   }
-  for (int64_t tile = 0; tile < tokenTiles(); ++tile) {
+  for (int64_t tile = 0; tile < tilesAtHand(); ++tile) {
     SmallVector<Value> elements;
+    Value ofTile = arith::AddIOp::create(b, pair, tokenOfTile(tile));
     for (int64_t i = 0; i < 2; ++i) {
-      Value token =
-          arith::MinSIOp::create(b, add(pair, tile * kTileColumns + i), last);
+      Value token = arith::MinSIOp::create(b, add(ofTile, i), last);
       token = arith::AddIOp::create(b, first, token);
       for (int64_t row : {0, 8})
         elements.push_back(load({token}, type.getRank() > 1 ? row : 0));
@@ -362,7 +374,8 @@ GpuKernel::Components GpuChunkKernel::loadRowsOf(BlockArgument argument) {
 /// at once: sums of several reads are more than these.
 void GpuChunkKernel::combineReads() {
   for (auto &[result, parts] : rowReads) {
-    if (rowsOfStacks.contains(result))
+    llvm::SaveAndRestore divided(isDivided, dividedStacks.contains(result));
+    if (rowsOfStacks[isDivided].contains(result))
       continue;
     Components all;
     for (auto &[sums, scale] : parts) {
@@ -379,17 +392,17 @@ void GpuChunkKernel::combineReads() {
           all[tile] = arith::AddFOp::create(b, all[tile], part);
       }
     }
-    rowsOfStacks[result] = all;
+    rowsOfStacks[isDivided][result] = all;
   }
 }
 
 /// The rows of this warp of a stack along dv.
 FailureOr<GpuKernel::Components> GpuChunkKernel::rowsOfStack(Value stack) {
-  if (auto found = rowsOfStacks.find(stack); found != rowsOfStacks.end())
-    return found->second;
+  if (const Components *known = rowsAtHand(stack))
+    return *known;
   if (rowReads.contains(stack)) {
     combineReads();
-    return rowsOfStacks[stack];
+    return *rowsAtHand(stack);
   }
   if (lazyStacks.contains(stack) || isRowStack(stack)) {
     auto region = stack.getDefiningOp<EachDraftOp>();
@@ -398,7 +411,7 @@ FailureOr<GpuKernel::Components> GpuChunkKernel::rowsOfStack(Value stack) {
     FailureOr<Components> all = rowsOfValue(value, region);
     if (failed(all))
       return failure();
-    return rowsOfStacks[stack] =
+    return rowsOfStacks[isDivided][stack] =
                isFiniteOfZero(value, region) ? *all : withoutMissing(*all);
   }
   const Stack &from = stackOf(stack, /*isTile=*/true);
@@ -407,24 +420,24 @@ FailureOr<GpuKernel::Components> GpuChunkKernel::rowsOfStack(Value stack) {
   if (!from.isTile)
     row = arith::AddIOp::create(b, tileStart, row);
   Components result;
-  for (int64_t tile = 0; tile < tokenTiles(); ++tile) {
+  for (int64_t tile = 0; tile < tilesAtHand(); ++tile) {
     SmallVector<Value> elements;
+    Value token = arith::AddIOp::create(b, pair, tokenOfTile(tile));
     for (int64_t i = 0; i < 4; ++i)
       elements.push_back(loadElement(
-          from.memory, {add(pair, tile * kTileColumns + from.first + i % 2),
-                        add(row, i / 2 * 8)}));
+          from.memory, {add(token, from.first + i % 2), add(row, i / 2 * 8)}));
     result.push_back(vector::FromElementsOp::create(
         b, VectorType::get({4}, b.getF32Type()), elements));
   }
-  return rowsOfStacks[stack] = result;
+  return rowsOfStacks[isDivided][stack] = result;
 }
 
 /// The same of a value of a region; numbers are those of the tokens.
 FailureOr<GpuKernel::Components>
 GpuChunkKernel::rowsOfValue(Value value, EachDraftOp region) {
-  if (auto found = rowsOfStacks.find(value); found != rowsOfStacks.end())
-    return found->second;
-  int64_t count = tokenTiles();
+  if (const Components *known = rowsAtHand(value))
+    return *known;
+  int64_t count = tilesAtHand();
   auto ofNumbers = [&](const Stack &stack) {
     willRead(stack.memory);
     Components result;
@@ -478,7 +491,7 @@ GpuChunkKernel::rowsOfValue(Value value, EachDraftOp region) {
   };
   FailureOr<Components> result = emitAll();
   if (succeeded(result))
-    rowsOfStacks[value] = *result;
+    rowsOfStacks[isDivided][value] = *result;
   return result;
 }
 
@@ -504,12 +517,14 @@ LogicalResult GpuChunkKernel::emitRowOp(Operation *op) {
 LogicalResult GpuChunkKernel::emitRowDrafts(EachDraftOp op) {
   if (blockPart == Part::All && failed(emitEarly(op, {})))
     return failure();
+  llvm::SaveAndRestore divided(isDivided,
+                               dividedStacks.contains(op.getResult(0)));
   for (auto [result, value] :
        llvm::zip(op.getResults(), op.getYield().getValues())) {
     FailureOr<Components> all = rowsOfValue(value, op);
     if (failed(all))
       return failure();
-    rowsOfStacks[result] = *all;
+    rowsOfStacks[isDivided][result] = *all;
     for (auto [output, memory] : llvm::zip(step.getYieldedOutputs(), outputs))
       if (output == result)
         storeOutputRows(*all, memory, typeOf(value).getDimSize(0));
@@ -526,10 +541,10 @@ void GpuChunkKernel::loadStateRows(BlockArgument pool) {
   unsigned argument = pool.getArgNumber();
   Value at = headIndex(cast<PoolType>(pool.getType()).getHeads());
   Value row = arith::AddIOp::create(b, tileStart, rowOfLane());
-  Value column = pairOfLane();
+  Value column = arith::AddIOp::create(b, firstKey(), pairOfLane());
   Components &rows = heldRows[argument];
   rows.clear();
-  for (int64_t first = 0; first < keySize; first += kTileColumns) {
+  for (int64_t first = 0; first < keysOfWarp(); first += kTileColumns) {
     SmallVector<Value> elements;
     for (int64_t half : {0, 1})
       for (int64_t i : {0, 1}) {
@@ -549,7 +564,7 @@ void GpuChunkKernel::storeStateRows(BlockArgument pool) {
   auto type = cast<PoolType>(pool.getType());
   Value at = headIndex(type.getHeads());
   Value row = arith::AddIOp::create(b, tileStart, rowOfLane());
-  Value column = pairOfLane();
+  Value column = arith::AddIOp::create(b, firstKey(), pairOfLane());
   for (auto [tile, rows] : llvm::enumerate(heldRows[argument])) {
     Value stored = convertTo(rows, type.getElementType());
     for (int64_t half : {0, 1})

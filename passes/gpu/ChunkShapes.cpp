@@ -20,9 +20,11 @@ static constexpr int64_t kFewBlocks = 128;
 static constexpr int64_t kRegisters = 64 << 10, kRegistersOfRows = 168;
 /// Shared memory of a multiprocessor, and what a block takes besides its own.
 static constexpr int64_t kMultiprocessorBytes = 228 << 10, kSystemBytes = 1024;
-/// Threads that are a step ahead of others; with decays of channels, which take
-/// more arithmetic, twice as many.
-static constexpr int64_t kAhead = 128;
+/// Threads of a crew that is a step ahead of others; with decays of channels,
+/// which take more arithmetic, twice as many. And crews that take turns.
+static constexpr int64_t kAhead = 128, kMostCrews = 2;
+/// Warps with the same rows, and less of dk than they are worth it for.
+static constexpr int64_t kKeyParts = 2, kFewKeys = 64;
 /// Of a block.
 static constexpr int64_t kMostThreads = 1024;
 
@@ -84,31 +86,38 @@ bool GpuChunkKernel::isIdle(int64_t ofTiles) const {
 /// Shapes in which warps hold rows of the state, the best first.
 SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   int64_t most = cast<DraftsType>(step.getDrafts().getType()).getMost();
-  int64_t ahead = kAhead;
+  int64_t ofCrew = kAhead, mostCrews = kMostCrews;
   step.walk([&](FoldDraftsOp fold) {
     if (fold.getDecays() &&
         cast<RankedTensorType>(fold.getDecays().getType()).getRank() > 2) {
       most = std::min(most, kMostVectorTokens);
-      ahead = 2 * kAhead;
+      ofCrew = 2 * kAhead;
+      mostCrews = 1;
     }
   });
   SmallVector<Shape> shapes;
+  auto consider = [&](const Shape &shape) {
+    int64_t threads = shape.threadsOfRows() + shape.ahead;
+    if ((schedule.tileRows && shape.rows != schedule.tileRows) ||
+        valueSize % shape.rows != 0 || threads > kMostThreads ||
+        (schedule.threads && schedule.threads != threads) ||
+        (shape.ahead && !isIdle(valueSize / shape.rows)))
+      return;
+    if (shape.tokens <= most && mayHoldRows(shape))
+      shapes.push_back(shape);
+  };
+  constexpr int64_t allTokens[] = {32, 16};
+  // Where even narrow tiles leave a block its multiprocessor, several warps
+  // have the same rows, and who is ahead has to be faster.
+  for (int64_t tokens : allTokens)
+    for (int64_t rows : {32, 16})
+      for (int64_t crews = mostCrews; crews > 0 && keySize >= kFewKeys; --crews)
+        consider({tokens, rows, crews * ofCrew, crews, kKeyParts});
   // With many prompts, other blocks are at work while one waits.
-  for (bool isAhead : {true, false})
-    for (int64_t tokens : {32, 16})
-      for (int64_t rows : {64, 32, 16}) {
-        if (schedule.tileRows)
-          rows = schedule.tileRows;
-        if (valueSize % rows != 0 || (isAhead && !isIdle(valueSize / rows)))
-          continue;
-        Shape shape{tokens, rows, isAhead ? ahead : 0};
-        int64_t threads = threadsOfRows(rows) + shape.ahead;
-        if (threads > kMostThreads ||
-            (schedule.threads && schedule.threads != threads))
-          continue;
-        if (tokens <= most && mayHoldRows(shape))
-          shapes.push_back(shape);
-      }
+  for (int64_t ahead : {ofCrew, int64_t(0)})
+    for (int64_t tokens : allTokens)
+      for (int64_t rows : {64, 32, 16})
+        consider({tokens, schedule.tileRows ? schedule.tileRows : rows, ahead});
   return shapes;
 }
 

@@ -255,7 +255,7 @@ void GpuChunkKernel::findDemands() {
   // Who is ahead copies what warps take rows of.
   llvm::SaveAndRestore threads(schedule.threads);
   if (shape.ahead)
-    schedule.threads = shape.ahead;
+    schedule.threads = shape.threadsOfCrew();
   // Those of a state's step stand for all tokens.
   for (Value value : step.getYieldedOutputs())
     if (!holdsRows || !isRowStack(value))

@@ -1,6 +1,8 @@
-// RUN: ladle-opt %s --convert-ladle-to-gpu="batch=1" | FileCheck %s
+// RUN: ladle-opt %s --convert-ladle-to-gpu="batch=64" | FileCheck %s
+// RUN: ladle-opt %s --convert-ladle-to-gpu="batch=1" \
+// RUN:   | FileCheck %s --check-prefix=PARTS
 
-// The delta rule for one prompt, where others of a block make the next step.
+// The delta rule for few prompts, where others of a block make the next step.
 ladle.step @ahead_prefill of @delta route(inner) form(prefill_fold)
     (token %k: tensor<2x64xbf16>, token %v: tensor<2x64xbf16>,
      token %a: tensor<2xf32>, state %S: !ladle.pool<2x64x64xf32>,
@@ -55,3 +57,29 @@ ladle.step @ahead_prefill of @delta route(inner) form(prefill_fold)
 // CHECK: math.fma
 // CHECK: nvvm.barrier id = %{{.*}} number_of_threads = %c256
 // CHECK: gpu.return
+
+// Of one prompt, two warps have the same rows, half of dk each, and two crews take
+// steps in turn.
+// PARTS-LABEL: gpu.func @ahead_prefill
+// PARTS-SAME: known_block_size = array<i32: 384, 1, 1>
+// PARTS-SAME: ladle.may_spill = 16
+// PARTS: scf.if
+// A warp has 32 of 64 columns, four tiles.
+// PARTS: scf.for {{.*}} iter_args({{.*}}) -> (vector<4xf32>, vector<4xf32>, vector<4xf32>, vector<4xf32>) {
+// What both read is there three times, and a barrier for each crew.
+// PARTS: %[[TURN:.*]] = arith.remui %{{.*}}, %c3
+// PARTS: memref.subview {{.*}} : memref<96x40xf32, {{.*}} to memref<32x40xf32
+// PARTS: %[[CREW:.*]] = arith.remui %{{.*}}, %c2
+// PARTS: nvvm.barrier id = %{{.*}} number_of_threads = %c256
+// Sums over halves of dk become those over all.
+// PARTS: vector.store %{{.*}}, %[[SUMS:[a-z0-9]+]][{{.*}}] : memref<16x128xf32
+// PARTS: nvvm.barrier id = %{{.*}} number_of_threads = %c64
+// PARTS: vector.load %[[SUMS]]
+// PARTS: arith.addf
+// Each stores its half of the tokens.
+// PARTS: arith.select {{.*}} : vector<4xf32>
+// PARTS: } else {
+// PARTS: scf.for %{{.*}} = %{{.*}} to %{{.*}} step %c2
+// PARTS: nvvm.barrier id = %{{.*}} number_of_threads = %c128
+// PARTS: nvvm.barrier id = %{{.*}} number_of_threads = %c256
+// PARTS: gpu.return

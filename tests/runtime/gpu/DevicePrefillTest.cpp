@@ -87,6 +87,29 @@ TEST_CASE("prompts whose next step is made meanwhile") {
   checkOnGpu(model, text + ",batch=1" + moving);
 }
 
+// Where narrow tiles are still few blocks, two warps have the same rows and half
+// of dk each, and two crews make steps in turn: of five and of seven steps, and
+// of less than one.
+TEST_CASE("prompts whose rows are two warps'") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"gated_delta_net", "route=inner,size.Hk=1,size.Hv=2,size.Dk=64,"
+                          "size.Dv=64,prompts=150,chunk=64"},
+      {"gated_delta_net", "route=inner,size.Hk=1,size.Hv=1,size.Dk=128,"
+                          "size.Dv=48,prompts=220,chunk=64,layout=dk_dv"},
+      {"mamba2", "route=inner,size.H=2,size.G=1,size.N=64,size.P=48,"
+                 "prompts=100,chunk=64,state=bf16,layout=dk_dv"},
+      {"delta_net", "route=inner,size.H=1,size.Dk=64,size.Dv=32,prompts=20,"
+                    "chunk=32"},
+      {"retnet", "route=inner,size.H=1,size.Dk=64,size.Dv=32,prompts=90,"
+                 "chunk=64"},
+      {"rwkv6", "route=inner,size.H=1,size.Dk=64,size.Dv=32,prompts=60,"
+                "chunk=24"},
+  }));
+  checkOnGpu(model, text + ",batch=1" + moving);
+}
+
 TEST_CASE("prompts beside drafts, whose slots keep versions of carries") {
   if (!hasGpu())
     return;
