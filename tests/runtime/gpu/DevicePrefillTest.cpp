@@ -87,9 +87,9 @@ TEST_CASE("prompts whose next step is made meanwhile") {
   checkOnGpu(model, text + ",batch=1" + moving);
 }
 
-// Where narrow tiles are still few blocks, two warps have the same rows and half
-// of dk each, and two crews make steps in turn: of five and of seven steps, and
-// of less than one.
+// Where narrow tiles are still few blocks, two warps have the same rows and
+// half of dk each, and two crews make steps in turn: of five and of seven
+// steps, and of less than one.
 TEST_CASE("prompts whose rows are two warps'") {
   if (!hasGpu())
     return;
