@@ -9,9 +9,9 @@
 // numbers of tokens, products of their decays, Gram products, inverses and
 // decayed keys, is made by other warps of the block, a step ahead: while some
 // read a state and fold one step into it, the others make the next. If one crew
-// of them is slower than those with rows, two take the steps in turn. What passes
-// from one to the other is in shared memory once more than there are crews. A
-// crew and those with rows meet once a step of its own.
+// of them is slower than those with rows, two take the steps in turn. What
+// passes from one to the other is in shared memory once more than there are
+// crews. A crew and those with rows meet once a step of its own.
 //
 //===----------------------------------------------------------------------===//
 

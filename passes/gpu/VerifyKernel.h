@@ -110,8 +110,10 @@ private:
   int64_t fewestThreads(int64_t rows, bool areMany) override;
   int64_t blocksAtOnce() override;
   /// Where decays are vectors, drafts leave more behind, and what is left last
-  /// waits longest.
-  int64_t bytesToSpill() const override { return decayedKeys.empty() ? 0 : 32; }
+  /// waits longest. Of pages it is where they are, looked up once.
+  int64_t bytesToSpill() const override {
+    return !decayedKeys.empty() ? 32 : slots.arePaged() ? 16 : 0;
+  }
   /// Whether the rows of a state can be put where they were copied to.
   bool keepsRows() const { return !hasSpareRows(); }
   int64_t mostEntries() override {
