@@ -463,8 +463,6 @@ private:
   bool isRefused = false; ///< what it is made of does not come apart
   llvm::DenseMap<mlir::Operation *, mlir::Value> inverses;
   llvm::DenseMap<mlir::Value, mlir::Value> packedOutputs; ///< of an output
-  /// Sums of other parts of dk, [warps · tiles, 128], if there are several.
-  llvm::DenseMap<size_t, mlir::Value> sumsOfParts;
   llvm::DenseMap<mlir::Operation *, FoldKeys> foldKeys;
 
   // Of rows that stay with warps.

@@ -115,10 +115,10 @@ void GpuChunkKernel::sumOverKeyParts(MutableArrayRef<Components> sums,
   if (shape.keyParts == 1)
     return;
   int64_t tiles = static_cast<int64_t>(sums.size()) * tokenTiles();
-  Value &memory = sumsOfParts[sums.size()];
-  if (!memory)
-    memory = shared({shape.threadsOfRows() / kWarp * tiles, kWarp * kOfLane},
-                    "sums_of_parts", b.getF32Type());
+  // Of its own: another's reads may come before the slowest has read these.
+  Value memory =
+      shared({shape.threadsOfRows() / kWarp * tiles, kWarp * kOfLane},
+             "sums_of_parts", b.getF32Type());
   Value warp = over(thread, kWarp), column = times(warpLane, kOfLane);
   auto four = VectorType::get({kOfLane}, b.getF32Type());
   Value own = times(warp, tiles);
