@@ -43,7 +43,7 @@ Value GpuChunkKernel::barrierOf(Value ofCrew, int64_t first) {
 }
 
 void GpuChunkKernel::barrier() {
-  assert(blockPart != Part::Rows && "warps with rows wait for nobody");
+  assert(blockPart != Part::Rows && "warps with rows do not meet all");
   if (blockPart == Part::Ahead)
     return meetAt(b, barrierOf(crew, kBarrierOfAhead), schedule.threads);
   GpuKernel::barrier();

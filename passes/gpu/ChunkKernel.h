@@ -39,12 +39,13 @@ public:
   /// Tokens whose decays are vectors: each doubling takes another product.
   static constexpr int64_t kMostVectorTokens = 16;
   /// What a block has of a prompt at a time, and of dv; threads besides those
-  /// with rows, which are a step ahead of them, in as many crews as take steps
-  /// in turn; and warps that share their rows, with a part of dk each.
+  /// with rows, which are a step ahead of them, of all crews that take steps in
+  /// turn; and how many warps have the same 16 rows, with a part of dk each.
   struct Shape {
     int64_t tokens = 0, rows = 0, ahead = 0, crews = 1, keyParts = 1;
     int64_t threadsOfRows() const { return rows / 16 * keyParts * 32; }
     int64_t threadsOfCrew() const { return ahead / crews; }
+    bool operator==(const Shape &) const = default;
   };
   GpuChunkKernel(StepOp step, const GpuSchedule &schedule,
                  const GpuSlots &slots, const Shape &shape,
@@ -98,8 +99,8 @@ private:
   void takeArguments(unsigned &next) override;
   void emitRowStart() override;
   bool startsEarly() override { return false; }
-  /// Blocks of many threads have no more registers for being alone.
-  int64_t bytesToSpill() const override { return shape.crews > 1 ? 16 : 0; }
+  /// With warps that share rows, a block has no more registers for being alone.
+  int64_t bytesToSpill() const override { return shape.keyParts > 1 ? 16 : 0; }
   void emitPaddedRow() override;
   mlir::LogicalResult emitRow() override;
   mlir::Value countRounds();

@@ -10,8 +10,9 @@
 // value along dv the same rows: a tile of 16 rows and 8 tokens after the other.
 // What a product leaves behind is laid out as a product takes it, so that
 // reads, what is solved and what is folded never leave the registers of a warp,
-// and no warp waits for another. Keys, queries and Gram products are for all
-// warps, in shared memory.
+// and no warp waits for another, but for those that have the same rows: see
+// ChunkShares.cpp. Keys, queries and Gram products are for all warps, in shared
+// memory.
 //
 // Thread 4 g + t has rows g and g + 8, at tokens 2 t and 2 t + 1 of a tile.
 //
@@ -32,7 +33,8 @@ using namespace ladle;
 static constexpr int64_t kWarp = 32;
 static constexpr int64_t kTileRows = 16;
 static constexpr int64_t kTileColumns = 8;
-/// Elements of a row in registers: a thread has half as many.
+/// Elements of a row in registers: a thread of a warp that has all of them has
+/// half as many.
 static constexpr int64_t kMostKeys = 128;
 
 static RankedTensorType typeOf(Value value) {
@@ -221,8 +223,8 @@ Value GpuChunkKernel::numbersOfTile(const Stack &stack, int64_t tile) {
   return twice(first, load(1));
 }
 
-/// Asks for the tokens of the next chunk, which the L2 cache then has when they
-/// are loaded.
+/// Asks for the tokens that a crew takes next, which the L2 cache then has when
+/// they are loaded; where steps divide chunks unevenly, for some beside them.
 void GpuChunkKernel::prefetchTokens() {
   constexpr int64_t lineBits = 128 * 8;
   Value next = add(firstInChunk, tokensAtOnce() * shape.crews);

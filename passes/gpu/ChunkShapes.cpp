@@ -25,6 +25,9 @@ static constexpr int64_t kMultiprocessorBytes = 228 << 10, kSystemBytes = 1024;
 static constexpr int64_t kAhead = 128, kMostCrews = 2;
 /// Warps with the same rows, and less of dk than they are worth it for.
 static constexpr int64_t kKeyParts = 2, kFewKeys = 64;
+static_assert(kKeyParts == 2,
+              "all warps of a row have to have the same sums, and "
+              "each begins with its own part");
 /// Of a block.
 static constexpr int64_t kMostThreads = 1024;
 
@@ -103,12 +106,14 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
         (schedule.threads && schedule.threads != threads) ||
         (shape.ahead && !isIdle(valueSize / shape.rows)))
       return;
-    if (shape.tokens <= most && mayHoldRows(shape))
+    if (shape.tokens <= most && mayHoldRows(shape) &&
+        !llvm::is_contained(shapes, shape))
       shapes.push_back(shape);
   };
   constexpr int64_t allTokens[] = {32, 16};
   // Where even narrow tiles leave a block its multiprocessor, several warps
-  // have the same rows, and who is ahead has to be faster.
+  // have the same rows. Those ahead are to keep up: in two crews, unless what
+  // passes from step to step, or shared memory, leaves one.
   for (int64_t tokens : allTokens)
     for (int64_t rows : {32, 16})
       for (int64_t crews = mostCrews; crews > 0 && keySize >= kFewKeys; --crews)

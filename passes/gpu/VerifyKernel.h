@@ -110,7 +110,7 @@ private:
   int64_t fewestThreads(int64_t rows, bool areMany) override;
   int64_t blocksAtOnce() override;
   /// Where decays are vectors, drafts leave more behind, and what is left last
-  /// waits longest. Of pages it is where they are, looked up once.
+  /// waits longest; of pages, where they are waits as well.
   int64_t bytesToSpill() const override {
     return !decayedKeys.empty() ? 32 : slots.arePaged() ? 16 : 0;
   }
