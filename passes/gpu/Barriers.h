@@ -21,9 +21,10 @@ inline void meetAt(mlir::ImplicitLocOpBuilder &b, mlir::Value which,
                    int64_t threads) {
   mlir::Value count =
       mlir::arith::ConstantIntOp::create(b, threads, /*width=*/32);
-  if (std::optional<int64_t> number = mlir::getConstantIntValue(which))
+  if (std::optional<int64_t> number = mlir::getConstantIntValue(which);
+      number && which.getType().isIndex())
     which = mlir::arith::ConstantIntOp::create(b, *number, /*width=*/32);
-  else if (which.getType().isIndex())
+  if (which.getType().isIndex())
     which = mlir::arith::IndexCastOp::create(b, b.getI32Type(), which);
   mlir::NVVM::BarrierOp::create(b, mlir::TypeRange(), which, count,
                                 mlir::NVVM::BarrierReductionAttr(),
