@@ -442,17 +442,16 @@ void GpuChunkKernel::beginRound(Value round) {
 /// Goes through the prompt, with the rows of states that warps hold.
 FailureOr<scf::ForOp>
 GpuChunkKernel::emitRounds(function_ref<LogicalResult()> body, Value first,
-                           int64_t step) {
+                           int64_t stride) {
   Value rounds = countRounds();
   SmallVector<Value> held;
-  for (BlockArgument pool : this->step.getArgumentsOfKind(ArgumentKind::State))
+  for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
     llvm::append_range(held, heldRows[pool.getArgNumber()]);
   auto loop = scf::ForOp::create(b, first ? first : constantIndex(0), rounds,
-                                 constantIndex(step), held);
+                                 constantIndex(stride), held);
   loop->setAttr("ladle.rolled", b.getUnitAttr());
   auto takeRows = [&](ValueRange all) {
-    for (BlockArgument pool :
-         this->step.getArgumentsOfKind(ArgumentKind::State))
+    for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
       for (Value &rows : heldRows[pool.getArgNumber()]) {
         rows = all.front();
         all = all.drop_front();
@@ -468,8 +467,7 @@ GpuChunkKernel::emitRounds(function_ref<LogicalResult()> body, Value first,
       return failure();
     if (!held.empty()) {
       held.clear();
-      for (BlockArgument pool :
-           this->step.getArgumentsOfKind(ArgumentKind::State))
+      for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
         llvm::append_range(held, heldRows[pool.getArgNumber()]);
       scf::YieldOp::create(b, held);
     }

@@ -107,7 +107,7 @@ private:
   void beginRound(mlir::Value round);
   mlir::FailureOr<mlir::scf::ForOp>
   emitRounds(llvm::function_ref<mlir::LogicalResult()> body,
-             mlir::Value first = {}, int64_t step = 1);
+             mlir::Value first = {}, int64_t stride = 1);
   void storeStates();
   mlir::LogicalResult emitChunk();
   mlir::LogicalResult emitOp(mlir::Operation *op);
