@@ -84,6 +84,45 @@ struct ConvertLadleToGPU
            (step.getForm() == Form::Decode || step.getForm() == Form::Fold);
   }
 
+  /// Another form of a route, for the rows that fold: a branch of its kernel.
+  StepOp find(ModuleOp module, StepOp step, Form form) const {
+    for (StepOp other : module.getOps<StepOp>())
+      if (other.getForm() == form && keeps(form) &&
+          other.getRecurrence() == step.getRecurrence() &&
+          other.getRoute() == step.getRoute())
+        return other;
+    return StepOp();
+  }
+
+  /// The kernel that verifies drafts by a route.
+  LogicalResult verify(ModuleOp module, StepOp step,
+                       const GpuSchedule &schedule, OpBuilder &builder) const {
+    auto sourceOf = [&](StepOp of) {
+      GpuVerifyKernel::Source source{of, StepOp(), slotsOf(module, of)};
+      // In pages, rows fold where those with a state are.
+      if (of.getRoute() != Route::KvOnly || !source.slots.arePaged())
+        source.fold = find(module, of, Form::VerifyFold);
+      return source;
+    };
+    GpuVerifyKernel::Source source = sourceOf(step);
+    bool isStateless =
+        step.getRoute() == Route::KvOnly && source.slots.arePaged();
+    for (StepOp other : module.getOps<StepOp>()) {
+      if (!source.slots.arePaged() || other.getForm() != step.getForm() ||
+          other.getRecurrence() != step.getRecurrence() ||
+          other.getRoute() == step.getRoute())
+        continue;
+      // Rows without a state are a branch of the kernels of other routes.
+      if (isStateless)
+        return success();
+      if (other.getRoute() == Route::KvOnly)
+        return GpuVerifyKernel::buildForAllRows(source, sourceOf(other),
+                                                schedule, builder);
+    }
+    return GpuVerifyKernel(step, source.fold, schedule, source.slots, builder)
+        .build();
+  }
+
   /// A route without the forms that are wanted.
   LogicalResult checkForms(ModuleOp module) {
     for (StepOp step : module.getOps<StepOp>()) {
@@ -135,15 +174,6 @@ struct ConvertLadleToGPU
     auto kernels =
         gpu::GPUModuleOp::create(builder, module.getLoc(), "kernels");
     builder.setInsertionPointToStart(kernels.getBody());
-    // Rows that fold are a branch of the kernel of those that do not.
-    auto find = [&](StepOp step, Form form) {
-      for (StepOp other : module.getOps<StepOp>())
-        if (other.getForm() == form && keeps(form) &&
-            other.getRecurrence() == step.getRecurrence() &&
-            other.getRoute() == step.getRoute())
-          return other;
-      return StepOp();
-    };
     for (StepOp step : module.getOps<StepOp>()) {
       if (step.verifies() &&
           llvm::any_of(step.getBody().getArgumentTypes(), [](Type type) {
@@ -189,22 +219,15 @@ struct ConvertLadleToGPU
         schedule.stages = std::max<int64_t>(1, stages);
       }
       OpBuilder::InsertionGuard guard(builder);
-      std::unique_ptr<GpuKernel> kernel;
       if (step.verifies()) {
-        // In pages, rows fold where those with a state are.
-        StepOp fold;
-        if (step.getRoute() != Route::KvOnly || !slots.arePaged())
-          fold = find(step, Form::VerifyFold);
-        kernel = std::make_unique<GpuVerifyKernel>(step, fold, schedule, slots,
-                                                   builder);
-      } else {
-        StepOp fold;
-        if (step.getForm() == Form::Decode)
-          fold = find(step, Form::DecodeFold);
-        kernel =
-            std::make_unique<GpuKernel>(step, fold, schedule, slots, builder);
+        if (failed(verify(module, step, schedule, builder)))
+          return signalPassFailure();
+        continue;
       }
-      if (failed(kernel->build()))
+      StepOp fold;
+      if (step.getForm() == Form::Decode)
+        fold = find(module, step, Form::DecodeFold);
+      if (failed(GpuKernel(step, fold, schedule, slots, builder).build()))
         return signalPassFailure();
       if (isForDrafts(module, step, slots)) {
         FailureOr<gpu::GPUFuncOp> drafts =

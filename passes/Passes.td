@@ -111,6 +111,14 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
     is the committed entries and those of its path, and for the rows that fold
     before their drafts.
 
+    In pages, the kernel by which a route verifies drafts answers rows without a
+    state as well, if the module has kv_only: its way is the other branch
+    ```mlir
+    scf.if %has_state { ... } else { ... }
+    ```
+    of one kernel, with shared memory (`ladle.other_rows`) where that of the first
+    lies. kv_only has a kernel of its own where it is alone.
+
     A head of the state that one block must hold and cannot is an error.
   }];
   let dependentDialects = [

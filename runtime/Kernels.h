@@ -126,6 +126,9 @@ struct ProgramImpl {
                ? *find(longRoute)
                : kernels;
   }
+  /// Those that answer drafts at once, of rows with a state and without: where
+  /// entries of kv_only lie in pages on a GPU, those of the other route.
+  const RouteKernels &verifier(RouteKind chosen) const;
   const RouteKernels *find(RouteKind route) const {
     for (const RouteKernels &kernels : routes)
       if (kernels.route == route)

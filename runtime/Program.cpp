@@ -95,6 +95,15 @@ static Status checkKernels(const ProgramImpl &impl) {
   return Status();
 }
 
+const RouteKernels &ProgramImpl::verifier(RouteKind chosen) const {
+  const RouteKernels &kernels = *find(chosen);
+  const RouteKernels *next = find(longRoute);
+  return chosen == RouteKind::KvOnly && page > 0 && next && next->gpu &&
+                 next->gpu->verify
+             ? *next
+             : kernels;
+}
+
 Result<Program> Program::create(ProgramImpl impl) {
   for (auto check : {checkSignature, checkKernels})
     if (Status status = check(impl); !status)
@@ -137,8 +146,8 @@ bool Program::crossesOver() const {
 int64_t Program::page() const { return impl->page; }
 int64_t Program::drafts() const { return impl->drafts; }
 bool Program::verifiesAtOnce() const {
-  const RouteKernels *kernels = impl->find(chosen);
-  return kernels->verify || (kernels->gpu && kernels->gpu->verify);
+  const RouteKernels &kernels = impl->verifier(chosen);
+  return kernels.verify || (kernels.gpu && kernels.gpu->verify);
 }
 int64_t Program::chunk() const { return impl->chunk; }
 bool Program::prefillsAtOnce() const {

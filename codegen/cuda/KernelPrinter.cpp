@@ -66,18 +66,26 @@ static std::optional<int64_t> sharesWith(gpu::GPUFuncOp kernel, size_t number) {
   return other ? std::optional(other.getInt()) : std::nullopt;
 }
 
+/// Whether it lies where memory of others lies that the same row never needs.
+static bool isOfOtherRows(gpu::GPUFuncOp kernel, size_t number) {
+  return kernel.getWorkgroupAttributionAttr(number, "ladle.other_rows") !=
+         nullptr;
+}
+
 /// Memories in the order in which they lie: large ones first, so that those of
 /// whole sectors begin where sectors do, without which copies are slow. Others
-/// that share their bytes come behind them.
+/// that share their bytes come behind them, and last those of other rows.
 static SmallVector<size_t> orderOfShared(gpu::GPUFuncOp kernel) {
-  SmallVector<std::pair<int64_t, size_t>> order;
+  SmallVector<std::tuple<bool, int64_t, size_t>> order;
   for (auto [i, memory] : llvm::enumerate(kernel.getWorkgroupAttributions()))
-    order.emplace_back(sharesWith(kernel, i)
+    order.emplace_back(isOfOtherRows(kernel, i),
+                       sharesWith(kernel, i)
                            ? 0
                            : -sharedBytes(cast<MemRefType>(memory.getType())),
                        i);
   llvm::sort(order);
-  return llvm::map_to_vector(order, [](auto &each) { return each.second; });
+  return llvm::map_to_vector(order,
+                             [](auto &each) { return std::get<2>(each); });
 }
 
 LogicalResult KernelPrinter::printShared(gpu::GPUFuncOp kernel) {
@@ -89,7 +97,7 @@ LogicalResult KernelPrinter::printShared(gpu::GPUFuncOp kernel) {
   int64_t dynamicBytes = dynamicSharedBytes(kernel);
   bool isDynamic = dynamicBytes != 0;
   std::string all;
-  int64_t start = 0;
+  int64_t starts[2] = {0, 0};
   if (isDynamic) {
     all = names.fresh("shared_memory");
     os << "LADLE_DYNAMIC_SHARED(" << all << ", " << dynamicBytes << ");\n";
@@ -124,6 +132,7 @@ LogicalResult KernelPrinter::printShared(gpu::GPUFuncOp kernel) {
                     texts[other]);
       continue;
     }
+    int64_t &start = starts[isOfOtherRows(kernel, i)];
     if (isDynamic)
       os << formatv("{0} *const {1} = ({0} *)({2} + {3}); // [{4}]\n", element,
                     texts[memory], all, start, type.getNumElements());
@@ -563,15 +572,16 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
 } // namespace ladle::cuda
 
 int64_t ladle::dynamicSharedBytes(gpu::GPUFuncOp kernel) {
-  int64_t total = 0;
+  int64_t totals[2] = {0, 0};
   for (auto [i, memory] : llvm::enumerate(kernel.getWorkgroupAttributions())) {
     if (cuda::sharesWith(kernel, i))
       continue;
     auto type = cast<MemRefType>(memory.getType());
     if (!type.hasStaticShape() || !type.getElementType().isIntOrIndexOrFloat())
       return 0; // An error, when it is printed.
-    total += cuda::sharedBytes(type);
+    totals[cuda::isOfOtherRows(kernel, i)] += cuda::sharedBytes(type);
   }
+  int64_t total = std::max(totals[0], totals[1]);
   return total > cuda::kStaticSharedBytes || kernel->hasAttr("ladle.one_array")
              ? total
              : 0;

@@ -22,9 +22,6 @@
 using namespace mlir;
 using namespace ladle;
 
-/// Tokens of a tile of sums.
-static constexpr int64_t kTileColumns = 8;
-
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
 }

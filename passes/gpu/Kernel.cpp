@@ -84,7 +84,7 @@ void GpuKernel::createFunction() {
   }
   for (size_t i = 0; i < step.getOutputTypes().size(); ++i)
     outputs.push_back(entry.getArgument(next++));
-  if (copiesInBulk && !findsRows()) {
+  if (copiesInBulk && !isStateless()) {
     copies = shared({schedule.pieces * schedule.stages * turns}, "copies",
                     b.getI64Type());
     // Entries that can lie anywhere are copied by threads.
@@ -111,9 +111,8 @@ void GpuKernel::addArguments(SmallVectorImpl<Type> &types,
     llvm::append_range(
         types,
         ArrayRef<Type>{MemRefType::get({ShapedType::kDynamic, pages}, i32),
-                       flat, flat, i32, i32});
-    for (const char *name :
-         {"page_table", "state_table", "epochs", "row_kind", "row_count"})
+                       flat, flat, i32});
+    for (const char *name : {"page_table", "state_table", "epochs", "row_kind"})
       names.push_back(name);
   }
 }
@@ -126,7 +125,7 @@ void GpuKernel::takeArguments(unsigned &next) {
   if (drafts)
     take({&entryOrder, &carryVersions, &waiting});
   if (slots.arePaged())
-    take({&pageTable, &stateTable, &epochs, &rowKind, &rowCount});
+    take({&pageTable, &stateTable, &epochs, &rowKind});
 }
 
 //===----------------------------------------------------------------------===//
@@ -149,8 +148,7 @@ void GpuKernel::emitTask() {
   if (startsEarly())
     letNextStart();
   thread = named(gpu::ThreadIdOp::create(b, gpu::Dimension::x), "thread");
-  row = named(gpu::BlockIdOp::create(b, gpu::Dimension::y),
-              findsRows() ? "row_of_grid" : "row");
+  row = named(gpu::BlockIdOp::create(b, gpu::Dimension::y), "row");
   Value block = named(gpu::BlockIdOp::create(b, gpu::Dimension::x),
                       tiles > 1 || turns > 1 ? "block" : "head");
   head = block;
@@ -231,7 +229,13 @@ void GpuKernel::emitActive(Value padded, bool storesZeros,
     emitPaddedRow();
   }
   b.setInsertionPointToStart(branch.thenBlock());
-  guarded(emitBlocks(), [&] { result = body(); });
+  ownRows = branch;
+  if (Value isOwn = emitBlocks()) {
+    auto own = scf::IfOp::create(b, isOwn);
+    b.setInsertionPointToStart(own.thenBlock());
+    ownRows = own;
+  }
+  result = body();
 }
 
 void GpuKernel::zeroOutputs(Value tokenRow) {
@@ -524,12 +528,9 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
     return failure();
   createFunction();
   emitTask();
-  Value rowOfGrid = row;
   LogicalResult result = success();
-  forRows([&] {
-    Value padded = emitSlots();
-    emitActive(padded, storesZeros(), [&] { return emitRow(); }, result);
-  });
+  Value padded = emitSlots();
+  emitActive(padded, storesZeros(), [&] { return emitRow(); }, result);
   for (Operation *each : {endOfTokenLoads, endOfSlotLoads, endOfEntryNumbers})
     if (each)
       each->erase();
@@ -545,17 +546,13 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
     function->setAttr(kBlocksAttr, b.getIndexAttr(blocks));
   if (int64_t bytes = bytesToSpill(); blocks && bytes)
     function->setAttr(kSpillsAttr, b.getIndexAttr(bytes));
-  // All are there at once: what waits for another's place waits for the kernel
-  // ahead, too.
-  if (findsRows())
-    function->setAttr(kFindingBlocksAttr, b.getIndexAttr(blocks));
   b.setLoc(unnamed(step.getLoc()));
   b.setInsertionPointToEnd(&function.getBody().front());
   // That a kernel has ended says that those ahead of it have, even if all of
   // its rows are another's: one block waits for that. The others leave at once,
   // so that those with rows take their place.
   if (startsEarly() && slots.arePaged()) {
-    Value isFirst = isBelow(rowOfGrid, 1);
+    Value isFirst = isBelow(row, 1);
     Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
     guarded(both(isFirst, isBelow(block, 1)), [&] { waitForPrevious(); });
   }

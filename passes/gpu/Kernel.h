@@ -145,8 +145,8 @@ protected:
   mlir::Value takeStates();
   /// Whether it is for the kernel of rows without a state.
   virtual mlir::Value isForStateless() { return hasNoState; }
-  /// Rows without a state are few, or all there are: blocks look for theirs.
-  virtual bool findsRows() { return false; }
+  /// Whether no row of its own has a state.
+  virtual bool isStateless() { return false; }
   /// Threads share what they load of entries whose keys decay.
   virtual bool dividesEntries() const { return false; }
   /// Where entry `position` of the row lies.
@@ -158,10 +158,6 @@ protected:
   /// Where an entry is put: without a page of its own in the spare one.
   EntryPlace placeToWrite(mlir::Value position);
   mlir::Value pageAt(mlir::Value index, mlir::Value own, bool isWritten);
-
-  //===--- ShortRows.cpp --------------------------------------------------===//
-  mlir::Value findRows(mlir::Value first, int64_t count, mlir::Value found);
-  void forRows(llvm::function_ref<void()> body);
 
   //===--- Sinks.cpp ------------------------------------------------------===//
   mlir::LogicalResult storeValue(mlir::Value value, mlir::Value memory,
@@ -527,11 +523,12 @@ protected:
   /// carries is that of the history, and what waits to be committed.
   mlir::Value entryOrder, carryVersions, waiting;
   /// If entries lie in pages: by slot, which these are, which its state is, and
-  /// how often that was written; which rows the kernel is for, of how many.
-  mlir::Value pageTable, stateTable, epochs, rowKind, rowCount;
+  /// how often that was written; which rows the kernel is for.
+  mlir::Value pageTable, stateTable, epochs, rowKind;
   /// Where the states of the slots are, and whether that of the write slot is
   /// there to be written: null for always.
   mlir::Value readState, writeState, mayFold;
+  mlir::Operation *ownRows = nullptr; ///< the branch of the rows of its own
   mlir::Value hasNoState; ///< whether that of the read slot was never written
   mlir::Value moves;      ///< whether the row writes another slot than it reads
   /// Where entry j of the history lies, [entries] in shared memory.

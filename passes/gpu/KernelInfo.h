@@ -30,11 +30,6 @@ inline constexpr llvm::StringLiteral kCommonArgumentsAttr =
     "ladle.common_arguments";
 /// On a kernel: blocks along x for a row of the batch; rows are blocks along y.
 inline constexpr llvm::StringLiteral kGridBlocksAttr = "ladle.grid_blocks";
-/// On a kernel: blocks look for the rows that are theirs, so that so many
-/// blocks a multiprocessor take all of a batch whose rows are of several
-/// kernels.
-inline constexpr llvm::StringLiteral kFindingBlocksAttr =
-    "ladle.finding_blocks";
 /// On a kernel: blocks that a multiprocessor holds at once at the least. ptxas
 /// takes as many registers as these leave.
 inline constexpr llvm::StringLiteral kBlocksAttr = "ladle.blocks";
@@ -55,6 +50,9 @@ inline constexpr llvm::StringLiteral kReleasesAttr = "ladle.releases";
 /// On shared memory: the number of that whose bytes it takes, which nobody
 /// needs any more when it is written.
 inline constexpr llvm::StringLiteral kSharesAttr = "ladle.shares";
+/// On shared memory, a unit: no row that needs it needs that without it, so
+/// that it lies where that does. Its kernel has one array.
+inline constexpr llvm::StringLiteral kOtherRowsAttr = "ladle.other_rows";
 /// On a kernel, a unit: its shared memory is one array, however small, so that
 /// all of it is at constant distances from one address.
 inline constexpr llvm::StringLiteral kOneArrayAttr = "ladle.one_array";

@@ -38,9 +38,8 @@ Value GpuKernel::withoutMark(Value block) {
 Value GpuKernel::emitBlocks() {
   if (!slots.arePaged())
     return {};
-  if (!findsRows())
+  if (!isStateless())
     return takeStates();
-  // Rows that were looked for are, and have no state.
   moves =
       arith::CmpIOp::create(b, arith::CmpIPredicate::ne, readSlot, writeSlot);
   return {};

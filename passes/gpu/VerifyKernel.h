@@ -42,7 +42,21 @@ public:
   GpuVerifyKernel(StepOp step, StepOp fold, const GpuSchedule &schedule,
                   const GpuSlots &slots, mlir::OpBuilder &builder);
 
+  //===--- OtherRows.cpp --------------------------------------------------===//
+  /// What a kernel is made of.
+  struct Source {
+    StepOp step, fold;
+    GpuSlots slots;
+  };
+  /// Builds a kernel that answers the rows with a state as `one` does, and
+  /// those without as `other` does, of kv_only in pages.
+  static mlir::FailureOr<mlir::gpu::GPUFuncOp>
+  buildForAllRows(const Source &one, const Source &other, GpuSchedule schedule,
+                  mlir::OpBuilder &builder);
+
 private:
+  void takeRowsOf(GpuVerifyKernel &other);
+
   /// Tokens are a vector as it came, in 16 bits.
   enum : unsigned { Teams = 1, Rows = 2, Tokens = 4 };
   /// Rows of shared memory, of which every draft has as many as it has
@@ -121,7 +135,7 @@ private:
                                                   : capacity();
   }
   int64_t sharedBytes(int64_t rows) override;
-  bool findsRows() override {
+  bool isStateless() override {
     return step.getRoute() == Route::KvOnly && slots.arePaged();
   }
   bool dividesEntries() const override { return turns == 1; }

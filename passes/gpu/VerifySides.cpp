@@ -165,7 +165,7 @@ int64_t GpuVerifyKernel::fewestThreads(int64_t rows, bool areMany) {
 /// short vectors, 73 registers leave room for more of them.
 int64_t GpuVerifyKernel::blocksAtOnce() {
   constexpr int64_t fewDrafts = 4, shortKeys = 128;
-  bool isShort = findsRows() && most() <= fewDrafts && keySize <= shortKeys;
+  bool isShort = isStateless() && most() <= fewDrafts && keySize <= shortKeys;
   int64_t threads = isShort ? 896 : 640;
   return std::max<int64_t>(
       1, std::min(blocksInShared(), threads / schedule.threads));

@@ -82,7 +82,7 @@ LogicalResult GpuVerifyKernel::chooseTurns(int64_t rows) {
       return success();
     // Of rows without a state few are there at a time, and each block that has
     // none has to find that out.
-    wanted = findsRows() ? std::min(group, kTurns) : kTurns;
+    wanted = isStateless() ? std::min(group, kTurns) : kTurns;
     if (group % wanted != 0 || !hasManyBlocks(wanted * rows))
       return success();
   }
@@ -116,7 +116,7 @@ int64_t GpuVerifyKernel::headsToStage(FieldAttr field) const {
 /// wait for memory once. Beside a tile there is none.
 bool GpuVerifyKernel::mayStageAllTurns() {
   constexpr int64_t mostBytes = 16 << 10, ofCopy = 16;
-  if (!findsRows() || turns == 1 || tiles > 1 || !copiesInBulk ||
+  if (!isStateless() || turns == 1 || tiles > 1 || !copiesInBulk ||
       turns > schedule.threads / kWarp)
     return false;
   int64_t bytes = 0;

@@ -299,7 +299,7 @@ Status DeviceVerify::fill(const VerifyArguments &arguments) {
 
 Status DeviceVerify::run(const VerifyArguments &arguments, void *stream,
                          Start start) {
-  if (pool.drafts == 0 || (!route.gpu->verify && !route.gpu->draft))
+  if (pool.drafts == 0 || (!program.verifiesAtOnce() && !kernels.isSerial()))
     return invalid(fmt::format("'{}' was compiled without drafts; set "
                                "CompileOptions::drafts to the most of a row",
                                program.signature().name));

@@ -25,7 +25,6 @@ KernelArguments::KernelArguments(const RouteKernels &route,
                                  const DevicePool &pool, HeadRange heads,
                                  KernelCall call)
     : heads(heads), allHeads(signature.heads),
-      multiprocessors(pool.code->device.multiprocessors()),
       paramCount(signature.params.size()), tokenCount(signature.tokens.size()) {
   descriptors.resize(paramCount + tokenCount + signature.outputs.size());
   add(0);
@@ -44,7 +43,6 @@ KernelArguments::KernelArguments(const RouteKernels &route,
     add(cursors.stateTable.address());
     add(cursors.epochs.address());
     rowKind = add(AllRows);
-    add(0);
   }
   if (call != KernelCall::Step)
     firstOfDrafts = add(0);
@@ -187,28 +185,16 @@ unsigned KernelArguments::blocksOf(const cuda::KernelInfo &info) const {
   return static_cast<unsigned>(info.gridBlocks * count / allHeads);
 }
 
-/// Rows of a grid for so many of a batch.
-int64_t KernelArguments::gridRows(const cuda::KernelInfo &info,
-                                  int64_t rows) const {
-  if (!rowKind || values[rowKind] == AllRows || !info.findingBlocks)
-    return rows;
-  int64_t wanted = info.findingBlocks * multiprocessors / blocksOf(info);
-  return std::clamp<int64_t>(wanted, 1, rows);
-}
-
 Status KernelArguments::launch(std::span<const cuda::Kernel> kernels,
                                int64_t rows, void *stream, bool early) {
   Status status;
   int64_t done = 0;
   while (status && done < rows) {
     int64_t part = std::min(rows - done, maxGpuRows);
-    if (rowKind)
-      values[rowKind + 1] = static_cast<uint64_t>(part);
     for (const cuda::Kernel &kernel : kernels)
       if (status) {
-        status =
-            kernel.launchRows(gridRows(kernel.info(), part), addresses.data(),
-                              stream, blocksOf(kernel.info()), early);
+        status = kernel.launchRows(part, addresses.data(), stream,
+                                   blocksOf(kernel.info()), early);
         early = false; // The others follow one of the same pool.
       }
     done += part;
@@ -242,9 +228,13 @@ CallKernels::CallKernels(const Program &program, const DevicePool &pool,
     : call(call) {
   const ProgramImpl &impl = program.getImpl();
   const RouteKernels *route = impl.find(program.route());
+  bool isVerify = call == KernelCall::Verify;
+  // Where no row will ever have a state, the kernel of kv_only has more room.
+  if (isVerify && pool.shared().hasStates())
+    route = &impl.verifier(program.route());
   routes.push_back(route);
   // Rows that fold before their drafts have a state for these.
-  bool isSerialVerify = call == KernelCall::Verify && isSerial();
+  bool isSerialVerify = isVerify && isSerial();
   if (route->route == RouteKind::KvOnly && (pool.page || isSerialVerify))
     if (const RouteKernels *next = impl.find(impl.longRoute))
       routes.push_back(next);
@@ -255,6 +245,9 @@ CallKernels::CallKernels(const Program &program, const DevicePool &pool,
     parts[0]->setRowKind(KernelArguments::WithoutState);
     parts[1]->setRowKind(KernelArguments::WithState);
   }
+  // Those without are a branch of its kernel.
+  if (route->route != program.route())
+    parts[0]->setRowKind(KernelArguments::WithState);
 }
 
 Status CallKernels::takeDescriptors() {

@@ -102,15 +102,14 @@ private:
   size_t add(uint64_t value);
   void skipRows(int64_t count);
   unsigned blocksOf(const cuda::KernelInfo &info) const;
-  int64_t gridRows(const cuda::KernelInfo &info, int64_t rows) const;
 
   HeadRange heads;
-  int64_t allHeads, multiprocessors;
+  int64_t allHeads;
   size_t paramCount, tokenCount;
   /// Of what says where drafts or prompts are; 0 for none.
   size_t firstOfDrafts = 0;
   size_t numberOfDraft = 0;        ///< of drafts that wait for their parents
-  size_t rowKind = 0;              ///< and behind it how many; 0 for none
+  size_t rowKind = 0;              ///< 0 for none
   std::vector<size_t> nextCarries; ///< addresses, each with its stride
   std::vector<MemoryDescriptor> descriptors;
   std::vector<Tensor> described;
@@ -120,7 +119,7 @@ private:
 
 /// The kernels of a call. Where entries lie in pages, rows of kv_only go on by
 /// another route once they have a state: then its kernels are launched as well,
-/// and each leaves the rows of the other alone.
+/// and each leaves the rows of the other alone; one that verifies answers both.
 class CallKernels {
 public:
   CallKernels(const Program &program, const DevicePool &pool, HeadRange heads,

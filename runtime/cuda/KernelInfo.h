@@ -5,8 +5,7 @@
 //
 // The interface between generated kernels and who launches them.
 //
-// A kernel's grid is (gridBlocks, rows), its block (threads); of one whose
-// blocks look for their rows, fewer rows do (findingBlocks). It takes
+// A kernel's grid is (gridBlocks, rows), its block (threads). It takes
 //
 // - const int *read_slots, *write_slots [rows]
 // - int *cursors [slots, 2]: base and length of each slot's ring
@@ -21,8 +20,7 @@
 //   heads, P, dims...]; const int *state_table [slots], which state a slot has,
 //   negative for none; to both, 1 << 30 is added where others hold the block;
 //   const int *epochs [slots], 0 for a slot whose state was never written; int
-//   row_kind, 1 for the rows without a state, 2 for those with one, 0 for all;
-//   int row_count, the rows of the batch
+//   row_kind, 1 for the rows without a state, 2 for those with one, 0 for all
 // - the kernel that verifies: const int *cu_seqlens [rows + 1], *parents, and
 //   int has_parents, 0 for chains; its tokens and outputs are those of drafts
 //   A kernel of one draft of each row: int draft and rows_of besides, which of
@@ -71,9 +69,6 @@ struct KernelInfo {
   /// May start before the kernels ahead of it have ended, for whose end it
   /// waits itself (griddepcontrol.wait, sm_90 on).
   bool programmatic = false;
-  /// Its blocks look for the rows of their kind, where row_kind is not 0: so
-  /// many blocks a multiprocessor take all of them. 0 if each takes its own.
-  unsigned findingBlocks = 0;
 };
 
 } // namespace ladle::cuda

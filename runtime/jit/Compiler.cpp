@@ -290,9 +290,10 @@ Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind,
   if (Status status = impl->elaborate(); !status)
     return status;
   mlir::OwningOpRef<mlir::ModuleOp> module = impl->spec->clone();
+  DecodePipelineOptions pipeline = impl->pipelineOptions({});
+  pipeline.routes = routesOfKernels(*module, toRoute(kind), pipeline);
   GpuProgram program;
-  if (failed(buildGpuProgram(*module, impl->pipelineOptions(toRoute(kind)),
-                             optionsOf(layout), program)))
+  if (failed(buildGpuProgram(*module, pipeline, optionsOf(layout), program)))
     return impl->failure();
   // Once there is a state, kv_only has handed over to inner.
   if (impl->options.prefill && !program.prefill && kind != RouteKind::KvOnly)

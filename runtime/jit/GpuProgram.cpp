@@ -62,13 +62,10 @@ static std::vector<GpuArgument> argumentsOf(StepOp step) {
 
 static GpuKernelInfo describe(gpu::GPUFuncOp kernel) {
   auto blocks = kernel->getAttrOfType<IntegerAttr>(kGridBlocksAttr);
-  auto finding = kernel->getAttrOfType<IntegerAttr>(kFindingBlocksAttr);
-  return {kernel.getName().str(),
-          static_cast<unsigned>(blocks.getInt()),
+  return {kernel.getName().str(), static_cast<unsigned>(blocks.getInt()),
           static_cast<unsigned>((*kernel.getKnownBlockSize())[0]),
           static_cast<unsigned>(dynamicSharedBytes(kernel)),
-          kernel->hasAttr(kStartsEarlyAttr),
-          finding ? static_cast<unsigned>(finding.getInt()) : 0};
+          kernel->hasAttr(kStartsEarlyAttr)};
 }
 
 int64_t GpuProgram::headGroup() const {
@@ -90,6 +87,38 @@ int64_t GpuProgram::headGroup() const {
   return group;
 }
 
+SmallVector<Route> jit::routesOfKernels(ModuleOp module, Route route,
+                                        const DecodePipelineOptions &options) {
+  SmallVector<Route> routes{route};
+  if (!options.page || !options.drafts || route == Route::KvOnly)
+    return routes;
+  // Who asks for a route that is not legal is told so later.
+  OwningOpRef<ModuleOp> copy = module.clone();
+  ScopedDiagnosticHandler quiet(module.getContext(),
+                                [](Diagnostic &) { return success(); });
+  PassManager specs(module.getContext());
+  buildSpecPipeline(specs);
+  if (failed(specs.run(*copy)))
+    return routes;
+  copy->walk([&](RecurrenceOp recurrence) {
+    auto legal = recurrence->getAttrOfType<ArrayAttr>("ladle.routes");
+    if (legal && llvm::is_contained(
+                     legal, RouteAttr::get(module.getContext(), Route::KvOnly)))
+      routes.push_back(Route::KvOnly);
+  });
+  return routes;
+}
+
+/// Removes the kernels of other routes than that which a program is of.
+static void keepKernelsOf(Route route, ModuleOp module,
+                          const llvm::StringMap<Route> &routes) {
+  module.walk([&](gpu::GPUFuncOp kernel) {
+    auto found = routes.find(kernel.getName());
+    if (found != routes.end() && found->second != route)
+      kernel.erase();
+  });
+}
+
 LogicalResult jit::buildGpuProgram(ModuleOp module,
                                    const DecodePipelineOptions &options,
                                    const ConvertLadleToGPUOptions &lowering,
@@ -105,7 +134,12 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
     return failure();
   std::string decode, decodeFold, fold, verify, prefill, draft, draftFold;
   bool keepsPrompts = false;
+  llvm::StringMap<Route> routeOfKernel;
   module.walk([&](StepOp step) {
+    routeOfKernel[step.getSymName()] = step.getRoute();
+    routeOfKernel[draftNameOf(step)] = step.getRoute();
+    if (options.routes.size() > 1 && step.getRoute() != options.routes[0])
+      return;
     switch (step.getForm()) {
     case Form::Decode:
       decode = step.getSymName();
@@ -143,11 +177,16 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
   ConvertLadleToGPUOptions withDrafts = lowering;
   withDrafts.drafts = options.drafts;
   kernels.addPass(createConvertLadleToGPU(withDrafts));
+  if (failed(kernels.run(module)))
+    return failure();
+  if (options.routes.size() > 1)
+    keepKernelsOf(options.routes[0], module, routeOfKernel);
+  PassManager cleaning(module.getContext());
   OpPassManager &kernel =
-      kernels.nest<gpu::GPUModuleOp>().nest<gpu::GPUFuncOp>();
+      cleaning.nest<gpu::GPUModuleOp>().nest<gpu::GPUFuncOp>();
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
-  if (failed(kernels.run(module)))
+  if (failed(cleaning.run(module)))
     return failure();
   // Without decode, what folds is a kernel of its own.
   if (lowering.forms != 0 && !(lowering.forms & kDecodeForm))
@@ -213,17 +252,20 @@ std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
   OwningOpRef<ModuleOp> module =
       frontend::compileToSpec(context, sources, elaboration);
   DecodePipelineOptions options;
-  if (!request.route.empty())
-    options.routes.push_back(*symbolizeRoute(request.route));
   options.capacity = request.capacity;
   options.page = request.page;
   options.entryType = request.entryType;
   options.stateLayout = request.stateLayout;
   options.drafts = request.drafts;
   options.chunk = request.chunk;
+  if (!module)
+    return std::nullopt;
+  if (!request.route.empty())
+    options.routes =
+        routesOfKernels(*module, *symbolizeRoute(request.route), options);
   GpuProgram program;
-  if (!module || failed(buildGpuProgram(*module, options,
-                                        optionsOf(request.layout), program)))
+  if (failed(buildGpuProgram(*module, options, optionsOf(request.layout),
+                             program)))
     return std::nullopt;
   return program;
 }

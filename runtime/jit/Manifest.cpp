@@ -124,8 +124,7 @@ json::Value toJSON(const KernelInfo &info) {
                       {"grid_blocks", info.gridBlocks},
                       {"threads", info.threads},
                       {"shared_bytes", info.sharedBytes},
-                      {"programmatic", info.programmatic},
-                      {"finding_blocks", info.findingBlocks}};
+                      {"programmatic", info.programmatic}};
 }
 
 bool fromJSON(const json::Value &value, KernelInfo &info, json::Path path) {
@@ -134,8 +133,7 @@ bool fromJSON(const json::Value &value, KernelInfo &info, json::Path path) {
          map.map("grid_blocks", info.gridBlocks) &&
          map.map("threads", info.threads) &&
          map.map("shared_bytes", info.sharedBytes) &&
-         map.map("programmatic", info.programmatic) &&
-         map.map("finding_blocks", info.findingBlocks);
+         map.map("programmatic", info.programmatic);
 }
 
 static json::Value toJSON(const std::optional<KernelInfo> &info) {

@@ -234,8 +234,8 @@ void MixedBench::report(const DraftSpec &spec, const Json &result) {
       "{:.3f} of what\nthe parts take alone; a call is {} graph {}: {}\n",
       mixed["of_limits"].get<double>(), mixed["of_alone"].get<double>(), nodes,
       nodes == 1 ? "node" : "nodes",
-      spec.page ? fmt::format("a kernel of {} for rows without a state, "
-                              "and one of {} for all others",
+      spec.page ? fmt::format("one kernel, by {} for rows without a state and "
+                              "by {} for all others",
                               spec.route, kLongRoute)
                 : fmt::format("one kernel of {} for all rows", spec.route));
 }

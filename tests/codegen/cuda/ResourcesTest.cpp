@@ -170,14 +170,28 @@ TEST_CASE("kernels over pages fit into registers", "[nvrtc]") {
   checkResources(model, arch, "", "dv_dk", {}, "kv_only", 0, 16, 128);
 }
 
+TEST_CASE("and those over pages that verify rows of both kinds", "[nvrtc]") {
+  auto model =
+      GENERATE(as<std::string>(), "gated_delta_net", "mamba2", "kda", "rwkv7");
+  auto states = GENERATE(as<std::string>(), "f32", "bf16");
+  checkResources(model, "sm_90a", states, "dv_dk", {}, "inner", 4, 8, 20);
+}
+
 TEST_CASE("kernels of published shapes fit into registers", "[nvrtc]") {
-  checkResources(
-      GENERATE(as<std::string>(), "linear_attention", "retnet", "lightning",
-               "lightning_core", "mamba2", "gla", "delta_net",
-               "gated_delta_rule", "gated_delta_net", "kda", "kda_lower_bound",
-               "gdn2", "rwkv6", "rwkv7", "rwkv7_core", "mamba3", "mamba3_mimo",
-               "short_conv", "coupled"),
-      GENERATE(as<std::string>(), "sm_90a", "sm_80", "sm_100a", "sm_120"));
+  checkResources(GENERATE(as<std::string>(), "linear_attention", "retnet",
+                          "lightning", "lightning_core", "mamba2", "gla",
+                          "delta_net", "gated_delta_rule", "gated_delta_net",
+                          "kda", "kda_lower_bound", "gdn2", "rwkv6", "rwkv7",
+                          "rwkv7_core", "mamba3", "mamba3_mimo", "short_conv",
+                          "coupled"),
+                 "sm_90a");
+}
+
+// Of each kind of write and of decays, one.
+TEST_CASE("so do some of them elsewhere", "[nvrtc]") {
+  checkResources(GENERATE(as<std::string>(), "mamba2", "gla", "gated_delta_net",
+                          "kda", "rwkv7", "mamba3_mimo"),
+                 GENERATE(as<std::string>(), "sm_80", "sm_100a", "sm_120"));
 }
 
 TEST_CASE("so do those of short states", "[nvrtc]") {

@@ -317,9 +317,7 @@ TEST_CASE(
   CHECK(need(pool.cursor(0)).length == 2);
 }
 
-// More rows than blocks look at in one go, and more without a state than there
-// are blocks for.
-TEST_CASE("blocks find all rows that have no state, wherever they are") {
+TEST_CASE("blocks go by what their row is, wherever those of a kind are") {
   if (!hasGpu())
     return;
   constexpr int32_t rows = 600, ahead = 6, sequences = 7;
@@ -382,6 +380,49 @@ TEST_CASE("blocks find all rows that have no state, wherever they are") {
                 output, wanted[row % sequences * (ahead + 2) + token][0]) <
             1e-2);
     }
+}
+
+// By the kernel of kv_only, which has nobody else's rows.
+TEST_CASE("drafts of a pool without states are verified by entries alone") {
+  if (!hasGpu())
+    return;
+  Program program = DraftRows::compile({});
+  REQUIRE(program.verifiesAtOnce());
+  PoolOptions memory;
+  memory.states = 0;
+  Pool pool = makePool(program, 2, memory);
+  auto steps = need(check::HostSteps::create(program, pool, {}));
+  DraftRows drafts(program, 4);
+  std::vector<int32_t> slots{1, -1, 0}, starts{0, 2, 3, 4}, counts{2, 0, 1};
+  auto first = drafts.oracle->makeRow(), second = drafts.oracle->makeRow();
+  for (uint64_t step = 0; step < 6; ++step) {
+    CAPTURE(step);
+    for (int64_t draft : {0, 1})
+      drafts.batch.setTokens(draft, drafts.tokens(1, 2 * step + draft));
+    drafts.batch.setTokens(2, drafts.tokens(3, step));
+    drafts.batch.setTokens(3, drafts.tokens(2, step));
+    VerifyArguments arguments;
+    arguments.rows = 3;
+    arguments.slots = slots;
+    arguments.cuSeqlens = starts;
+    arguments.tensors = drafts.batch.getTensors();
+    need(steps.verify(arguments));
+    need(synchronize(gpu));
+    auto isClose = [&](int64_t draft, const DraftRows::Arrays &wanted) {
+      return check::relativeError(drafts.batch.getOutput(draft, 0), wanted[0]) <
+             1e-2;
+    };
+    for (int64_t draft : {0, 1})
+      CHECK(isClose(draft, drafts.answer(first, 1, 2 * step + draft)));
+    CHECK(isClose(3, drafts.answer(second, 2, step)));
+    std::vector<double> padding = drafts.batch.getOutput(2, 0);
+    CHECK(padding == std::vector<double>(padding.size(), 0));
+    need(steps.commit(slots, counts));
+    need(synchronize(gpu));
+  }
+  CHECK(need(pool.cursor(1)).length == 12);
+  CHECK(need(pool.cursor(1)).epoch == 0);
+  CHECK(need(pool.cursor(0)).length == 6);
 }
 
 TEST_CASE("nobody writes a page or a state that others hold") {

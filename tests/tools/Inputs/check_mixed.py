@@ -19,7 +19,7 @@ def main() -> None:
     for route, result in routes.items():
         parts = {part["part"]: part for part in result["parts"]}
         mixed = result["mixed"]
-        assert result["nodes"] == (2 if route == "kv_only" else 1)
+        assert result["nodes"] == 1
         assert mixed["rows"] == sum(part["rows"] for part in parts.values())
         assert mixed["bytes"] == sum(part["bytes"] for part in parts.values())
         # Times are rounded to a nanosecond each.
