@@ -105,12 +105,14 @@ struct ConvertLadleToGPU
       return source;
     };
     GpuVerifyKernel::Source source = sourceOf(step);
-    bool isStateless =
-        step.getRoute() == Route::KvOnly && source.slots.arePaged();
+    bool isStateless = step.getRoute() == Route::KvOnly;
     for (StepOp other : module.getOps<StepOp>()) {
+      // A route may keep other entries.
       if (!source.slots.arePaged() || other.getForm() != step.getForm() ||
           other.getRecurrence() != step.getRecurrence() ||
-          other.getRoute() == step.getRoute())
+          other.getRoute() == step.getRoute() ||
+          other.getBody().getArgumentTypes() !=
+              step.getBody().getArgumentTypes())
         continue;
       // Rows without a state are a branch of the kernels of other routes.
       if (isStateless)

@@ -112,9 +112,10 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
     before their drafts.
 
     In pages, the kernel by which a route verifies drafts answers rows without a
-    state as well, if the module has kv_only: its way is the other branch
+    state as well, if the module has kv_only with the same entries: its way is the
+    other branch
     ```mlir
-    scf.if %has_state { ... } else { ... }
+    scf.if %is_own { ... } else { ... }
     ```
     of one kernel, with shared memory (`ladle.other_rows`) where that of the first
     lies. kv_only has a kernel of its own where it is alone.

@@ -127,7 +127,8 @@ struct ProgramImpl {
                : kernels;
   }
   /// Those that answer drafts at once, of rows with a state and without: where
-  /// entries of kv_only lie in pages on a GPU, those of the other route.
+  /// entries of kv_only lie in pages on a GPU, those of the other route, which
+  /// are compiled with a way for rows without.
   const RouteKernels &verifier(RouteKind chosen) const;
   const RouteKernels *find(RouteKind route) const {
     for (const RouteKernels &kernels : routes)

@@ -28,6 +28,7 @@
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "passes/build/Locations.h"
 #include "passes/build/MemoryLayout.h"
@@ -528,9 +529,9 @@ protected:
   /// Where the states of the slots are, and whether that of the write slot is
   /// there to be written: null for always.
   mlir::Value readState, writeState, mayFold;
-  mlir::Operation *ownRows = nullptr; ///< the branch of the rows of its own
-  mlir::Value hasNoState; ///< whether that of the read slot was never written
-  mlir::Value moves;      ///< whether the row writes another slot than it reads
+  mlir::scf::IfOp ownRows; ///< the branch of the rows of its own
+  mlir::Value hasNoState;  ///< whether that of the read slot was never written
+  mlir::Value moves; ///< whether the row writes another slot than it reads
   /// Where entry j of the history lies, [entries] in shared memory.
   mlir::Value entryPlaces;
   mlir::Value ownPages; ///< of the slot, [pages + 1] in shared memory, or null

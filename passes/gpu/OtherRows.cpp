@@ -21,6 +21,7 @@
 #include "mlir/Transforms/RegionUtils.h"
 #include "passes/gpu/KernelInfo.h"
 #include "passes/gpu/VerifyKernel.h"
+#include "llvm/ADT/ScopeExit.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -41,14 +42,15 @@ public:
           known[op.getName()].push_back(&op);
       }
     for (Operation &op : *branch.thenBlock()) {
-      if (mayWrite(op))
+      if (!mayBePassed(op))
         break;
       if (op.getNumRegions() == 0 && op.getNumResults() == 1)
         known[op.getName()].push_back(&op);
     }
   }
 
-  static bool mayWrite(Operation &op);
+  /// Whether others may go ahead of it that load and compute.
+  static bool mayBePassed(Operation &op);
   void map(Value from, Value value) { mapping.map(from, value); }
   void mapMemories(gpu::GPUFuncOp from);
   void take(Operation &op, bool mayShare);
@@ -82,15 +84,15 @@ void Transplant::mapMemories(gpu::GPUFuncOp from) {
   }
 }
 
-bool Transplant::mayWrite(Operation &op) {
-  return op
-      .walk([](Operation *each) {
-        bool isHarmless = isMemoryEffectFree(each) ||
-                          isa<memref::LoadOp, scf::YieldOp>(each) ||
-                          each->hasTrait<OpTrait::HasRecursiveMemoryEffects>();
-        return isHarmless ? WalkResult::advance() : WalkResult::interrupt();
-      })
-      .wasInterrupted();
+bool Transplant::mayBePassed(Operation &op) {
+  return !op.walk([](Operation *each) {
+              bool isHarmless =
+                  isMemoryEffectFree(each) ||
+                  isa<memref::LoadOp, scf::YieldOp>(each) ||
+                  each->hasTrait<OpTrait::HasRecursiveMemoryEffects>();
+              return isHarmless ? WalkResult::advance()
+                                : WalkResult::interrupt();
+            }).wasInterrupted();
 }
 
 /// The operation that computes or loads the same, ahead of the branch or where
@@ -145,8 +147,15 @@ void Transplant::take(Operation &op, bool mayShare) {
 /// erased. Blocks of both have the same threads, and those of `other` take no
 /// fewer heads.
 void GpuVerifyKernel::takeRowsOf(GpuVerifyKernel &other) {
-  auto branch = cast<scf::IfOp>(ownRows);
-  auto from = cast<scf::IfOp>(other.ownRows);
+  assert(function.getFunctionType() == other.function.getFunctionType() &&
+         schedule.threads == other.schedule.threads && tiles == other.tiles &&
+         other.turns % turns == 0 && "kernels of different shapes");
+  // As many blocks as find room whatever their rows are.
+  if (auto blocks = function->getAttrOfType<IntegerAttr>(kBlocksAttr))
+    function->setAttr(
+        kBlocksAttr,
+        b.getIndexAttr(std::min(blocks.getInt(), other.blocksInShared())));
+  scf::IfOp branch = ownRows, from = other.ownRows;
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPoint(branch);
   Transplant transplant(function, branch, b);
@@ -184,7 +193,7 @@ void GpuVerifyKernel::takeRowsOf(GpuVerifyKernel &other) {
   }
   bool isAhead = true;
   for (Operation &op : from.thenBlock()->without_terminator()) {
-    isAhead &= !Transplant::mayWrite(op);
+    isAhead &= Transplant::mayBePassed(op);
     transplant.take(op, /*mayShare=*/isAhead);
   }
   other.function.erase();
@@ -194,39 +203,32 @@ FailureOr<gpu::GPUFuncOp> GpuVerifyKernel::buildForAllRows(const Source &one,
                                                            const Source &other,
                                                            GpuSchedule schedule,
                                                            OpBuilder &builder) {
-  constexpr int attempts = 2;
-  for (int i = 0; i < attempts; ++i) {
-    GpuVerifyKernel kernel(one.step, one.fold, schedule, one.slots, builder);
-    FailureOr<gpu::GPUFuncOp> function = kernel.build();
-    if (failed(function))
+  GpuVerifyKernel kernel(one.step, one.fold, schedule, one.slots, builder);
+  FailureOr<gpu::GPUFuncOp> function = kernel.build();
+  if (failed(function))
+    return failure();
+  GpuSchedule like = kernel.schedule;
+  // Heads that share their keys take turns, unless their entries would need
+  // more room than a state.
+  int64_t wanted = kernel.turns > 1 ? kernel.turns : schedule.heads;
+  for (int64_t heads : {wanted, kernel.turns}) {
+    like.heads = heads;
+    // Building changes a step, which other kernels are made of, too.
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPoint(other.step);
+    auto step = cast<StepOp>(builder.clone(*StepOp(other.step)));
+    llvm::scope_exit erase([&] { step.erase(); });
+    builder.setInsertionPoint(*function);
+    GpuVerifyKernel stateless(step, StepOp(), like, other.slots, builder);
+    stateless.hasShapeOfOther = true;
+    if (failed(stateless.build()))
       return failure();
-    // Heads that share their keys take turns, unless their entries would need
-    // more room than a state.
-    GpuSchedule like = kernel.schedule;
-    for (int64_t heads : {kernel.turns > 1 ? kernel.turns : 0, kernel.turns}) {
-      like.heads = heads;
-      GpuVerifyKernel stateless(other.step, StepOp(), like, other.slots,
-                                builder);
-      if (failed(stateless.build()))
-        return failure();
-      bool areAlike = stateless.schedule.threads == kernel.schedule.threads &&
-                      stateless.tiles == kernel.tiles &&
-                      stateless.turns % kernel.turns == 0;
-      bool isSmall = stateless.turns == kernel.turns ||
-                     stateless.bytesOfShared() <= kernel.bytesOfShared();
-      if (areAlike && isSmall) {
-        kernel.takeRowsOf(stateless);
-        return function;
-      }
-      stateless.function.erase();
-      schedule.threads = stateless.schedule.threads;
-      schedule.tileRows = stateless.schedule.tileRows;
+    if (heads == kernel.turns ||
+        stateless.bytesOfShared() <= kernel.bytesOfShared()) {
+      kernel.takeRowsOf(stateless);
+      return function;
     }
-    // Those with a state have the threads that the others need.
-    function->erase();
+    stateless.function.erase();
   }
-  return StepOp(one.step).emitError(
-             "rows with and without a state want blocks of "
-             "different threads, got ")
-         << schedule.threads << " for those without";
+  llvm_unreachable("the last is taken");
 }

@@ -56,6 +56,8 @@ public:
 
 private:
   void takeRowsOf(GpuVerifyKernel &other);
+  /// Blocks have the threads of another kernel, whatever they had better have.
+  bool hasShapeOfOther = false;
 
   /// Tokens are a vector as it came, in 16 bits.
   enum : unsigned { Teams = 1, Rows = 2, Tokens = 4 };

@@ -140,6 +140,8 @@ int64_t GpuVerifyKernel::tileBytes() {
 /// A warp for each draft. A thread has what was read of its row, and what is
 /// appended, of all drafts: where that is much, there are fewer threads.
 int64_t GpuVerifyKernel::fewestThreads(int64_t rows, bool areMany) {
+  if (hasShapeOfOther)
+    return 0;
   constexpr int64_t mostOfRow = 24, fewWarps = 4;
   int64_t ofDraft = 0;
   step.walk([&](ReadOp read) {

@@ -80,8 +80,7 @@ LogicalResult GpuVerifyKernel::chooseTurns(int64_t rows) {
     // Earlier GPUs do not copy while they compute.
     if (schedule.shared)
       return success();
-    // Of rows without a state few are there at a time, and each block that has
-    // none has to find that out.
+    // Of rows without a state, what heads have in common is most of the work.
     wanted = isStateless() ? std::min(group, kTurns) : kTurns;
     if (group % wanted != 0 || !hasManyBlocks(wanted * rows))
       return success();

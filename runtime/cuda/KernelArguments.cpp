@@ -235,7 +235,8 @@ CallKernels::CallKernels(const Program &program, const DevicePool &pool,
   routes.push_back(route);
   // Rows that fold before their drafts have a state for these.
   bool isSerialVerify = isVerify && isSerial();
-  if (route->route == RouteKind::KvOnly && (pool.page || isSerialVerify))
+  bool isOfBoth = isVerify ? isSerialVerify : pool.page > 0;
+  if (route->route == RouteKind::KvOnly && isOfBoth)
     if (const RouteKernels *next = impl.find(impl.longRoute))
       routes.push_back(next);
   for (const RouteKernels *each : routes)

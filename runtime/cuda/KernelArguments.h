@@ -56,7 +56,8 @@ public:
   Status setMemory(const Tensor &tensor, const void *data);
   std::span<const Tensor> tensors() const { return described; }
 
-  /// Which rows the kernels are for, of a route whose entries lie in pages.
+  /// Which rows the kernels are for, of a route whose entries lie in pages; for
+  /// one that verifies, whether some may have no state (WithState) or none.
   enum RowKind { AllRows, WithoutState, WithState };
   void setRowKind(RowKind kind) {
     if (rowKind)

@@ -20,7 +20,9 @@
 //   heads, P, dims...]; const int *state_table [slots], which state a slot has,
 //   negative for none; to both, 1 << 30 is added where others hold the block;
 //   const int *epochs [slots], 0 for a slot whose state was never written; int
-//   row_kind, 1 for the rows without a state, 2 for those with one, 0 for all
+//   row_kind, 1 for the rows without a state, 2 for those with one, 0 for all.
+//   One that verifies takes all rows: where both kinds are its own, 2 says that
+//   there may be some without, and the way of kv_only ignores it
 // - the kernel that verifies: const int *cu_seqlens [rows + 1], *parents, and
 //   int has_parents, 0 for chains; its tokens and outputs are those of drafts
 //   A kernel of one draft of each row: int draft and rows_of besides, which of
@@ -36,10 +38,10 @@
 //
 // It leaves the cursors as they are; they move in a kernel of the runtime.
 //
-// Blocks of a row take heads in their order, each as many. If the program
-// allows ranges of heads, a block touches nothing of other heads, padded rows
-// included: a launch of fewer blocks with the addresses of later heads computes
-// those.
+// Blocks of a row take heads in their order, each as many, or of some that
+// would be in turn the first. If the program allows ranges of heads, a block
+// touches nothing of other heads, padded rows included: a launch of fewer
+// blocks with the addresses of later heads computes those.
 //
 //===----------------------------------------------------------------------===//
 

@@ -18,13 +18,9 @@ namespace ladle::jit {
 /// The layout for the pass that lowers; its names have been checked.
 ConvertLadleToGPUOptions optionsOf(const GpuLayout &layout);
 
-/// A route and, in pages, kv_only, whose rows its verify kernel answers as
-/// well, if that is legal for the recurrence of the module.
-llvm::SmallVector<Route> routesOfKernels(mlir::ModuleOp module, Route route,
-                                         const DecodePipelineOptions &options);
-
 /// Lowers an elaborated module as far as CUDA C++. Of several routes the
-/// kernels are those of the first. Emits what is wrong.
+/// kernels are those of the first; drafts of rows that are another's go a way
+/// of their own there. Emits what is wrong.
 llvm::LogicalResult buildGpuProgram(mlir::ModuleOp module,
                                     const DecodePipelineOptions &options,
                                     const ConvertLadleToGPUOptions &lowering,

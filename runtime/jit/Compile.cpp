@@ -68,7 +68,12 @@ private:
     std::string layout;
     for (const auto &[name, value] : layoutOf(route))
       layout += name + "=" + std::to_string(value) + " ";
-    return makeKey({"kernels", toString(route), layout});
+    return makeKey({"kernels", toString(route),
+                    answersShortRows(route) ? "short rows" : "", layout});
+  }
+  /// Whether its kernel that verifies answers rows of kv_only.
+  bool answersShortRows(RouteKind route) const {
+    return hasShortRows && toString(route) == options.longRoute;
   }
   jit::GpuLayout layoutOf(RouteKind route) const;
   std::optional<LoadedRoute> lookup(RouteKind route) const;
@@ -86,6 +91,8 @@ private:
   /// Of steps, and of steps that verify the program's drafts.
   std::optional<tune::TunedChoice> tuned, tunedForDrafts;
   int64_t crossover = 0; ///< of a plan
+  /// Whether rows of kv_only go on by another route on a GPU, from `load` on.
+  bool hasShortRows = false;
   std::unique_ptr<jit::Compiler> compiler;
 };
 
@@ -184,7 +191,7 @@ Result<LoadedRoute> Compilation::compile(RouteKind route,
                                          jit::Compiler &compiler) const {
   Timer timer;
   Result<jit::RouteObject> object =
-      target.compile(route, compiler, layoutOf(route));
+      target.compile(route, compiler, layoutOf(route), answersShortRows(route));
   if (!object)
     return object.status();
   store(kernelKey(route), {jit::serialize(*object), object->object});
@@ -290,6 +297,8 @@ jit::GpuLayout Compilation::layoutOf(RouteKind route) const {
 
 Result<std::vector<LoadedRoute>>
 Compilation::load(llvm::ArrayRef<RouteKind> routes) {
+  hasShortRows = options.page > 0 && options.drafts > 0 && target.isGpu() &&
+                 llvm::is_contained(routes, RouteKind::KvOnly);
   std::vector<std::optional<Result<LoadedRoute>>> found(routes.size());
   std::vector<size_t> missing;
   for (size_t i = 0; i < routes.size(); ++i) {
@@ -330,13 +339,6 @@ Compilation::load(llvm::ArrayRef<RouteKind> routes) {
 // Programs
 //===----------------------------------------------------------------------===//
 
-/// Why this is not the GPU that was asked for first.
-static std::string warning(const jit::Target &target) {
-  return target.note().empty()
-             ? ""
-             : "warning: kernels run on the CPU: " + target.note() + "\n";
-}
-
 std::string Compilation::makeManifest(RouteKind route,
                                       llvm::ArrayRef<LoadedRoute> routes,
                                       const jit::Plan *plan) const {
@@ -350,7 +352,7 @@ std::string Compilation::makeManifest(RouteKind route,
       {"entry_type", options.entryType},
       {"state_layout", options.stateLayout},
       {"route", llvm::StringRef(toString(route))},
-      {"warnings", routes.front().object.warnings + warning(target)},
+      {"warnings", routes.front().object.warnings + target.warning()},
       {"milliseconds", target.milliseconds()}};
   target.describe(manifest);
   if (plan) {

@@ -286,14 +286,17 @@ Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
 }
 
 Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind,
-                                                 const GpuLayout &layout) {
+                                                 const GpuLayout &layout,
+                                                 bool answersShortRows) {
   if (Status status = impl->elaborate(); !status)
     return status;
   mlir::OwningOpRef<mlir::ModuleOp> module = impl->spec->clone();
-  DecodePipelineOptions pipeline = impl->pipelineOptions({});
-  pipeline.routes = routesOfKernels(*module, toRoute(kind), pipeline);
+  llvm::SmallVector<Route> routes{toRoute(kind)};
+  if (answersShortRows)
+    routes.push_back(Route::KvOnly);
   GpuProgram program;
-  if (failed(buildGpuProgram(*module, pipeline, optionsOf(layout), program)))
+  if (failed(buildGpuProgram(*module, impl->pipelineOptions(routes),
+                             optionsOf(layout), program)))
     return impl->failure();
   // Once there is a state, kv_only has handed over to inner.
   if (impl->options.prefill && !program.prefill && kind != RouteKind::KvOnly)

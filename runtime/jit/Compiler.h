@@ -73,8 +73,10 @@ public:
   /// By the costs of a GPU, or, if it is null, of this processor.
   Result<Plan> plan(const Machine::Card *gpu);
   Result<RouteObject> compile(RouteKind route);
-  /// As far as CUDA C++, which is what `object` holds.
-  Result<RouteObject> compileForGpu(RouteKind route, const GpuLayout &layout);
+  /// As far as CUDA C++, which is what `object` holds. In pages, the kernel
+  /// that verifies may answer rows of kv_only as well.
+  Result<RouteObject> compileForGpu(RouteKind route, const GpuLayout &layout,
+                                    bool answersShortRows);
 
 private:
   struct Impl;

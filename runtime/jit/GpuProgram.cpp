@@ -87,36 +87,12 @@ int64_t GpuProgram::headGroup() const {
   return group;
 }
 
-SmallVector<Route> jit::routesOfKernels(ModuleOp module, Route route,
-                                        const DecodePipelineOptions &options) {
-  SmallVector<Route> routes{route};
-  if (!options.page || !options.drafts || route == Route::KvOnly)
-    return routes;
-  // Who asks for a route that is not legal is told so later.
-  OwningOpRef<ModuleOp> copy = module.clone();
-  ScopedDiagnosticHandler quiet(module.getContext(),
-                                [](Diagnostic &) { return success(); });
-  PassManager specs(module.getContext());
-  buildSpecPipeline(specs);
-  if (failed(specs.run(*copy)))
-    return routes;
-  copy->walk([&](RecurrenceOp recurrence) {
-    auto legal = recurrence->getAttrOfType<ArrayAttr>("ladle.routes");
-    if (legal && llvm::is_contained(
-                     legal, RouteAttr::get(module.getContext(), Route::KvOnly)))
-      routes.push_back(Route::KvOnly);
-  });
-  return routes;
-}
-
-/// Removes the kernels of other routes than that which a program is of.
-static void keepKernelsOf(Route route, ModuleOp module,
-                          const llvm::StringMap<Route> &routes) {
-  module.walk([&](gpu::GPUFuncOp kernel) {
-    auto found = routes.find(kernel.getName());
-    if (found != routes.end() && found->second != route)
-      kernel.erase();
-  });
+/// Of steps of other routes than that which a program is of, keeps those that
+/// verify: they become a branch of its kernel.
+static void keepStepsOf(Route route, ModuleOp module) {
+  for (StepOp step : llvm::make_early_inc_range(module.getOps<StepOp>()))
+    if (step.getRoute() != route && !step.verifies())
+      step.erase();
 }
 
 LogicalResult jit::buildGpuProgram(ModuleOp module,
@@ -132,12 +108,11 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
   buildGPUStepPipeline(steps, options);
   if (failed(steps.run(module)))
     return failure();
+  if (options.routes.size() > 1)
+    keepStepsOf(options.routes[0], module);
   std::string decode, decodeFold, fold, verify, prefill, draft, draftFold;
   bool keepsPrompts = false;
-  llvm::StringMap<Route> routeOfKernel;
   module.walk([&](StepOp step) {
-    routeOfKernel[step.getSymName()] = step.getRoute();
-    routeOfKernel[draftNameOf(step)] = step.getRoute();
     if (options.routes.size() > 1 && step.getRoute() != options.routes[0])
       return;
     switch (step.getForm()) {
@@ -177,16 +152,11 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
   ConvertLadleToGPUOptions withDrafts = lowering;
   withDrafts.drafts = options.drafts;
   kernels.addPass(createConvertLadleToGPU(withDrafts));
-  if (failed(kernels.run(module)))
-    return failure();
-  if (options.routes.size() > 1)
-    keepKernelsOf(options.routes[0], module, routeOfKernel);
-  PassManager cleaning(module.getContext());
   OpPassManager &kernel =
-      cleaning.nest<gpu::GPUModuleOp>().nest<gpu::GPUFuncOp>();
+      kernels.nest<gpu::GPUModuleOp>().nest<gpu::GPUFuncOp>();
   kernel.addPass(createCanonicalizerPass());
   kernel.addPass(createCSEPass());
-  if (failed(cleaning.run(module)))
+  if (failed(kernels.run(module)))
     return failure();
   // Without decode, what folds is a kernel of its own.
   if (lowering.forms != 0 && !(lowering.forms & kDecodeForm))
@@ -261,8 +231,9 @@ std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
   if (!module)
     return std::nullopt;
   if (!request.route.empty())
-    options.routes =
-        routesOfKernels(*module, *symbolizeRoute(request.route), options);
+    options.routes.push_back(*symbolizeRoute(request.route));
+  if (request.answersShortRows)
+    options.routes.push_back(Route::KvOnly);
   GpuProgram program;
   if (failed(buildGpuProgram(*module, options, optionsOf(request.layout),
                              program)))

@@ -29,6 +29,9 @@ struct GpuRequest {
   int64_t chunk = 0;  ///< tokens of a prompt at once; 0 takes none
   GpuLayout layout;
   int64_t page = 0; ///< entries of a page; 0 for none
+  /// Whether the kernel that verifies answers rows of kv_only as well, in
+  /// pages.
+  bool answersShortRows = false;
 };
 
 using GpuArgument = cuda::Argument;

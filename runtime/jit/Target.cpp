@@ -60,6 +60,11 @@ Result<Target> Target::choose(const CompileOptions &options) {
   return target;
 }
 
+std::string Target::warning() const {
+  return reason.empty() ? ""
+                        : "warning: kernels run on the CPU: " + reason + "\n";
+}
+
 void Target::describe(llvm::json::Object &manifest) const {
   if (!isGpu()) {
     manifest["target"] = CpuTarget::host().cpu;
@@ -86,12 +91,14 @@ Result<std::string> Target::makeCubin(llvm::StringRef text,
 }
 
 Result<RouteObject> Target::compile(RouteKind route, Compiler &compiler,
-                                    const GpuLayout &layout) const {
+                                    const GpuLayout &layout,
+                                    bool answersShortRows) const {
   if (!isGpu())
     return compiler.compile(route);
   GpuLayout fitting = layout;
   fitting.try_emplace("shared", sharedBytesOf(device->arch()));
-  Result<RouteObject> object = compiler.compileForGpu(route, fitting);
+  Result<RouteObject> object =
+      compiler.compileForGpu(route, fitting, answersShortRows);
   if (!object)
     return object.status();
   std::string name =

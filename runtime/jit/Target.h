@@ -34,6 +34,8 @@ public:
 
   bool isGpu() const { return device.has_value(); }
   const std::string &note() const { return reason; }
+  /// That says why this is not the GPU that was asked for first, or nothing.
+  std::string warning() const;
   /// Since it was chosen, without what opening the device took.
   double milliseconds() const {
     return std::chrono::duration<double, std::milli>(Clock::now() - start)
@@ -42,9 +44,11 @@ public:
   /// All that code depends on besides the source and its options.
   const std::vector<std::string> &keyParts() const { return parts; }
 
-  /// Not for several threads with one compiler.
+  /// Not for several threads with one compiler. On a GPU the kernel that
+  /// verifies may answer rows of kv_only as well.
   Result<RouteObject> compile(RouteKind route, Compiler &compiler,
-                              const GpuLayout &layout) const;
+                              const GpuLayout &layout,
+                              bool answersShortRows) const;
   /// The device, which has to be there.
   const cuda::Device &gpu() const { return *device; }
   /// `splits` as in CubinOptions.

@@ -39,6 +39,7 @@ static void checkResources(const std::string &model, const std::string &arch,
   request.capacity = capacity + drafts;
   request.drafts = drafts;
   request.page = page;
+  request.answersShortRows = page && drafts;
   if (page)
     request.entryType = "bf16";
   if (drafts) {

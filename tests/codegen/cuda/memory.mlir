@@ -97,6 +97,24 @@ gpu.module @m {
     gpu.return
   }
 
+  // What other rows need lies where that of some does, which may be less.
+  // CHECK: void rows_of_two_kinds
+  gpu.func @rows_of_two_kinds()
+      workgroup(%few: memref<8xf32, #gpu.address_space<workgroup>> {ladle.name = "few"},
+                %large: memref<64xf32, #gpu.address_space<workgroup>> {ladle.name = "large", ladle.other_rows},
+                %largest: memref<96xf32, #gpu.address_space<workgroup>> {ladle.name = "largest", ladle.other_rows},
+                %within: memref<16xf32, #gpu.address_space<workgroup>> {ladle.name = "within", ladle.other_rows, ladle.shares = 1 : index},
+                %more: memref<16xf32, #gpu.address_space<workgroup>> {ladle.name = "more"})
+      kernel attributes {ladle.one_array} {
+    // CHECK-NEXT: LADLE_DYNAMIC_SHARED(shared_memory, 640);
+    // CHECK-NEXT: more = (float *)(shared_memory + 0); // [16]
+    // CHECK-NEXT: few = (float *)(shared_memory + 64); // [8]
+    // CHECK-NEXT: largest = (float *)(shared_memory + 0); // [96]
+    // CHECK-NEXT: large = (float *)(shared_memory + 384); // [64]
+    // CHECK-NEXT: within = (float *)large;
+    gpu.return
+  }
+
   // What takes the bytes of other shared memory has none of its own.
   // CHECK: void shares
   gpu.func @shares()

@@ -204,6 +204,30 @@ TEST_CASE("a graph of drafts is replayed while pages change, short and long") {
     replay("gated_delta_rule", "kv_only");
 }
 
+TEST_CASE("drafts of rows with a state and without are one launch") {
+  if (!hasGpu())
+    return;
+  CompileOptions options;
+  options.preset = "tiny";
+  options.target = "cuda";
+  options.route = "kv_only";
+  options.capacity = 16;
+  options.page = 8;
+  options.drafts = mostDrafts;
+  Program program = need(compileFile(examplePath("gated_delta_rule"), options));
+  auto device = need(cuda::Device::shared());
+  for (int64_t states : {0, 2}) {
+    CAPTURE(states);
+    PoolOptions memory;
+    memory.states = states;
+    Layer layer(program, memory);
+    auto graph = need(cuda::Graph::record(device, [&] {
+      return layer.decoder.verify(layer.arguments(), device.stream());
+    }));
+    CHECK(graph.nodes() == 1);
+  }
+}
+
 TEST_CASE("the same of rows with states, raw entries, carries") {
   if (!hasGpu())
     return;
