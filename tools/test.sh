@@ -12,7 +12,7 @@
 #                        first, then on what changed last (240)
 #   LADLE_BUDGET_SECONDS when a third of it has passed, sanitizers check a part of
 #                        the tests, and when all has, none, and the summary says
-#                        so (2700)
+#                        so (2100)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -86,7 +86,7 @@ for check in tools/lint/check_*; do
   step "lint: $(basename "${check%.*}" | sed 's/check_//')" "$check" || true
 done
 # On a slow machine a part of the suite, or none, is built a second time.
-budget=${LADLE_BUDGET_SECONDS:-2700}
+budget=${LADLE_BUDGET_SECONDS:-2100}
 sanitized=asan-quick
 ((SECONDS < budget / 3)) && sanitized=asan
 if ((SECONDS < budget)); then
