@@ -119,10 +119,7 @@ class CountingEmulator : public Executor {
 public:
   std::string load(const GpuProgram &program) override {
     arguments = program.arguments;
-    auto compiled = EmulatedModule::compile(addListener(program.text));
-    if (!compiled)
-      return llvm::toString(compiled.takeError());
-    module = std::move(*compiled);
+    module.emplace(addListener(program.text), /*share=*/true);
     void (*listener)(const void *, unsigned, bool) = noteAccess;
     void *values[] = {&listener};
     llvm::Error error = module->launch("set_listener", {}, {}, values);

@@ -17,17 +17,15 @@ using Catch::Matchers::Contains;
 /// output `y` and 32 of shared memory `s`.
 static std::string run(const std::string &body, std::vector<int> &y,
                        unsigned blocks, unsigned blocksOfCluster) {
-  auto module = EmulatedModule::compile(R"(#include "ladle_prelude.cuh"
+  EmulatedModule module(R"(#include "ladle_prelude.cuh"
 extern "C" __global__ void kernel(int *y) {
   __shared__ __align__(16) int s[32];
   int thread = threadIdx.x, rank = blockIdx.x % 4;
 )" + body + "}");
-  if (!module)
-    return llvm::toString(module.takeError());
   y.assign(256, -1);
   int *data = y.data();
   void *arguments[] = {&data};
-  return llvm::toString(module->launch(
+  return llvm::toString(module.launch(
       "kernel", {blocks}, {32}, arguments,
       Allocation{y.data(), y.size() * sizeof(int)}, blocksOfCluster));
 }

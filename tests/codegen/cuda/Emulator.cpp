@@ -66,8 +66,9 @@ static std::vector<std::string> findKernels(StringRef source) {
   return names;
 }
 
-/// With a function for each kernel that takes packed arguments. Appended, so
-/// that the lines of messages are those of the text.
+/// With a function for each of `kernels` that takes packed arguments; others of
+/// the text are dropped then. Appended, so that the lines of messages are those
+/// of the text.
 static std::string addEntries(StringRef source, ArrayRef<std::string> kernels) {
   const char *visible = "extern \"C\" __attribute__((visibility(\"default\"), "
                         "no_sanitize(\"thread\"))) ";
@@ -103,67 +104,100 @@ static Error execute(const std::vector<std::string> &command,
       "the kernel does not compile for the CPU: " + reason + readFile(log));
 }
 
-/// Compiles `text` unless it was before. A file appears whole or not at all:
-/// tests run at the same time.
+/// Fills a folder of its own and moves it to `to`: it appears whole or not at
+/// all, since tests run at the same time.
+static Error makeOnce(const fs::path &to,
+                      function_ref<Error(const fs::path &folder)> fill) {
+  if (fs::exists(to))
+    return Error::success();
+  static std::atomic<unsigned> serial{0};
+  fs::path folder =
+      fs::path(LADLE_EMULATION_CACHE) /
+      ("making-" + std::to_string(::getpid()) + "-" + std::to_string(serial++));
+  std::error_code ignored, moved;
+  fs::create_directories(folder, ignored);
+  Error error = fill(folder);
+  if (!error)
+    fs::rename(folder, to, moved);
+  fs::remove_all(folder, ignored);
+  // Somebody else may have been first.
+  if (!error && moved && !fs::exists(to))
+    return createStringError(moved, "cannot write " + to.string());
+  return error;
+}
+
+static std::string hashOf(ArrayRef<StringRef> parts) {
+  SHA256 hash;
+  for (StringRef part : parts)
+    hash.update(part);
+  return toHex(hash.final(), /*LowerCase=*/true);
+}
+
+/// Compiles `text` unless it was before. What all kernels include is compiled
+/// once for all of them.
 static Expected<fs::path> build(const std::string &text) {
   const fs::path headers = LADLE_EMULATION_HEADERS,
                  cache = LADLE_EMULATION_CACHE;
-  std::vector<std::string> compile = {LADLE_EMULATION_COMPILER,
-                                      "-std=c++20",
-                                      "-O1",
-                                      "-w",
-                                      "-fPIC",
-                                      "-fno-exceptions",
-                                      "-fno-strict-aliasing",
-                                      "-ffp-contract=off",
-                                      "-fvisibility=hidden",
-                                      "-fsanitize=thread",
-                                      "-DLADLE_EMULATION",
-                                      "-I" + headers.string()};
+  std::vector<std::string> compile = {
+      LADLE_EMULATION_COMPILER, "-std=c++20", "-O1", "-w", "-fPIC",
+      "-fno-exceptions", "-fno-strict-aliasing", "-ffp-contract=off",
+      "-fvisibility=hidden", "-fsanitize=thread", "-DLADLE_EMULATION",
+      // Contents are part of the name.
+      "-Xclang", "-fno-pch-timestamp", "-I" + headers.string()};
 
-  SHA256 hash;
-  for (StringRef part : compile)
-    hash.update(part);
-  hash.update(readFile(headers / "emulation.h"));
-  hash.update(ladle::cudaPrelude());
-  hash.update(text);
-  fs::path object = cache / (toHex(hash.final(), /*LowerCase=*/true) + ".so");
-  if (fs::exists(object))
-    return object;
-
-  static std::atomic<unsigned> serial{0};
-  fs::path folder = cache / ("making-" + std::to_string(::getpid()) + "-" +
-                             std::to_string(serial++));
+  std::string common =
+      hashOf({join(compile, " "), readFile(headers / "emulation.h"),
+              ladle::cudaPrelude()});
+  fs::path prelude = cache / ("prelude-" + common),
+           object = cache / hashOf({common, text});
+  // Its header is written where it stays: that is how the compiler knows it
+  // again.
   std::error_code ignored;
-  fs::create_directories(folder, ignored);
-  std::ofstream(folder / ladle::cudaPreludeName) << ladle::cudaPrelude().str();
-  std::ofstream(folder / "kernel.cpp") << text;
-  append_values(compile, "-I" + folder.string(), std::string("-c"),
-                (folder / "kernel.cpp").string(), std::string("-o"),
-                (folder / "kernel.o").string());
-  // The instrumentation is wanted, ThreadSanitizer's runtime is not.
-  std::vector<std::string> link = {LADLE_EMULATION_COMPILER, "-shared",
-                                   (folder / "kernel.o").string(), "-o",
-                                   (folder / "kernel.so").string()};
-  Error error = execute(compile, folder / "log");
-  if (!error)
-    error = execute(link, folder / "log");
-  std::error_code moved;
-  if (!error)
-    fs::rename(folder / "kernel.so", object, moved);
-  fs::remove_all(folder, ignored);
-  if (error)
+  fs::path header = cache / ("header-" + common);
+  if (Error error = makeOnce(header, [&](const fs::path &folder) {
+        std::ofstream(folder / ladle::cudaPreludeName)
+            << ladle::cudaPrelude().str();
+        return Error::success();
+      }))
     return std::move(error);
-  if (moved)
-    return createStringError(moved, "cannot write " + object.string());
-  return object;
+  compile.push_back("-I" + header.string());
+  if (Error error = makeOnce(prelude, [&](const fs::path &folder) {
+        std::vector<std::string> command = compile;
+        append_values(command, "-x", "c++-header",
+                      (header / ladle::cudaPreludeName).string(), "-o",
+                      (folder / "prelude.pch").string());
+        return execute(command, folder / "log");
+      }))
+    return std::move(error);
+
+  append_values(compile, "-include-pch", (prelude / "prelude.pch").string());
+  if (Error error = makeOnce(object, [&](const fs::path &folder) {
+        std::ofstream(folder / "kernel.cpp") << text;
+        append_values(compile, "-c", (folder / "kernel.cpp").string(), "-o",
+                      (folder / "kernel.o").string());
+        // The instrumentation is wanted, ThreadSanitizer's runtime is not.
+        std::vector<std::string> link = {LADLE_EMULATION_COMPILER,
+                                         "-shared",
+                                         LADLE_EMULATION_LINKER,
+                                         (folder / "kernel.o").string(),
+                                         "-o",
+                                         (folder / "kernel.so").string()};
+        if (Error failed = execute(compile, folder / "log"))
+          return failed;
+        Error failed = execute(link, folder / "log");
+        fs::remove(folder / "kernel.o", ignored);
+        return failed;
+      }))
+    return std::move(error);
+  return object / "kernel.so";
 }
 
 //===----------------------------------------------------------------------===//
-// A loaded module
+// Loaded kernels
 //===----------------------------------------------------------------------===//
 
-struct EmulatedModule::Loaded {
+namespace {
+struct Loaded {
   using Entry = void (*)(void *const *arguments);
 
   void *handle = nullptr;
@@ -178,8 +212,10 @@ struct EmulatedModule::Loaded {
       ::dlclose(handle);
   }
 
+  Error load(StringRef source, ArrayRef<std::string> kernels);
+
   /// What the loader has put where: code and constants, and the variables of
-  /// the calling thread, which are the kernels' shared memory.
+  /// the calling thread, which are the kernel's shared memory.
   struct Regions {
     uintptr_t code;
     Memory image{nullptr, 0}, shared{nullptr, 0};
@@ -210,34 +246,54 @@ struct EmulatedModule::Loaded {
     return found;
   }
 };
+} // namespace
 
-Expected<EmulatedModule> EmulatedModule::compile(StringRef source) {
-  std::vector<std::string> kernels = findKernels(source);
+Error Loaded::load(StringRef source, ArrayRef<std::string> kernels) {
   Expected<fs::path> object = build(addEntries(source, kernels));
   if (!object)
     return object.takeError();
-  auto loaded = std::make_shared<Loaded>();
-  loaded->handle = ::dlopen(object->c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!loaded->handle)
+  handle = ::dlopen(object->c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle)
     return createStringError(std::string("the emulated kernel: ") +
                              ::dlerror());
-  auto find = [&](const std::string &name) {
-    return ::dlsym(loaded->handle, name.c_str());
-  };
-  loaded->bind = reinterpret_cast<decltype(Loaded::bind)>(find("ladle_bind"));
+  bind = reinterpret_cast<decltype(bind)>(::dlsym(handle, "ladle_bind"));
   for (const std::string &kernel : kernels)
-    loaded->entries[kernel] =
-        reinterpret_cast<Loaded::Entry>(find("ladle_call_" + kernel));
-  EmulatedModule module;
-  module.loaded = std::move(loaded);
-  return module;
+    entries[kernel] = reinterpret_cast<Entry>(
+        ::dlsym(handle, ("ladle_call_" + kernel).c_str()));
+  return Error::success();
+}
+
+struct EmulatedModule::Text {
+  std::string source;
+  std::vector<std::string> kernels;
+  bool share;
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<const Loaded>> loaded;
+
+  Expected<const Loaded *> load(const std::string &kernel) {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto found = loaded.find(kernel);
+    if (found != loaded.end())
+      return found->second.get();
+    auto made = std::make_shared<Loaded>();
+    std::vector<std::string> names = share ? kernels : std::vector{kernel};
+    if (Error error = made->load(source, names))
+      return std::move(error);
+    for (const std::string &name : names)
+      loaded[name] = made;
+    return made.get();
+  }
+};
+
+EmulatedModule::EmulatedModule(StringRef source, bool share)
+    : text(std::make_shared<Text>()) {
+  text->source = source.str();
+  text->kernels = findKernels(source);
+  text->share = share;
 }
 
 std::vector<std::string> EmulatedModule::kernels() const {
-  std::vector<std::string> names;
-  for (const auto &[name, entry] : loaded->entries)
-    names.push_back(name);
-  return names;
+  return text->kernels;
 }
 
 namespace {
@@ -317,12 +373,15 @@ Error EmulatedModule::launch(StringRef kernel, Extent grid, Extent block,
                              void *const *arguments,
                              ArrayRef<Allocation> memory,
                              unsigned blocksOfCluster) const {
-  auto entry = loaded->entries.find(kernel.str());
-  if (entry == loaded->entries.end())
+  if (!is_contained(text->kernels, kernel))
     return createStringError("no kernel '" + kernel + "'");
+  Expected<const Loaded *> found = text->load(kernel.str());
+  if (!found)
+    return found.takeError();
+  const Loaded *loaded = *found;
   Launch launch{{grid.x, grid.y, grid.z},
                 {block.x, block.y, block.z},
-                entry->second,
+                loaded->entries.at(kernel.str()),
                 arguments,
                 {},
                 loaded->regions().image};

@@ -32,17 +32,19 @@ struct Allocation {
 
 class EmulatedModule {
 public:
-  /// Compiles a text that includes "ladle_prelude.cuh" and has kernels like
-  /// `extern "C" __global__ void step(const float *x, int n)`. The same text is
-  /// compiled once in a build folder. An error holds what the compiler said.
-  static llvm::Expected<EmulatedModule> compile(llvm::StringRef source);
+  /// Of a text that includes "ladle_prelude.cuh" and has kernels like
+  /// `extern "C" __global__ void step(const float *x, int n)`. One is compiled
+  /// when it is first launched, and the same text once in a build folder. With
+  /// `share` all are, and have the text's variables in common.
+  explicit EmulatedModule(llvm::StringRef source, bool share = false);
 
   std::vector<std::string> kernels() const;
 
   /// Runs a kernel to its end. `arguments` are addresses of the arguments'
   /// values, as for cuLaunchKernel; pointers among them are the host's.
   ///
-  /// Fails, with the first thread and line to blame, if threads of a block wait
+  /// Fails with what the compiler said if the kernel does not compile and,
+  /// with the first thread and line to blame, if threads of a block wait
   /// at a barrier that others never reach, if those of a warp are not at the
   /// same shuffle, or if two race in shared memory. With `memory` it also
   /// fails if any other memory is touched. Shared memory is all ones at first.
@@ -54,8 +56,8 @@ public:
   static constexpr unsigned mostBlocksOfCluster = 8;
 
 private:
-  struct Loaded;
-  std::shared_ptr<const Loaded> loaded;
+  struct Text;
+  std::shared_ptr<Text> text;
 };
 
 } // namespace ladle::test

@@ -17,10 +17,7 @@ namespace {
 class Emulator : public Executor {
 public:
   std::string load(const GpuProgram &program) override {
-    auto compiled = EmulatedModule::compile(program.text);
-    if (!compiled)
-      return llvm::toString(compiled.takeError());
-    module = std::move(*compiled);
+    module.emplace(program.text);
     return "";
   }
 

@@ -205,12 +205,7 @@ EXPORT int cuModuleLoadData(Handle *module, const void *image) {
                   4) == 0)
     return success;
   code->text = text;
-  auto compiled = EmulatedModule::compile(code->text);
-  if (!compiled) {
-    gpu.failure = llvm::toString(compiled.takeError());
-    return launchFailed;
-  }
-  code->module = std::move(*compiled);
+  code->module.emplace(code->text);
   return success;
 }
 EXPORT int cuModuleUnload(Handle) { return success; }
