@@ -23,6 +23,7 @@
 #include "llvm/Transforms/Scalar/LICM.h"
 #include "llvm/Transforms/Scalar/LoopPassManager.h"
 #include "llvm/Transforms/Scalar/SROA.h"
+#include "llvm/Transforms/Scalar/Scalarizer.h"
 #include "llvm/Transforms/Scalar/SimplifyCFG.h"
 
 using namespace ladle;
@@ -84,6 +85,30 @@ static llvm::ModulePassManager buildKernelPipeline() {
   return modules;
 }
 
+static bool hasOddWidth(llvm::Type *type) {
+  auto *vector = llvm::dyn_cast<llvm::FixedVectorType>(type);
+  return vector && !llvm::isPowerOf2_32(vector->getNumElements());
+}
+
+namespace {
+/// Splits vectors of functions that have any whose width is no power of two:
+/// such a one goes from block to block as so many scalars.
+struct SplitOddVectors : llvm::PassInfoMixin<SplitOddVectors> {
+  static llvm::PreservedAnalyses run(llvm::Function &function,
+                                     llvm::FunctionAnalysisManager &analyses) {
+    if (llvm::none_of(llvm::instructions(function),
+                      [](const llvm::Instruction &each) {
+                        return hasOddWidth(each.getType());
+                      }))
+      return llvm::PreservedAnalyses::all();
+    llvm::ScalarizerPassOptions options;
+    options.ScalarizeMinBits = 512;
+    options.ScalarizeLoadStore = true;
+    return llvm::ScalarizerPass(options).run(function, analyses);
+  }
+};
+} // namespace
+
 static void optimize(llvm::Module &module, llvm::TargetMachine &machine,
                      bool fullPipeline) {
   llvm::LoopAnalysisManager loops;
@@ -96,10 +121,11 @@ static void optimize(llvm::Module &module, llvm::TargetMachine &machine,
   builder.registerFunctionAnalyses(functions);
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, sccs, modules);
-  llvm::ModulePassManager pipeline =
-      fullPipeline
-          ? builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3)
-          : buildKernelPipeline();
+  llvm::ModulePassManager pipeline;
+  pipeline.addPass(llvm::createModuleToFunctionPassAdaptor(SplitOddVectors()));
+  pipeline.addPass(fullPipeline ? builder.buildPerModuleDefaultPipeline(
+                                      llvm::OptimizationLevel::O3)
+                                : buildKernelPipeline());
   pipeline.run(module, modules);
 }
 

@@ -209,3 +209,40 @@ func.func @axpy(%x: memref<?xf32>, %y: memref<?xf32>)
   CHECK(text.find("vfmadd") != std::string::npos);
   CHECK(text.find("vmulps") == std::string::npos);
 }
+
+static const char *sumOfRows = R"(
+func.func @sum_rows(%x: memref<?x96xf32>, %y: memref<96xf32>)
+    attributes {llvm.emit_c_interface} {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %zero = arith.constant dense<0.0> : vector<96xf32>
+  %rows = memref.dim %x, %c0 : memref<?x96xf32>
+  %sum = scf.for %i = %c0 to %rows step %c1 iter_args(%so_far = %zero)
+      -> vector<96xf32> {
+    %row = vector.load %x[%i, %c0] : memref<?x96xf32>, vector<96xf32>
+    %next = arith.addf %so_far, %row : vector<96xf32>
+    scf.yield %next : vector<96xf32>
+  }
+  vector.store %sum, %y[%c0] : memref<96xf32>, vector<96xf32>
+  return
+}
+)";
+
+TEST_CASE("a vector whose width is no power of two stays in vectors") {
+  std::string text = assemble(sumOfRows, "x86-64-v4");
+  CHECK(text.find("%zmm") != std::string::npos);
+  for (const char *scalar : {"vinsertps", "vmovss", "vaddss"})
+    CHECK(text.find(scalar) == std::string::npos);
+
+  Jit code = jit(sumOfRows, {"sum_rows"});
+  REQUIRE(code.error.empty());
+  std::vector<float> x(size_t(3) * 96), y(96);
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = float(i);
+  Descriptor<2> rows{x.data(), x.data(), 0, {3, 96}, {96, 1}};
+  Descriptor<1> sum = describe(y);
+  void *arguments[] = {&rows, &sum};
+  code.kernels[0](arguments);
+  for (size_t i = 0; i < y.size(); ++i)
+    REQUIRE(y[i] == float(3 * i + 288));
+}
