@@ -78,13 +78,16 @@ static Status checkSettings(const AttentionProgramImpl &made,
           fmt::format("settings: tau or drift is {}, wanted 0 to 1", share));
   // A GPU adds up three of them in 32 bits.
   constexpr int64_t mostTokens = int64_t(1) << 29;
-  for (int64_t count :
-       {settings.band, settings.sinks, settings.maxGap, settings.maxChain,
-        settings.skip, settings.wideBand, settings.wideGap})
+  for (auto [name, count] : {std::pair{"band", settings.band},
+                             {"sinks", settings.sinks},
+                             {"maxGap", settings.maxGap},
+                             {"maxChain", settings.maxChain},
+                             {"skip", settings.skip},
+                             {"wideBand", settings.wideBand},
+                             {"wideGap", settings.wideGap}})
     if (count < 0 || count > mostTokens)
-      return invalid(
-          fmt::format("settings: a count of tokens is {}, wanted 0 to {}",
-                      count, mostTokens));
+      return invalid(fmt::format("settings: {} is {}, wanted 0 to {}", name,
+                                 count, mostTokens));
   bool hasFront = false;
   for (const AttentionFormKernels::Piece &piece : made.decode.pieces)
     hasFront |= piece.begin == BoundKind::Start;

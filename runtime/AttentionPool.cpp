@@ -230,7 +230,7 @@ AttentionPool::create(const AttentionProgram &program,
   const AttentionProgramImpl &made = program.getImpl();
   if (options.slots < 1 || options.slots > INT32_MAX)
     return invalid(
-        fmt::format("slots is {}, wanted 1 at least", options.slots));
+        fmt::format("slots is {}, wanted 1 to {}", options.slots, INT32_MAX));
   if (made.bounded) {
     auto bounded = makeBounded(made, options);
     if (!bounded)
@@ -239,11 +239,11 @@ AttentionPool::create(const AttentionProgram &program,
   }
   if (options.pages < 1 || options.pages > INT32_MAX)
     return invalid(
-        fmt::format("pages is {}, wanted 1 at least", options.pages));
-  if (options.maxTokens < 0 || options.window < 0)
-    return invalid(fmt::format("maxTokens is {} and window {}, wanted 0 at "
-                               "least",
-                               options.maxTokens, options.window));
+        fmt::format("pages is {}, wanted 1 to {}", options.pages, INT32_MAX));
+  for (auto [name, count] :
+       {std::pair{"maxTokens", options.maxTokens}, {"window", options.window}})
+    if (count < 0)
+      return invalid(fmt::format("{} is {}, wanted 0 at least", name, count));
   auto impl = std::make_unique<AttentionPoolImpl>();
   impl->program = made;
   impl->slots = options.slots;

@@ -136,11 +136,12 @@ Status Cursors::Impl::checkSlots(std::span<const int32_t> list) const {
 }
 
 Status Cursors::Impl::setThreshold(int64_t m, void *stream) {
-  // Without a buffer nothing ever folds.
-  int64_t least = std::min<int64_t>(1, capacity);
-  if (m < least || m > mostEntries())
-    return invalid(fmt::format("foldThreshold is {}, wanted {} to {}", m, least,
-                               mostEntries()));
+  // Without a buffer nothing ever folds, whatever an engine asks for.
+  if (!capacity && m >= 0)
+    return Status();
+  if (m < 1 || m > mostEntries())
+    return invalid(
+        fmt::format("foldThreshold is {}, wanted 1 to {}", m, mostEntries()));
   if (fixedThreshold && m != fixedThreshold)
     return invalid(fmt::format("foldThreshold is {}, wanted {}, where the "
                                "chunks of the program end (numerics = chunk)",
@@ -189,16 +190,17 @@ Status Cursors::Impl::noStates(int64_t wanted) const {
 }
 
 Status Cursors::Impl::setCrossover(int64_t entries) {
+  if (!capacity && entries >= 0)
+    return Status();
   if (device.kind != DeviceKind::Cpu && !page)
     return Status(ErrorCode::Unsupported,
                   fmt::format("crossover is {}, wanted 0: on a GPU rows cross "
                               "over where entries lie in pages "
                               "(CompileOptions::page)",
                               entries));
-  int64_t least = std::min<int64_t>(1, capacity);
-  if (entries < least || entries > mostEntries())
-    return invalid(fmt::format("crossover is {}, wanted {} to {}", entries,
-                               least, mostEntries()));
+  if (entries < 1 || entries > mostEntries())
+    return invalid(
+        fmt::format("crossover is {}, wanted 1 to {}", entries, mostEntries()));
   if (fixedThreshold && entries != fixedThreshold)
     return invalid(fmt::format("crossover is {}, wanted {}, where the chunks "
                                "of the program end (numerics = chunk)",

@@ -48,8 +48,8 @@ Status HostDecoder::checkSlots(const StepArguments &arguments) const {
     if (read != write && program.foldsByChunk())
       return invalid(fmt::format(
           "writeSlots[{}] is {}, wanted the {} of readSlots: a row that goes "
-          "on "
-          "in another slot folds, and the program folds where chunks end",
+          "on in another slot folds, and the program folds where chunks end; "
+          "fork the slot instead",
           row, write, read));
   }
   return Status();

@@ -170,9 +170,24 @@ TEST_CASE("settings of layers are read from a table") {
   write(R"({"layer": 1, "tau": 1, "window": 1, "band": 0})");
   says("has layer 1, but no layer 0");
   write(R"({"layer": 0, "window": 1, "band": 0})");
-  says("key 'tau' not found");
+  says("layer 0 has no 'tau'");
+  write(R"({"layer": 0, "tau": 1, "window": 2.5, "band": 0})");
+  says("layer 0 has 2.5 as 'window', wanted an integer from 0 on");
+  write(R"({"layer": 0, "tau": 7, "window": 2, "band": 0})");
+  says("layer 0 has 7 as 'tau', wanted a number from 0 to 1");
+  write(R"({"layer": 0, "tau": "x", "window": 2, "band": 0})");
+  says("layer 0 has \"x\" as 'tau', wanted a number from 0 to 1");
+  write(R"({"layer": 0, "tau": 1, "window": 2, "band": 0, "maxgap": 3})");
+  says("layer 0 has 'maxgap', which nobody reads\nnote: the keys are tau,");
+  write(R"({"layer": 0, "tau": 1, "window": 2, "band": 0},
+           {"layer": 0, "tau": 1, "window": 2, "band": 0})");
+  says("layer 0 is there twice");
+  write("[]");
+  says("a layer is [], wanted an object with its number as 'layer'");
+  write("");
+  says("has no layers");
   write("{");
-  says("is no JSON");
+  says("is no JSON object");
   std::ofstream(path) << R"({"schema": "other", "layers": []})";
   says("schema is \"other\", wanted \"ladle-mac-settings-1\"");
   std::remove(path.c_str());

@@ -44,6 +44,7 @@ AttentionTuner::create(const AttentionProgram &program,
     Result<MacReplay> replay = MacReplay::create(trace, program, room);
     if (!replay)
       return replay.status();
+    replay->warnOfTraceError();
     Result<std::vector<MacRun>> runs = replay->singleStep(near, space.windows);
     if (!runs)
       return runs.status();

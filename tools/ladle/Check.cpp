@@ -96,7 +96,14 @@ static int checkAttention(const check::CheckRequest &from,
                           const CheckOptions &options) {
   if (Status status =
           refuse(options.source, {"--trace", "--drafts", "--range", "--pages",
-                                  "--capacity", "--entry", "--state-layout"});
+                                  "--capacity", "--state-layout"});
+      !status)
+    return fail(status);
+  if (Status status =
+          refuse(options.source, {"--entry"},
+                 {"recurrences",
+                  "check goes through the types of an attention's summaries: "
+                  "--case summaries=bf16, say, is one"});
       !status)
     return fail(status);
   check::AttentionRequest request;

@@ -53,6 +53,8 @@ static Result<Profile> profile(const MacProfileOptions &options,
   Result<MacReplay> replay = MacReplay::create(*trace, *program, room);
   if (!replay)
     return replay.status();
+  progress.clear();
+  replay->warnOfTraceError();
   AttentionBytes bytes = bytesOf(*program);
   Profile result;
   result.name = std::filesystem::path(path).filename().string();

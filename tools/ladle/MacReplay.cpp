@@ -168,6 +168,16 @@ void MacReplay::compareWithTrace() {
     worstOfTrace = worst / largest;
 }
 
+void MacReplay::warnOfTraceError() const {
+  constexpr double most = 0.1;
+  if (worstOfTrace.value_or(0) > most)
+    fmt::print(stderr,
+               "warning: {}: exact attention differs from the trace's outputs "
+               "by {:.2f} of the largest\n"
+               "note: are --rope-base and the scale those of the model?\n",
+               trace->getPath(), *worstOfTrace);
+}
+
 //===----------------------------------------------------------------------===//
 // Runs
 //===----------------------------------------------------------------------===//

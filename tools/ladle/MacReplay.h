@@ -54,6 +54,8 @@ public:
   /// Of exact attention against outputs that the trace holds, relative to the
   /// largest; nothing if it holds none after the prompt.
   std::optional<double> traceError() const { return worstOfTrace; }
+  /// Says on stderr if that is more than rounding can make.
+  void warnOfTraceError() const;
 
 private:
   MacReplay(const MacTrace &trace, AttentionProgram program, AttentionPool pool)

@@ -109,6 +109,7 @@ Status AttentionRun::compile() {
   compile.options = options.source.options;
   if (!options.source.stateType.empty())
     compile.stateTypes["*"] = options.source.stateType;
+  compile.summaryType = options.source.entryType;
   compile.target = gpu ? "cuda" : "cpu";
   progress.show("compiling", 0, 1);
   Clock::time_point start = Clock::now();
@@ -123,6 +124,8 @@ Status AttentionRun::compile() {
       !status && !report.isBounded)
     return status;
   report.reuses = made->reuses();
+  if (Status status = refuseEntries(options.source); !status && !report.reuses)
+    return status;
   program.emplace(std::move(*made));
   return Status();
 }
@@ -312,12 +315,14 @@ Status AttentionRun::compare() {
   else
     boundedRow = bounded->makeRow();
   DType type = signature.outputs[0].dtype;
-  // Answers are rounded once more than the oracle's, and memories may be.
-  auto epsilonOf = [](DType of) {
-    return of == DType::BF16 ? 0x1p-8 : of == DType::F16 ? 0x1p-11 : 0.0;
+  // Answers are rounded once more than the oracle's; memories and summaries may
+  // be, of which the latter are made from each other.
+  auto epsilonOf = [](std::string_view of) {
+    return of == "bf16" ? 0x1p-8 : of == "f16" ? 0x1p-11 : 0.0;
   };
-  report.bound = check::Bound::exact + 2 * epsilonOf(type) +
-                 16 * epsilonOf(program->memoryType());
+  report.bound = check::Bound::exact + 2 * epsilonOf(toString(type)) +
+                 16 * epsilonOf(toString(program->memoryType())) +
+                 16 * epsilonOf(options.source.entryType);
   for (int64_t token = 0; token < tokens; ++token) {
     progress.show("comparing with the oracle", double(token), double(tokens));
     if (Status status = fill(*tensors, token, 0); !status)
@@ -481,7 +486,7 @@ int tool::runAttention(const RunOptions &options, const std::string &source) {
   };
   if (Status status =
           refuse(options.source, {"--route", "--threshold", "--chunk",
-                                  "--capacity", "--entry", "--state-layout"});
+                                  "--capacity", "--state-layout"});
       !status)
     return fail(status);
   Result<AttentionRunReport> report = AttentionRun(options, source).run();

@@ -132,10 +132,13 @@ Status Tuning::compile() {
 //===----------------------------------------------------------------------===//
 
 std::string Tuning::problemOf(const std::vector<MacTrace> &of) const {
-  std::string problem = fmt::format("{} {} summaries, file {}, prompt {}",
-                                    tune::describe(program->signature()),
-                                    request.source.entryType,
-                                    tune::fingerprintOf(text), request.prompt);
+  // The file, a preset and what is set are all that the program is made of.
+  std::string problem = fmt::format(
+      "{} {} summaries, file {}, preset {}, prompt {}",
+      tune::describe(program->signature()), request.source.entryType,
+      tune::fingerprintOf(text), request.source.preset, request.prompt);
+  for (const auto &[name, value] : request.source.sizes)
+    problem += fmt::format(", {}={}", name, value);
   for (const auto &[name, value] : request.source.options)
     problem += fmt::format(", {}={}", name, value);
   for (const MacTrace &trace : of)

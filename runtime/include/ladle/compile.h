@@ -54,8 +54,8 @@ struct CompileOptions {
   /// the length of a sequence reaches a multiple of `chunk`, in prompts and in
   /// decoding, as training with chunks of that size does it. Then `capacity` is
   /// the chunk, routes have a buffer, there are no drafts, and the program
-  /// takes prompts. On a GPU there are no pages either, and rows stay in their
-  /// slots: steps take no write slots.
+  /// takes prompts. Rows stay in their slots: steps take no write slots
+  /// (`fork` makes copies). On a GPU there are no pages either.
   std::string numerics = "step";
   /// A route, or "auto": the one that the cost model finds cheapest for
   /// `batch` rows and sequences of `context` tokens (0: longer than any

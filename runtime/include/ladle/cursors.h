@@ -66,7 +66,8 @@ struct CursorOptions {
   int32_t padSlot = -1;
   /// m: a row folds when its token would be the m-th entry, or when its drafts
   /// would make it more than m; 0 is the capacity of the program without its
-  /// drafts, 1 folds with every token.
+  /// drafts, 1 folds with every token. A program without a buffer takes any,
+  /// and has none.
   int64_t foldThreshold = 0;
   /// What m is for a row that has no state yet, so that short sequences can
   /// stay entries for longer than entries pay beside a state. 0 is what the
