@@ -221,6 +221,7 @@ void AttentionChecker::checkMemory(Statement &statement,
     return fail(place.loc, "nothing leaves cache " + quote(place.name),
                 cache->loc,
                 "a memory holds what a segmented or evicting cache gives up");
+  cache->read = true;
   auto &call = cast<CallExpr>(*statement.value);
   bool isTaylor = call.callee == "taylor";
   if (isTaylor != scheme.bounds->evicts)

@@ -176,9 +176,14 @@ void ExprChecker::reportUnknownFunction(const CallExpr &call) {
   if (call.callee == "match" || call.callee == "softmax" ||
       call.callee == "complete") {
     diagnostics.error(call.loc, quote(call.callee) + " gives no value");
-    diagnostics.note(call.loc, "in an attention, let prefix = match(...), and "
-                               "the output is softmax(...) or complete(prefix, "
-                               "softmax(...), band)");
+    if (!callNames && call.callee == "softmax")
+      diagnostics.note(call.loc, "it attends to the cache of an attention; the "
+                                 "softmax of a vector is exp(x) / sum(exp(x))");
+    else
+      diagnostics.note(call.loc,
+                       "in an attention, let prefix = match(...), and "
+                       "the output is softmax(...) or complete(prefix, "
+                       "softmax(...), band)");
     return;
   }
   diagnostics.error(call.loc, "unknown function " + quote(call.callee));

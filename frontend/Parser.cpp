@@ -65,9 +65,10 @@ private:
 SourceFile Parser::parseFile() {
   SourceFile file;
   if (tokens.at(Kind::EndOfFile)) {
-    diagnostics.error(tokens.get().loc, "the file declares no recurrence");
+    diagnostics.error(tokens.get().loc, "the file declares nothing");
     diagnostics.note(tokens.get().loc,
-                     "write: recurrence name(H, Dk, Dv) { ... }");
+                     "write: recurrence name(H, Dk, Dv) { ... }, or attention "
+                     "name(Hq, Hkv, D) { ... }");
   }
   while (!tokens.at(Kind::EndOfFile) && !diagnostics.isFull()) {
     if (atDeclaration()) {

@@ -137,8 +137,10 @@ Status Cursors::Impl::checkSlots(std::span<const int32_t> list) const {
 
 Status Cursors::Impl::setThreshold(int64_t m, void *stream) {
   // Without a buffer nothing ever folds, whatever an engine asks for.
-  if (!capacity && m >= 0)
-    return Status();
+  if (!capacity)
+    return m >= 0 ? Status()
+                  : invalid(fmt::format(
+                        "foldThreshold is {}, wanted 0 at least", m));
   if (m < 1 || m > mostEntries())
     return invalid(
         fmt::format("foldThreshold is {}, wanted 1 to {}", m, mostEntries()));
@@ -190,8 +192,10 @@ Status Cursors::Impl::noStates(int64_t wanted) const {
 }
 
 Status Cursors::Impl::setCrossover(int64_t entries) {
-  if (!capacity && entries >= 0)
-    return Status();
+  if (!capacity)
+    return entries >= 0 ? Status()
+                        : invalid(fmt::format(
+                              "crossover is {}, wanted 0 at least", entries));
   if (device.kind != DeviceKind::Cpu && !page)
     return Status(ErrorCode::Unsupported,
                   fmt::format("crossover is {}, wanted 0: on a GPU rows cross "

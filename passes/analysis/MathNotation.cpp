@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Matchers.h"
+#include "llvm/ADT/StringSwitch.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/Format.h"
 
@@ -64,9 +65,15 @@ MathNotation::Text MathNotation::renderExpression(Value value) {
   if (!op)
     return {sourceName(recurrence, value), 3};
   auto infix = [&](StringRef sign, int binding, bool associative) -> Text {
-    return {inside(renderNamed(op->getOperand(0)), binding) + sign.str() +
-                inside(renderNamed(op->getOperand(1)),
-                       associative ? binding : binding + 1),
+    std::string left = inside(renderNamed(op->getOperand(0)), binding);
+    Text right = renderNamed(op->getOperand(1));
+    // A sign behind another one would be read as a difference.
+    bool isOpen = StringRef(right.text).starts_with("−") ||
+                  StringRef(right.text).starts_with("-");
+    return {left + sign.str() +
+                inside(right, isOpen        ? 4
+                              : associative ? binding
+                                            : binding + 1),
             binding};
   };
   SplatElementsAttr constant;
@@ -102,7 +109,13 @@ MathNotation::Text MathNotation::renderExpression(Value value) {
       .Case<BroadcastOp, arith::ExtFOp, arith::TruncFOp>(
           [&](Operation *each) { return renderNamed(each->getOperand(0)); })
       .Default([&](Operation *each) -> Text {
-        return {call(each->getName().stripDialect(), each), 3};
+        StringRef name = each->getName().stripDialect();
+        StringRef inSource = llvm::StringSwitch<StringRef>(name)
+                                 .Case("maximumf", "max")
+                                 .Case("minimumf", "min")
+                                 .Case("absf", "abs")
+                                 .Default(name);
+        return {call(inSource, each), 3};
       });
 }
 

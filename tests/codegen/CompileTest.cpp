@@ -280,3 +280,19 @@ TEST_CASE("a file that is not there is named") {
   CHECK(program.status().code() == ErrorCode::NotFound);
   CHECK_THAT(program.message(), Contains("/nowhere/at/all.ladle"));
 }
+
+TEST_CASE("an engine asks for thresholds whatever the route") {
+  Cache cache;
+  CompileOptions options;
+  options.route = "recurrent";
+  Program program = compile(linearAttention, options);
+  Result<Cursors> cursors = Cursors::create(
+      program, {.slots = 2, .foldThreshold = 5, .crossover = 9});
+  INFO(cursors.message());
+  REQUIRE(cursors.ok());
+  CHECK(cursors->setFoldThreshold(2).ok());
+  CHECK(cursors->setCrossover(3).ok());
+  CHECK(cursors->foldThreshold() == 0);
+  CHECK(cursors->setFoldThreshold(-1).message() ==
+        "foldThreshold is -1, wanted 0 at least");
+}

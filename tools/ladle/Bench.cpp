@@ -15,13 +15,25 @@
 using namespace ladle;
 using namespace ladle::tool;
 
+/// Of steps on a CPU.
+static Status takesHostOptions(const SourceOptions &source) {
+  return refuse(source,
+                {"--batch", "--schedule", "--early", "--profile", "--forms",
+                 "--layers", "--context"},
+                {"a GPU", "the steps are timed on the CPU"});
+}
+
 /// Whether options that would change nothing were left out, or an error.
 static Status takesOptions(const BenchOptions &options, bool isAttention,
                            bool isBounded) {
   const SourceOptions &source = options.source;
-  if (!isAttention)
-    return refuse(source, {"--context", "--alike", "--batch-invariant"},
-                  {"attentions", "the file declares a recurrence"});
+  if (!isAttention) {
+    Status status =
+        refuse(source, {"--context", "--alike", "--batch-invariant"},
+               {"attentions", "the file declares a recurrence"});
+    return status && options.device == "cpu" ? takesHostOptions(source)
+                                             : status;
+  }
   Status status =
       refuse(source, {"--routes", "--entries", "--m", "--mixed", "--memory",
                       "--layers", "--forms", "--state-layout"});
@@ -31,10 +43,7 @@ static Status takesOptions(const BenchOptions &options, bool isAttention,
     status = refuse(source, {"--alike", "--batch-invariant"},
                     {"attentions with a paged cache",
                      "the file declares one with a bounded cache"});
-  if (status && options.device == "cpu")
-    status = refuse(source, {"--context", "--early"},
-                    {"a GPU", "the steps are timed on the CPU"});
-  return status;
+  return status && options.device == "cpu" ? takesHostOptions(source) : status;
 }
 
 int tool::bench(const BenchOptions &options) {
@@ -93,10 +102,20 @@ int tool::bench(const BenchOptions &options) {
   }
   if (isBounded && options.device == "cpu")
     return benchBounded(options, text);
-  if (isAttention && (options.device == "cpu" || hasDrafts)) {
-    fmt::print(stderr, "error: attentions are timed on a GPU, steps of a token "
-                       "or prompts\n"
-                       "note: leave --device cpu and --drafts out\n");
+  if (isAttention && hasDrafts) {
+    fmt::print(stderr,
+               "error: of an attention steps of a token are timed, or "
+               "prompts\nnote: leave {} out\n",
+               options.mixed ? "--mixed" : "--drafts");
+    return 2;
+  }
+  const char *onHost = "note: ladle run times an attention with a paged cache "
+                       "on a CPU, and bench those with a bounded one\n";
+  if (isAttention && options.device == "cpu") {
+    fmt::print(stderr,
+               "error: attentions with a paged cache are timed on a "
+               "GPU\n{}",
+               onHost);
     return 2;
   }
   if (options.device == "cpu")
@@ -107,7 +126,7 @@ int tool::bench(const BenchOptions &options) {
            : isBounded     ? benchBoundedOnGpu(options, *gpu)
                            : benchAttention(options, *gpu);
   if (isAttention) {
-    fmt::print(stderr, "error: {}\n", gpu.message());
+    fmt::print(stderr, "error: {}\n{}", gpu.message(), onHost);
     return 1;
   }
   if (hasDrafts || options.prompts) {
@@ -123,6 +142,10 @@ int tool::bench(const BenchOptions &options) {
   if (options.device == "gpu") {
     fmt::print(stderr, "error: {}\n", gpu.message());
     return 1;
+  }
+  if (Status status = takesHostOptions(options.source); !status) {
+    printError(status);
+    return 2;
   }
   return benchOnHost(options);
 }

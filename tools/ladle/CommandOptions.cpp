@@ -217,8 +217,9 @@ void tool::addBenchOptions(CLI::App &command, BenchOptions &bench) {
       ->check(CLI::IsMember({"gpu", "cpu", "auto"}))
       ->capture_default_str();
   addList("--routes", bench.routes,
-          "routes (default: all that are legal); auto is what was tuned, or "
-          "else what the model chooses");
+          "routes (default: all that are legal, and on a CPU recurrent, inner "
+          "and adjoint); auto is what was tuned, or else what the model "
+          "chooses");
   addList("--states", bench.states, "storage of states")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   addList("--entries", bench.entries, "storage of values that are cached")

@@ -59,14 +59,20 @@ Result<MacReplay> MacReplay::create(const MacTrace &trace,
     wanted.insert(wanted.begin(), trace.tokens());
     if (!view || view->dtype != spec.dtype || view->rank() != 3 ||
         !std::equal(spec.shape.begin(), spec.shape.end(),
-                    view->shape.begin() + 1))
+                    view->shape.begin() + 1)) {
+      std::string found = "the trace has none of that name";
+      if (view)
+        found = "the trace has " + toString(view->slice(0, 0, trace.tokens()));
+      if (view && view->dtype != spec.dtype)
+        found += fmt::format("\nnote: declare it as {}, as the trace has it",
+                             toString(view->dtype));
       return Status(
           ErrorCode::InvalidArgument,
           fmt::format("token '{}' of '{}' is {}, {}", spec.name,
                       program.signature().name,
                       toString(TensorView::dense(nullptr, spec.dtype, wanted)),
-                      view ? "the trace has " + toString(*view)
-                           : "the trace has none of that name"));
+                      found));
+    }
   }
   if (!program.signature().params.empty())
     return Status(ErrorCode::InvalidArgument,

@@ -193,7 +193,8 @@ public:
   /// Answers all tokens of each row, which follow what its slot holds: as many
   /// steps as the row has tokens, with the same answers to rounding, in chunks
   /// of Program::chunk() tokens. A slot may be empty or hold a sequence
-  /// already.
+  /// already. A token that is not finite may spoil the answers of its whole
+  /// chunk, of those before it, too; other rows it leaves alone.
   ///
   /// Afterwards the slot holds no entries: those it held and the tokens are in
   /// its state, which was read and written once. There are two exceptions.
