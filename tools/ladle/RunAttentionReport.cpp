@@ -50,9 +50,11 @@ std::string AttentionRunReport::table() const {
   text += fmt::format("caches hold {} at the end: a step takes them at {:.1f} "
                       "GB/s",
                       formatBytes(static_cast<double>(bytesAtEnd)), rate / 1e9);
-  text += readBandwidth > 0 ? fmt::format(", {:.0f} % of reading\n",
-                                          100 * rate / readBandwidth)
-                            : std::string("\n");
+  if (hits > 0)
+    text += ", counted as if nothing had matched";
+  else if (readBandwidth > 0)
+    text += fmt::format(", {:.0f} % of reading", 100 * rate / readBandwidth);
+  text += "\n";
   if (prompt.rows > 0)
     text += fmt::format("a prompt of {} tokens: {} a token, {:.0f} tokens a "
                         "second\n",
