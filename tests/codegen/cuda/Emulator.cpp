@@ -66,9 +66,8 @@ static std::vector<std::string> findKernels(StringRef source) {
   return names;
 }
 
-/// With a function for each of `kernels` that takes packed arguments; others of
-/// the text are dropped then. Appended, so that the lines of messages are those
-/// of the text.
+/// With a function for each kernel that takes packed arguments. Appended, so
+/// that the lines of messages are those of the text.
 static std::string addEntries(StringRef source, ArrayRef<std::string> kernels) {
   const char *visible = "extern \"C\" __attribute__((visibility(\"default\"), "
                         "no_sanitize(\"thread\"))) ";
@@ -266,30 +265,25 @@ Error Loaded::load(StringRef source, ArrayRef<std::string> kernels) {
 struct EmulatedModule::Text {
   std::string source;
   std::vector<std::string> kernels;
-  bool share;
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<const Loaded>> loaded;
+  std::unique_ptr<Loaded> loaded;
 
-  Expected<const Loaded *> load(const std::string &kernel) {
+  Expected<const Loaded *> load() {
     std::lock_guard<std::mutex> lock(mutex);
-    auto found = loaded.find(kernel);
-    if (found != loaded.end())
-      return found->second.get();
-    auto made = std::make_shared<Loaded>();
-    std::vector<std::string> names = share ? kernels : std::vector{kernel};
-    if (Error error = made->load(source, names))
+    if (loaded)
+      return loaded.get();
+    auto made = std::make_unique<Loaded>();
+    if (Error error = made->load(source, kernels))
       return std::move(error);
-    for (const std::string &name : names)
-      loaded[name] = made;
-    return made.get();
+    loaded = std::move(made);
+    return loaded.get();
   }
 };
 
-EmulatedModule::EmulatedModule(StringRef source, bool share)
+EmulatedModule::EmulatedModule(StringRef source)
     : text(std::make_shared<Text>()) {
   text->source = source.str();
   text->kernels = findKernels(source);
-  text->share = share;
 }
 
 std::vector<std::string> EmulatedModule::kernels() const {
@@ -375,7 +369,7 @@ Error EmulatedModule::launch(StringRef kernel, Extent grid, Extent block,
                              unsigned blocksOfCluster) const {
   if (!is_contained(text->kernels, kernel))
     return createStringError("no kernel '" + kernel + "'");
-  Expected<const Loaded *> found = text->load(kernel.str());
+  Expected<const Loaded *> found = text->load();
   if (!found)
     return found.takeError();
   const Loaded *loaded = *found;

@@ -33,17 +33,17 @@ struct Allocation {
 class EmulatedModule {
 public:
   /// Of a text that includes "ladle_prelude.cuh" and has kernels like
-  /// `extern "C" __global__ void step(const float *x, int n)`. One is compiled
-  /// when it is first launched, and the same text once in a build folder. With
-  /// `share` all are, and have the text's variables in common.
-  explicit EmulatedModule(llvm::StringRef source, bool share = false);
+  /// `extern "C" __global__ void step(const float *x, int n)`. They are
+  /// compiled when one is first launched, and the same text once in a build
+  /// folder.
+  explicit EmulatedModule(llvm::StringRef source);
 
   std::vector<std::string> kernels() const;
 
   /// Runs a kernel to its end. `arguments` are addresses of the arguments'
   /// values, as for cuLaunchKernel; pointers among them are the host's.
   ///
-  /// Fails with what the compiler said if the kernel does not compile and,
+  /// Fails with what the compiler said if the text does not compile and,
   /// with the first thread and line to blame, if threads of a block wait
   /// at a barrier that others never reach, if those of a warp are not at the
   /// same shuffle, or if two race in shared memory. With `memory` it also

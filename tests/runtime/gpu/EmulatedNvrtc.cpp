@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The functions of nvrtc.h that codegen/cuda/Nvrtc.cpp binds. A cubin is the
-// text, whose kernels are compiled for the CPU when they are launched.
+// text, compiled for the CPU when a kernel is launched.
 //
 //===----------------------------------------------------------------------===//
 
