@@ -136,12 +136,12 @@ Status Cursors::Impl::checkSlots(std::span<const int32_t> list) const {
 }
 
 Status Cursors::Impl::setThreshold(int64_t m, void *stream) {
+  if (!capacity && m < 0)
+    return invalid(fmt::format("foldThreshold is {}, wanted 0 at least", m));
   // Without a buffer nothing ever folds, whatever an engine asks for.
   if (!capacity)
-    return m >= 0 ? Status()
-                  : invalid(fmt::format(
-                        "foldThreshold is {}, wanted 0 at least", m));
-  if (m < 1 || m > mostEntries())
+    m = 0;
+  else if (m < 1 || m > mostEntries())
     return invalid(
         fmt::format("foldThreshold is {}, wanted 1 to {}", m, mostEntries()));
   if (fixedThreshold && m != fixedThreshold)

@@ -68,12 +68,11 @@ MathNotation::Text MathNotation::renderExpression(Value value) {
     std::string left = inside(renderNamed(op->getOperand(0)), binding);
     Text right = renderNamed(op->getOperand(1));
     // A sign behind another one would be read as a difference.
-    bool isOpen = StringRef(right.text).starts_with("−") ||
-                  StringRef(right.text).starts_with("-");
+    if (StringRef(right.text).starts_with("−") ||
+        StringRef(right.text).starts_with("-"))
+      right = {"(" + right.text + ")", 3};
     return {left + sign.str() +
-                inside(right, isOpen        ? 4
-                              : associative ? binding
-                                            : binding + 1),
+                inside(right, associative ? binding : binding + 1),
             binding};
   };
   SplatElementsAttr constant;

@@ -82,6 +82,22 @@ TEST_CASE("a prompt that is split where chunks end gives the same bits") {
   CHECK(parts == whole);
 }
 
+TEST_CASE("a fork of who folds by chunks folds at the same tokens") {
+  for (const std::string route : {"inner", "adjoint", "kv_only"}) {
+    INFO(route);
+    Prompts prompts(readExample("gated_delta_net"), byChunk(route));
+    prompts.prefill({0}, {40});
+    prompts.fork(0, 1);
+    checkCursor(prompts, 1, 40);
+    for (int32_t done = 40; done < 60; ++done)
+      prompts.decode({0, 1});
+    checkCursor(prompts, 0, 60);
+    checkCursor(prompts, 1, 60);
+    prompts.compareSlots();
+    CHECK(prompts.worst < 1e-5);
+  }
+}
+
 TEST_CASE("who folds by chunks folds nowhere else") {
   using Catch::Matchers::Contains;
   Prompts prompts(readExample("delta_net"), byChunk("inner"));

@@ -17,7 +17,7 @@ using namespace ladle::test;
 using Catch::Contains;
 
 static const char *const moving =
-    ",by_chunk=1,rows=3,tokens=6,staggered=1,pads=1,resets=1,seed=3";
+    ",by_chunk=1,rows=3,tokens=6,staggered=1,pads=1,resets=1,forks=1,seed=3";
 
 TEST_CASE("prompts and steps of every route fold where chunks end") {
   if (!hasGpu())
