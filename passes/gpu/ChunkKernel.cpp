@@ -138,16 +138,11 @@ static LogicalResult checkRebuilt(Operation &op, Value state) {
 }
 
 LogicalResult GpuChunkKernel::check() {
-  PoolType first;
-  for (BlockArgument argument : step.getArgumentsOfKind(ArgumentKind::State)) {
-    auto pool = cast<PoolType>(argument.getType());
-    if (first && (pool.getKeySize() != first.getKeySize() ||
-                  pool.getValueSize() != first.getValueSize()))
-      return refuse(step) << "its states are of different sizes";
-    first = pool;
-    if (pool.getValueSize() == 1)
+  if (failed(checkStates(step)))
+    return failure();
+  for (BlockArgument argument : step.getArgumentsOfKind(ArgumentKind::State))
+    if (cast<PoolType>(argument.getType()).getValueSize() == 1)
       return refuse(step) << "values of prompts are of one element";
-  }
   for (Operation &op : step.getBody().front()) {
     if (failed(checkOp(op)))
       return failure();

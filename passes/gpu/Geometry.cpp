@@ -309,8 +309,7 @@ int64_t GpuKernel::countRanks() {
   return ranks;
 }
 
-/// Tiles and lanes are of one size for all states of a kernel.
-static LogicalResult checkStates(StepOp step) {
+LogicalResult ladle::checkStates(StepOp step) {
   PoolType first;
   for (BlockArgument argument : step.getArgumentsOfKind(ArgumentKind::State)) {
     auto pool = cast<PoolType>(argument.getType());
@@ -324,15 +323,18 @@ static LogicalResult checkStates(StepOp step) {
                        "different sizes, ")
         << first.getKeySize() << " x " << first.getValueSize() << " and "
         << pool.getKeySize() << " x " << pool.getValueSize();
-    error.attachNote() << "decode on the CPU, or make the smaller one as large";
+    if (std::min(first.getValueSize(), pool.getValueSize()) == 1)
+      error.attachNote() << "make what has one channel a carry, z = f * z + k "
+                            "say, and its read a product, dot(q, z)";
+    else
+      error.attachNote()
+          << "decode on the CPU, or make the smaller one as large";
     return error;
   }
   return success();
 }
 
 LogicalResult GpuKernel::chooseGeometry() {
-  if (failed(checkStates(step)))
-    return failure();
   chooseSizes();
   // A lane loads 16 bytes at a time if a row divides so.
   int64_t widest = 128 / stateBits;

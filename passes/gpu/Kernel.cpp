@@ -524,7 +524,7 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
       fold.getBody().getArgumentTypes() != step.getBody().getArgumentTypes())
     return fold.emitError("its arguments are not those of '")
            << step.getSymName() << "'";
-  if (failed(check()) || failed(chooseGeometry()))
+  if (failed(checkStates(step)) || failed(check()) || failed(chooseGeometry()))
     return failure();
   createFunction();
   emitTask();

@@ -37,6 +37,9 @@
 
 namespace ladle {
 
+/// Tiles and lanes are of one size for all states of a kernel.
+mlir::LogicalResult checkStates(StepOp step);
+
 class GpuKernel {
 public:
   /// `fold` is the form of the rows that fold, or null if there is none.

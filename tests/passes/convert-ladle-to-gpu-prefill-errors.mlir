@@ -7,7 +7,8 @@ ladle.step @empty of @r route(inner) form(prefill_fold) (drafts %d: !ladle.draft
 
 // -----
 
-// expected-error @+1 {{cannot be lowered for GPUs: its states are of different sizes}}
+// expected-error @+2 {{cannot be lowered for GPUs: its states are of different sizes, 64 x 64 and 64 x 32}}
+// expected-note @+1 {{decode on the CPU, or make the smaller one as large}}
 ladle.step @sizes of @r route(inner) form(prefill_fold) (state %S: !ladle.pool<2x64x64xf32>,
     state %T: !ladle.pool<2x64x32xf32>, drafts %d: !ladle.drafts<64, chain>) -> () {
   ladle.yield

@@ -20,6 +20,34 @@
 using namespace ladle;
 using namespace ladle::tool;
 
+static bool isOfCuda(const EmitOptions &options) {
+  return options.stage == "cuda" || options.stage == "ptx" ||
+         options.stage == "cubin";
+}
+
+/// Whether options that say nothing of the stage were left out, or an error.
+static bool takesStageOptions(const EmitOptions &options) {
+  bool isOfGpu = isOfCuda(options) ||
+                 (options.stage == "kernel" && options.target == "cuda");
+  std::string reason = "the stage is '" + options.stage + "'";
+  if (options.stage == "kernel" && !isOfGpu)
+    reason += " of a CPU";
+  Status status;
+  if (options.stage != "kernel" && !(isOfGpu && options.target == "cuda"))
+    status = refuse(options.source, {"--target"}, {"kernels", reason});
+  if (status && !isOfGpu)
+    status = refuse(options.source, {"--arch"}, {"kernels of a GPU", reason});
+  for (const jit::GpuParameter &parameter : jit::gpuParameters())
+    if (status && !isOfGpu)
+      status = refuse(options.source, {parameter.flag()},
+                      {"kernels of a GPU", reason});
+  if (status && options.stage != "object")
+    status =
+        refuse(options.source, {"--cpu", "--output"}, {"object files", reason});
+  printError(status);
+  return status.ok();
+}
+
 /// Prints CUDA text, or what NVRTC makes of it.
 static int emitCuda(mlir::ModuleOp module, const EmitOptions &options) {
   std::string text;
@@ -149,12 +177,11 @@ static bool takesOptions(Source &source, const EmitOptions &options) {
 
 /// An attention at the stage that is asked for.
 static int emitAttention(Source &source, const EmitOptions &options) {
-  if (!takesOptions(source, options))
+  if (!takesOptions(source, options) || !takesStageOptions(options))
     return 2;
   AttentionPipelineOptions pipeline;
   pipeline.summaryType = options.source.entryType;
-  bool isCuda = options.stage == "cuda" || options.stage == "ptx" ||
-                options.stage == "cubin";
+  bool isCuda = isOfCuda(options);
   bool isKernel = isCuda || options.stage == "kernel";
   bool hasSteps = options.stage == "step" || isKernel;
   if (!options.forms.empty() && !hasSteps)
@@ -206,8 +233,15 @@ int ladle::tool::emit(const EmitOptions &options) {
     }
     pipeline.routes.push_back(*route);
   }
-  bool isCuda = options.stage == "cuda" || options.stage == "ptx" ||
-                options.stage == "cubin";
+  constexpr llvm::StringLiteral stages[] = {
+      "spec", "history", "step", "kernel", "cuda", "ptx", "cubin", "object"};
+  if (!llvm::is_contained(stages, options.stage)) {
+    llvm::errs() << "error: unknown stage '" << options.stage
+                 << "'\nnote: stages are spec, history, step, kernel, cuda, "
+                    "ptx, cubin and, of attentions, object\n";
+    return 2;
+  }
+  bool isCuda = isOfCuda(options);
   SourceOptions taken = options.source;
   taken.takesAttention = true;
   Source source(taken, /*showRemarks=*/false);
@@ -215,6 +249,8 @@ int ladle::tool::emit(const EmitOptions &options) {
     return 1;
   if (!source.module->getOps<AttentionOp>().empty())
     return emitAttention(source, options);
+  if (!takesStageOptions(options))
+    return 2;
   auto forms = parseForms(options.forms);
   if (!forms)
     return 2;
@@ -237,6 +273,9 @@ int ladle::tool::emit(const EmitOptions &options) {
     Result<int64_t> held = jit::formsOf(options.forms);
     if (!held) {
       llvm::errs() << "error: " << held.message() << '\n';
+      if (verifies)
+        llvm::errs() << "note: with --drafts there are kernels that verify, "
+                        "too\n";
       return 2;
     }
     layout["forms"] = *held;
@@ -254,11 +293,6 @@ int ladle::tool::emit(const EmitOptions &options) {
   } else if (options.stage == "object") {
     llvm::errs() << "error: a recurrence has no stage 'object'\nnote: object "
                     "files are of attentions with a segmented cache\n";
-    return 2;
-  } else if (options.stage != "spec") {
-    llvm::errs() << "error: unknown stage '" << options.stage
-                 << "'\nnote: stages are spec, history, step, kernel, cuda, "
-                    "ptx and cubin\n";
     return 2;
   }
   if (failed(manager.run(*source.module)))

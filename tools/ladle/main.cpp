@@ -75,7 +75,7 @@ int main(int argc, char **argv) {
         ->check(CLI::NonNegativeNumber);
   }
   emitCommand->add_option("--arch", emitOptions.arch,
-                          "what ptx and cubin are for (default: sm_90a)");
+                          "the GPU that kernels are for (default: sm_90a)");
   emitCommand
       ->add_option("--route", emitOptions.routes,
                    "routes to build (default: all that are legal)")
