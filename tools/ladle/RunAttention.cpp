@@ -105,7 +105,7 @@ Status AttentionRun::compile() {
   AttentionCompileOptions compile;
   compile.attention = options.source.recurrence;
   compile.preset = options.source.preset;
-  compile.sizes = options.source.sizes;
+  compile.sizes = elaboration.sizes;
   compile.options = options.source.options;
   if (!options.source.stateType.empty())
     compile.stateTypes["*"] = options.source.stateType;
@@ -442,7 +442,10 @@ Result<AttentionRunReport> AttentionRun::run() {
   report.file = options.source.file;
   elaboration.recurrence = options.source.recurrence;
   elaboration.preset = options.source.preset;
-  elaboration.sizes = options.source.sizes;
+  auto sizes = RunAttentionInputs::sizes(options, source);
+  if (!sizes)
+    return sizes.status();
+  elaboration.sizes = *sizes;
   elaboration.options = options.source.options;
   if (!options.source.stateType.empty())
     elaboration.stateTypes["*"] = options.source.stateType;

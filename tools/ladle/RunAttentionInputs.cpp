@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "tools/ladle/RunAttentionInputs.h"
+#include "tools/ladle/SizesOfTokens.h"
 
 #include "ladle/device.h"
 #include "ladle/safetensors.h"
@@ -79,9 +80,10 @@ static std::string nameIn(const Safetensors &file, const std::string &name) {
 
 static Status wrongShape(const std::string &name, const TensorView &view,
                          const TensorSpec &spec, bool isToken) {
-  return invalid(fmt::format("'{}' of the {} is {}, wanted [{}{}]", name,
-                             isToken ? "trace" : "parameters", toString(view),
-                             isToken ? "tokens, " : "",
+  return invalid(fmt::format("'{}' of the {} is {}, wanted [{}{}]\nnote: "
+                             "--preset and --set size what is run",
+                             name, isToken ? "trace" : "parameters",
+                             toString(view), isToken ? "tokens, " : "",
                              fmt::join(spec.shape, ", ")));
 }
 
@@ -176,4 +178,27 @@ Result<RunAttentionInputs>
 RunAttentionInputs::load(const RunOptions &options,
                          const Signature &signature) {
   return Loader(options, signature).load();
+}
+
+Result<std::map<std::string, int64_t>>
+RunAttentionInputs::sizes(const RunOptions &options,
+                          const std::string &source) {
+  std::map<std::string, int64_t> sizes = options.source.sizes;
+  if (options.trace.empty() || !options.source.preset.empty())
+    return sizes;
+  Result<Safetensors> file = Safetensors::open(options.trace);
+  if (!file)
+    return file.status();
+  auto found = sizesOfTokens(
+      options.source, source,
+      [&](const std::string &token) -> std::optional<std::vector<int64_t>> {
+        Result<TensorView> view = file->view(nameIn(*file, token));
+        if (!view || view->rank() == 0)
+          return std::nullopt;
+        return std::vector(view->shape.begin() + 1, view->shape.end());
+      });
+  if (!found)
+    return invalid(""); // it has been said why
+  sizes.merge(*found);
+  return sizes;
 }

@@ -30,6 +30,11 @@ struct RunAttentionInputs {
   /// not finite, and a trace without tokens.
   static Result<RunAttentionInputs> load(const RunOptions &options,
                                          const Signature &signature);
+
+  /// Sizes that the shapes of a trace say, under those that the user does;
+  /// these alone without a trace, or where the user chose a preset.
+  static Result<std::map<std::string, int64_t>>
+  sizes(const RunOptions &options, const std::string &source);
 };
 
 } // namespace ladle::tool

@@ -5,26 +5,20 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "tools/ladle/SizesOfTokens.h"
 #include "frontend/Frontend.h"
-#include "tools/ladle/TuneAttention.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/SourceMgr.h"
-#include "llvm/Support/raw_ostream.h"
 
 using namespace ladle;
 
 std::optional<std::map<std::string, int64_t>> tool::sizesOfTokens(
-    const SourceOptions &source,
-    const std::function<const std::vector<int64_t> *(const std::string &)>
-        &shapeOf) {
-  auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(source.file);
-  if (!buffer) {
-    llvm::errs() << "error: cannot read '" << source.file
-                 << "': " << buffer.getError().message() << "\n";
-    return std::nullopt;
-  }
+    const SourceOptions &source, llvm::StringRef text,
+    llvm::function_ref<std::optional<std::vector<int64_t>>(const std::string &)>
+        shapeOf) {
   llvm::SourceMgr sourceManager;
-  sourceManager.AddNewSourceBuffer(std::move(*buffer), llvm::SMLoc());
+  sourceManager.AddNewSourceBuffer(
+      llvm::MemoryBuffer::getMemBuffer(text, source.file), llvm::SMLoc());
   auto infos = frontend::listRecurrences(sourceManager);
   if (!infos)
     return std::nullopt;
@@ -34,7 +28,7 @@ std::optional<std::map<std::string, int64_t>> tool::sizesOfTokens(
                                   : info.name != source.recurrence)
       continue;
     for (const frontend::TokenInfo &token : info.tokens) {
-      const std::vector<int64_t> *shape = shapeOf(token.name);
+      std::optional<std::vector<int64_t>> shape = shapeOf(token.name);
       if (!shape || shape->size() != token.dims.size())
         continue;
       for (size_t i = 0; i < shape->size(); ++i)

@@ -10,6 +10,7 @@
 #include "runtime/tune/TunedTable.h"
 #include "tools/ladle/AttentionTuner.h"
 #include "tools/ladle/Errors.h"
+#include "tools/ladle/SizesOfTokens.h"
 #include "tools/ladle/Table.h"
 
 #include <algorithm>
@@ -96,13 +97,14 @@ Status Tuning::compile() {
   options.preset = request.source.preset;
   options.options = request.source.options;
   options.summaryType = request.source.entryType;
-  std::vector<int64_t> shape;
-  auto sizes = sizesOfTokens(request.source, [&](const std::string &name) {
-    const TensorView *view = trace.find(name);
-    if (view)
-      shape.assign(view->shape.begin() + 1, view->shape.end());
-    return view ? &shape : nullptr;
-  });
+  auto sizes = sizesOfTokens(
+      request.source, text,
+      [&](const std::string &name) -> std::optional<std::vector<int64_t>> {
+        const TensorView *view = trace.find(name);
+        if (!view)
+          return std::nullopt;
+        return std::vector(view->shape.begin() + 1, view->shape.end());
+      });
   if (!sizes)
     return invalid(""); // it has been said why
   // What a preset or the user says is checked against the trace.

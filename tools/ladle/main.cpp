@@ -110,8 +110,10 @@ int main(int argc, char **argv) {
   CLI::App *runCommand = app.add_subcommand(
       "run", "decode a trace by every route and print what each took");
   addSourceOptions(*runCommand, runOptions.source, settings);
-  runCommand->add_option("--trace", runOptions.trace,
-                         "real inputs, as safetensors (default: random)");
+  runCommand->add_option(
+      "--trace", runOptions.trace,
+      "real inputs, as safetensors, which say the sizes of an "
+      "attention without --preset (default: random)");
   runCommand->add_option("--params", runOptions.params,
                          "an attention's parameters, as safetensors (default: "
                          "from --trace)");
