@@ -255,13 +255,10 @@ Value Decomposer::numberARankOf(Operation *op, unsigned depth) {
 FailureOr<AffineForm> Decomposer::add(Operation *op, AffineForm lhs,
                                       const AffineForm &rhs) {
   Location loc = op->getLoc();
-  if (!lhs.terms.empty() && !rhs.terms.empty() && lhs.scale != rhs.scale)
-    return fail(op, "two reads are multiplied by different numbers a channel");
-  if (lhs.terms.empty())
-    lhs.scale = rhs.scale;
   for (const AffineTerm &term : rhs.terms) {
     auto same = llvm::find_if(lhs.terms, [&](const AffineTerm &other) {
-      return other.read == term.read && other.query == term.query;
+      return other.read == term.read && other.query == term.query &&
+             other.scale == term.scale;
     });
     if (same == lhs.terms.end()) {
       lhs.terms.push_back(term);
@@ -333,13 +330,15 @@ FailureOr<AffineForm> Decomposer::scale(Operation *op, Value value,
     for (AffineTerm &term : form->terms)
       term.query = multiplyRanks(op->getLoc(), term.query, numbers);
   } else if (scales == AffineScale::Channels) {
-    bool isFactor = !form->scale && !divides;
-    Value &known = products[{divides, form->scale.getAsOpaquePointer(),
-                             factor.getAsOpaquePointer()}];
-    if (!known)
-      known = builder || isFactor ? scaled(op, form->scale, factor, divides)
-                                  : op->getResult(0);
-    form->scale = known;
+    for (AffineTerm &term : form->terms) {
+      bool isFactor = !term.scale && !divides;
+      Value &known = products[{divides, term.scale.getAsOpaquePointer(),
+                               factor.getAsOpaquePointer()}];
+      if (!known)
+        known = builder || isFactor ? scaled(op, term.scale, factor, divides)
+                                    : op->getResult(0);
+      term.scale = known;
+    }
   } else {
     return fail(op, Twine("a read is ") + (divides ? "divided" : "multiplied") +
                         " by one number a channel");
@@ -356,7 +355,8 @@ FailureOr<AffineForm> Decomposer::sumRanks(SumOp op, unsigned depth) {
   if (static_cast<int64_t>(op.getDim()) + 1 ==
       op.getInput().getType().getRank())
     return fail(op, "the channels of a read are summed");
-  if (form->scale)
+  if (llvm::any_of(form->terms,
+                   [](const AffineTerm &term) { return bool(term.scale); }))
     return fail(op, "the ranks of a read are summed after they have been "
                     "multiplied by one number a channel");
   if (!builder)
@@ -398,24 +398,25 @@ FailureOr<AffineForm> Decomposer::repeatRanks(BroadcastOp op, unsigned depth) {
                op.getDims())
         .getResult();
   };
-  for (AffineTerm &term : form->terms)
+  for (AffineTerm &term : form->terms) {
     term.query = repeat(term.query);
+    if (!term.scale)
+      continue;
+    // The same scale of two reads stays the same.
+    Value &known = repeated[{term.scale, type}];
+    if (!known)
+      known = repeat(term.scale);
+    term.scale = known;
+  }
   if (form->remainder)
     form->remainder = repeat(form->remainder);
-  if (form->scale) {
-    // The same scale of two reads stays the same.
-    Value &known = repeated[{form->scale, type}];
-    if (!known)
-      known = repeat(form->scale);
-    form->scale = known;
-  }
   return form;
 }
 
 FailureOr<AffineForm> Decomposer::decompose(Value value, unsigned depth) {
   OperandClass valueClass = classes.get(value);
   if (valueClass == OperandClass::TokenOnly)
-    return AffineForm{{}, {}, value};
+    return AffineForm{{}, value};
   if (valueClass == OperandClass::Other) {
     Operation *op = classes.findNonAffine(value);
     if (!op)
@@ -452,7 +453,7 @@ FailureOr<AffineForm> Decomposer::decomposeOp(Operation *op, unsigned depth) {
   };
   return TypeSwitch<Operation *, Result>(op)
       .Case([&](ReadOp read) -> Result {
-        return AffineForm{{AffineTerm{read, read.getQuery(), {}}}, {}, {}};
+        return AffineForm{{AffineTerm{read, read.getQuery(), {}, {}}}, {}};
       })
       .Case([&](arith::AddFOp sum) {
         return combine(sum.getLhs(), sum.getRhs(), /*subtracts=*/false);

@@ -17,19 +17,19 @@ namespace ladle {
 /// `query`. That is the query of `read`, or what has become of it where the
 /// read is repeated over a rank, summed over one or multiplied by a number a
 /// rank: a read is linear in its query. `coefficient` is f32 of shape [h],
-/// where h divides the heads of the state; null stands for 1.
+/// where h divides the heads of the state; `scale` is one number a channel, of
+/// the shape of the read, which that of the whole is; null stands for 1.
 struct AffineTerm {
   ReadOp read;
   mlir::Value query;
   mlir::Value coefficient;
+  mlir::Value scale;
 };
 
-/// scale ∘ Σ coefficient · read + remainder. Every read has the shape of the
-/// whole; the scale and the remainder have it too and are token-only; null
-/// stands for 1 and 0.
+/// Σ scale ∘ (coefficient · read) + remainder. Scales and the remainder are
+/// token-only; null stands for 0.
 struct AffineForm {
   llvm::SmallVector<AffineTerm> terms;
-  mlir::Value scale;
   mlir::Value remainder;
 };
 

@@ -142,17 +142,25 @@ FailureOr<PreparedRoute> PreparedRoute::get(RecurrenceOp original, Route route,
 // Roots
 //===----------------------------------------------------------------------===//
 
-FailureOr<AffineRoot> ladle::makeRoot(Value value, const HistoryForm &history,
-                                      OpBuilder &b, AffineScale scale) {
+FailureOr<SmallVector<AffineRoot, 1>>
+ladle::makeRoots(Value value, const HistoryForm &history, OpBuilder &b,
+                 AffineScale scale) {
   FailureOr<AffineForm> affine = decomposeAffine(value, b, scale);
   if (failed(affine))
     return failure();
-  AffineRoot root;
-  root.value = value;
-  root.scale = affine->scale;
-  root.remainder = affine->remainder;
-  root.queries.resize(history.getStates().size());
+  SmallVector<AffineRoot, 1> roots;
+  auto add = [&](Value scale) -> AffineRoot & {
+    AffineRoot &root = roots.emplace_back();
+    root.value = value;
+    root.scale = scale;
+    root.queries.resize(history.getStates().size());
+    return root;
+  };
   for (const AffineTerm &term : affine->terms) {
+    AffineRoot *same = llvm::find_if(roots, [&](const AffineRoot &each) {
+      return each.scale == term.scale;
+    });
+    AffineRoot &root = same == roots.end() ? add(term.scale) : *same;
     auto state = cast<BlockArgument>(ReadOp(term.read).getState());
     auto found =
         llvm::find_if(history.getStates(), [&](const StateHistory &each) {
@@ -173,7 +181,8 @@ FailureOr<AffineRoot> ladle::makeRoot(Value value, const HistoryForm &history,
         b, value.getLoc(), broadcastHeads(b, value.getLoc(), sum, heads),
         broadcastHeads(b, value.getLoc(), query, heads));
   }
-  return root;
+  roots.front().remainder = affine->remainder;
+  return roots;
 }
 
 /// Vectors of a head: the ranks of a value, together.
@@ -229,6 +238,7 @@ SmallVector<AffineRoot> ladle::findRoots(RecurrenceOp recurrence,
   for (Operation &op : llvm::make_early_inc_range(recurrence.getBody().front()))
     for (Value value : op.getResults())
       if (found.contains(value))
-        roots.push_back(*makeRoot(value, history, b, AffineScale::None));
+        roots.push_back(
+            makeRoots(value, history, b, AffineScale::None)->front());
   return roots;
 }

@@ -84,10 +84,11 @@ struct AffineRoot {
   mlir::Value remainder;                  ///< token-only, or null
 };
 
-/// `value` as a read, if it is affine. Adds values to the body.
-mlir::FailureOr<AffineRoot> makeRoot(mlir::Value value,
-                                     const HistoryForm &history,
-                                     mlir::OpBuilder &b, AffineScale scale);
+/// `value` as a sum of reads, if it is affine: one for each of its scales, the
+/// first with the remainder. Adds values to the body.
+mlir::FailureOr<llvm::SmallVector<AffineRoot, 1>>
+makeRoots(mlir::Value value, const HistoryForm &history, mlir::OpBuilder &b,
+          AffineScale scale);
 
 /// The largest affine values that outputs and carries take: those with a user
 /// that is not affine itself. Each is one read of every state that it depends

@@ -95,11 +95,16 @@ Value VerifyBuilder::stack(Value value) const {
 
 void VerifyBuilder::collectWrites() {
   writes.clear();
-  const AffineRoot *next = found.writes.begin();
+  unknowns.clear();
   for (const StateHistory &state : history.getStates())
     for (const StateWrite &write : state.writes) {
-      writes.push_back({&state, &write, next->value ? next : nullptr});
-      ++next;
+      size_t index = writes.size();
+      ArrayRef<AffineRoot> roots = found.writes[index];
+      writes.push_back({&state, &write, roots});
+      if (roots.empty())
+        unknowns.push_back({index, nullptr});
+      for (const AffineRoot &root : roots)
+        unknowns.push_back({index, &root});
     }
 }
 
@@ -165,9 +170,9 @@ void VerifyBuilder::buildTokens() {
   }
   for (const Write &write : writes) {
     ask(write.write->key);
-    if (write.root)
-      askRoot(*write.root);
-    else
+    for (const AffineRoot &root : write.roots)
+      askRoot(root);
+    if (write.roots.empty())
       ask(write.write->value);
   }
   for (const AffineRoot &root : found.outputs)
@@ -303,10 +308,10 @@ VerifyBuilder::readHistory(const StateHistory &state, ArrayRef<Value> queries,
 
 void VerifyBuilder::answer() {
   SmallVector<const AffineRoot *> all;
-  for (const Write &write : writes)
-    if (write.root)
-      all.push_back(write.root);
-  size_t unknowns = all.size();
+  for (const Unknown &unknown : unknowns)
+    if (unknown.root)
+      all.push_back(unknown.root);
+  size_t readUnknowns = all.size();
   for (const AffineRoot &root : found.outputs)
     all.push_back(&root);
 
@@ -341,34 +346,36 @@ void VerifyBuilder::answer() {
   }
   SmallVector<Value> rhs;
   size_t next = 0;
-  for (const Write &write : writes) {
-    if (!write.root) {
-      rhs.push_back(stack(write.write->value));
+  for (auto [write, root] : unknowns) {
+    if (!root) {
+      rhs.push_back(stack(writes[write].write->value));
       continue;
     }
-    rhs.push_back(sum(parts[next], typeOf(write.root->value),
-                      write.root->value.getLoc(), scales[next],
-                      stack(write.root->scale), stack(write.root->remainder)));
+    rhs.push_back(sum(parts[next], typeOf(root->value), root->value.getLoc(),
+                      scales[next], stack(root->scale),
+                      stack(root->remainder)));
     ++next;
   }
   written = solve(rhs);
   for (auto [i, root] : llvm::enumerate(found.outputs)) {
-    SmallVector<Value> &list = parts[unknowns + i];
+    SmallVector<Value> &list = parts[readUnknowns + i];
     if (Value rest = stack(root.remainder))
       list.push_back(rest);
     if (Value inside = product(root, written, root.value.getType()))
       list.push_back(inside);
     answers.push_back(sum(list, typeOf(root.value), root.value.getLoc(),
-                          scales[unknowns + i]));
+                          scales[readUnknowns + i]));
   }
 }
 
 void VerifyBuilder::answerAdjoint() {
+  // A value is one read here, as no number of a channel is in it.
+  assert(unknowns.size() == writes.size());
   // What the writes of the drafts add by themselves, as if S were zero.
   SmallVector<Value> rhs;
   for (const Write &write : writes) {
-    Value value =
-        stack(write.root ? write.root->remainder : write.write->value);
+    Value value = stack(write.roots.empty() ? write.write->value
+                                            : write.roots.front().remainder);
     if (!value || typeOf(value) != stacked(write.write->value.getType())) {
       Location loc = write.write->value.getLoc();
       RankedTensorType type = typeOf(write.write->value);
@@ -401,9 +408,10 @@ void VerifyBuilder::answerAdjoint() {
     };
     SmallVector<Value> taken(writes.size());
     for (auto [write, vector] : llvm::zip(writes, taken))
-      if (write.root && write.state == &state)
+      if (!write.roots.empty() && write.state == &state)
         vector = withHeads(
-            scale(state, stack(write.root->queries[state.index]), {}).front());
+            scale(state, stack(write.roots.front().queries[state.index]), {})
+                .front());
     taken = solve(taken);
     SmallVector<Value> queries;
     SmallVector<Type> types;

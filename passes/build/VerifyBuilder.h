@@ -14,9 +14,10 @@
 //
 // where S is the state after the committed entries and `path` the decay along
 // the ancestors. A value whose reads are multiplied by numbers B of its
-// channels solves U = R + B ∘ (A U), R = V + B ∘ Sᵀ(path ∘ X). The adjoint
-// route moves the solve to the other side: it reads S with one vector a draft
-// and output,
+// channels solves U = R + B ∘ (A U), R = V + B ∘ Sᵀ(path ∘ X); one that is a
+// sum of such parts, with numbers of their own, has an unknown for each. The
+// adjoint route moves the solve to the other side: it reads S with one vector a
+// draft and output,
 //
 //   Y = Sᵀ(path ∘ Q + (Q·K masked) (I − A)⁻¹ (path ∘ X))
 //       + (Q·K masked) (I − A)⁻¹ V.
@@ -38,8 +39,9 @@ namespace ladle {
 
 /// What a verify step reads states for.
 struct VerifyRoots {
-  /// One a write, over all states; `value` is null for one that reads nothing.
-  llvm::SmallVector<AffineRoot> writes;
+  /// Of each write, over all states, the reads that are its value's parts; none
+  /// of one that reads nothing.
+  llvm::SmallVector<llvm::SmallVector<AffineRoot, 1>> writes;
   llvm::SmallVector<AffineRoot> outputs;
   /// Values of writes that outputs take when they are solved for: with a scale
   /// they are no reads that could be one with others.
@@ -72,7 +74,13 @@ private:
   struct Write {
     const StateHistory *state;
     const StateWrite *write;
-    const AffineRoot *root; ///< null if the value reads nothing
+    /// What the value is the sum of; none if it reads nothing.
+    llvm::ArrayRef<AffineRoot> roots;
+  };
+  /// The value of a write, or a part of it: a token-only value or a read.
+  struct Unknown {
+    size_t write;
+    const AffineRoot *root; ///< or null
   };
 
   void collectWrites();
@@ -105,7 +113,8 @@ private:
   /// reads, times their `values`; null if there are none.
   mlir::Value product(const AffineRoot &root,
                       llvm::ArrayRef<mlir::Value> values, mlir::Type type);
-  /// Solves for the values of all writes; those that read nothing are known.
+  /// Solves for all unknowns, of which those that read nothing are known, and
+  /// returns the values of the writes.
   llvm::SmallVector<mlir::Value> solve(llvm::ArrayRef<mlir::Value> rhs);
   /// The sum of stacks, repeated over heads to `type` of one draft; those that
   /// have one in `scales` times a stack of numbers. All of it times `factor`,
@@ -121,6 +130,7 @@ private:
   mlir::Value drafts;
   int64_t most = 0; ///< drafts of a row
   llvm::SmallVector<Write> writes;
+  llvm::SmallVector<Unknown> unknowns;
   llvm::SmallVector<mlir::Value> frontier;  ///< of the recurrence
   llvm::SetVector<mlir::Value> takenWrites; ///< of those that are solved for
   llvm::MapVector<mlir::Value, mlir::Value> stacks; ///< of the recurrence

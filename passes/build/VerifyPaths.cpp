@@ -59,31 +59,48 @@ SmallVector<Value> VerifyBuilder::solve(ArrayRef<Value> rhs) {
   }
   SmallVector<Type> types(ValueRange(sides).getTypes());
   Location loc = recurrence.getLoc();
-  for (auto [i, write] : llvm::enumerate(writes)) {
-    if (!write.root || !rhs[i])
+  for (auto [i, unknown] : llvm::enumerate(unknowns)) {
+    if (!unknown.root || !rhs[i])
       continue;
-    loc = WriteOp(write.write->op).getLoc();
-    size_t before = grams.size();
-    for (auto [j, other] : llvm::enumerate(writes)) {
-      Value queries = stack(write.root->queries[other.state->index]);
+    loc = WriteOp(writes[unknown.write].write->op).getLoc();
+    size_t before = grams.size(), last = 0;
+    Value products;
+    for (auto [j, other] : llvm::enumerate(unknowns)) {
+      const Write &write = writes[other.write];
+      Value queries = stack(unknown.root->queries[write.state->index]);
       if (!queries || !rhs[j])
         continue;
-      grams.push_back(gram(*other.state, queries, stack(other.write->key)));
+      // The parts of a value meet the same key.
+      if (!products || last != other.write)
+        products = gram(*write.state, queries, stack(write.write->key));
+      last = other.write;
+      grams.push_back(products);
       rows.push_back(places[i]);
       columns.push_back(places[j]);
     }
-    if (Value factor = stack(write.root->scale);
+    if (Value factor = stack(unknown.root->scale);
         factor && grams.size() > before) {
       factors.push_back(factor);
       scaled.push_back(places[i]);
     }
   }
-  if (grams.empty())
-    return SmallVector<Value>(rhs);
-  auto op = PathSolveOp::create(b, loc, types, drafts, sides, grams, factors,
-                                rows, columns, scaled);
+  SmallVector<Value> solved;
+  if (!grams.empty()) {
+    auto op = PathSolveOp::create(b, loc, types, drafts, sides, grams, factors,
+                                  rows, columns, scaled);
+    solved.assign(op.result_begin(), op.result_end());
+  }
+  SmallVector<SmallVector<Value>> parts(writes.size());
+  for (auto [i, unknown] : llvm::enumerate(unknowns))
+    if (rhs[i])
+      parts[unknown.write].push_back(
+          unknown.root && !solved.empty() ? solved[places[i]] : rhs[i]);
   SmallVector<Value> results;
-  for (auto [i, write] : llvm::enumerate(writes))
-    results.push_back(write.root && rhs[i] ? op.getResult(places[i]) : rhs[i]);
+  for (auto [write, list] : llvm::zip(writes, parts)) {
+    Value value = list.empty() ? Value() : list.front();
+    if (list.size() > 1)
+      value = sum(list, typeOf(write.write->value), write.write->op->getLoc());
+    results.push_back(value);
+  }
   return results;
 }

@@ -26,11 +26,10 @@ ladle::findVerifyRoots(const PreparedRoute &prepared, OpBuilder &b) {
   b.setInsertionPoint(recurrence.getYield());
   for (const StateHistory &state : history.getStates())
     for (const StateWrite &write : state.writes) {
-      AffineRoot &root = roots.writes.emplace_back();
+      SmallVector<AffineRoot, 1> &parts = roots.writes.emplace_back();
       if (write.valueClass == OperandClass::TokenOnly)
         continue;
-      FailureOr<AffineRoot> made =
-          makeRoot(write.value, history, b, AffineScale::Channels);
+      auto made = makeRoots(write.value, history, b, AffineScale::Channels);
       if (failed(made)) {
         OperandClasses classes(recurrence.getBody());
         AffineObstacle obstacle;
@@ -40,9 +39,10 @@ ladle::findVerifyRoots(const PreparedRoute &prepared, OpBuilder &b) {
                                         "in reads: " +
                                             obstacle.reason};
       }
-      root = *made;
-      if (root.scale)
-        roots.solved.insert(root.value);
+      parts = *made;
+      if (llvm::any_of(parts,
+                       [](const AffineRoot &part) { return bool(part.scale); }))
+        roots.solved.insert(write.value);
     }
   roots.outputs = findRoots(recurrence, history, roots.solved);
   return roots;

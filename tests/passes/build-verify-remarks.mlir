@@ -29,26 +29,6 @@ ladle.recurrence @feedback(token %k: tensor<1x4xf32>,
 
 // -----
 
-// One scale for all reads of a value is what a solve takes.
-ladle.recurrence @two_scales(token %k: tensor<1x4xf32>, token %v: tensor<1x4xf32>,
-    token %w: tensor<1x4xf32>, state %S: !ladle.state<1x4x4xf32>)
-    -> (y: tensor<1x4xf32>) {
-  %r = ladle.read %S, %k : !ladle.state<1x4x4xf32>, tensor<1x4xf32>
-       -> tensor<1x4xf32>
-  %s = ladle.read %S, %v : !ladle.state<1x4x4xf32>, tensor<1x4xf32>
-       -> tensor<1x4xf32>
-  %0 = arith.mulf %r, %v : tensor<1x4xf32>
-  %1 = arith.divf %s, %w : tensor<1x4xf32>
-  %u = arith.addf %0, %1 : tensor<1x4xf32>
-  // expected-remark@+2 {{a value that is written is not affine in reads: two reads are multiplied by different numbers a channel}}
-  // expected-note@+1 {{what is written may be a sum of reads}}
-  %S1 = ladle.write %S, %k, %u
-      : !ladle.state<1x4x4xf32>, tensor<1x4xf32>, tensor<1x4xf32>
-  ladle.yield %r, %S1 : tensor<1x4xf32>, !ladle.state<1x4x4xf32>
-}
-
-// -----
-
 ladle.recurrence @scaled_ranks(token %k: tensor<1x2x4xf32>,
     token %q: tensor<1x4xf32>, token %w: tensor<1x2x4xf32>,
     state %S: !ladle.state<1x4x4xf32>) -> (y: tensor<1x4xf32>) {

@@ -118,3 +118,40 @@ ladle.recurrence @repeated(token %q: tensor<2x4xf32>, token %w: tensor<2x4xf32>,
   %y = arith.mulf %5, %v : tensor<2x3x8xf32>
   ladle.yield %y, %S1 : tensor<2x3x8xf32>, !ladle.state<2x4x8xf32>
 }
+
+// -----
+
+// Reads with scales of their own are unknowns of their own, whose sum is the
+// value: what meets the key is the sum of all of them, so that a Gram product
+// stands in two columns. The remainder is the first one's.
+
+// CHECK-LABEL: ladle.step @two_scales_inner_verify
+// CHECK: %[[T:.*]]:{{[0-9]+}} = ladle.each_draft
+// CHECK: %[[A:.*]] = ladle.path_gram
+// CHECK: %[[B:.*]] = ladle.path_gram
+// CHECK-NOT: ladle.path_gram
+// CHECK: %[[U:.*]]:2 = ladle.path_solve[%{{.*}}, %{{.*}} : tensor<1x4x8xf32>, tensor<1x4x8xf32>] through[%[[A]], %[[A]], %[[B]], %[[B]] : {{.*}}] rows [0, 0, 1, 1] columns [0, 1, 0, 1] scales[%[[T]]#{{[0-9]+}}, %[[T]]#{{[0-9]+}} : {{.*}}] of [0, 1] along
+// CHECK: %[[SUM:.*]] = ladle.each_draft %{{.*}} stacks(%[[U]]#0, %[[U]]#1 :
+// CHECK: ladle.append_drafts %{{.*}}, %{{.*}}, %[[SUM]] along
+// PROMPT-LABEL: ladle.step @two_scales_inner_prefill_fold
+// PROMPT: ladle.path_solve{{.*}} columns [0, 1, 0, 1]
+// PROMPT: ladle.fold_drafts
+// ADJOINT: error: route 'adjoint' is not legal for 'two_scales'
+ladle.recurrence @two_scales(token %q: tensor<1x4xf32>, token %k: tensor<1x4xf32>,
+    token %l: tensor<1x4xf32>, token %v: tensor<1x8xf32>,
+    token %w: tensor<1x8xf32>, state %S: !ladle.state<1x4x8xf32>)
+    -> (y: tensor<1x8xf32>) {
+  %r = ladle.read %S, %k : !ladle.state<1x4x8xf32>, tensor<1x4xf32>
+       -> tensor<1x8xf32>
+  %s = ladle.read %S, %l : !ladle.state<1x4x8xf32>, tensor<1x4xf32>
+       -> tensor<1x8xf32>
+  %0 = arith.mulf %r, %v : tensor<1x8xf32>
+  %1 = arith.divf %s, %w : tensor<1x8xf32>
+  %2 = arith.addf %0, %1 : tensor<1x8xf32>
+  %u = arith.addf %2, %w : tensor<1x8xf32>
+  %S1 = ladle.write %S, %k, %u
+      : !ladle.state<1x4x8xf32>, tensor<1x4xf32>, tensor<1x8xf32>
+  %y = ladle.read %S, %q : !ladle.state<1x4x8xf32>, tensor<1x4xf32>
+       -> tensor<1x8xf32>
+  ladle.yield %y, %S1 : tensor<1x8xf32>, !ladle.state<1x4x8xf32>
+}
