@@ -128,10 +128,10 @@ Status Cursors::Impl::checkSlot(int32_t slot) const {
 }
 
 Status Cursors::Impl::checkSlots(std::span<const int32_t> list) const {
-  for (int32_t slot : list)
-    if (!isPadding(slot))
-      if (Status status = checkSlot(slot); !status)
-        return status;
+  for (size_t i = 0; i < list.size(); ++i)
+    if (!isPadding(list[i]))
+      if (Status status = checkSlot(list[i]); !status)
+        return invalid(fmt::format("slots[{}]: {}", i, status.message()));
   return Status();
 }
 
@@ -156,7 +156,11 @@ Status Cursors::Impl::setThreshold(int64_t m, void *stream) {
 
 /// Whether a step has folded is asked once more when its cursors move.
 Status Cursors::Impl::checkAdvanced(std::string_view what) const {
-  if (!isShared || !decodedBy)
+  if (!isShared)
+    return Status();
+  if (Status status = checkIdle(); !status)
+    return invalid(fmt::format("{}: {}", what, status.message()));
+  if (!decodedBy)
     return Status();
   return invalid(fmt::format(
       "{} is set after a layer has decoded by '{}' and before the cursors have "
@@ -168,10 +172,11 @@ Status Cursors::Impl::noPages(int64_t wanted) const {
   BlockCount count = pageCount();
   return Status(
       ErrorCode::ResourceExhausted,
-      fmt::format("the pages of '{}' are used up: {} of {} entries, {} of them "
-                  "free, wanted {}; reset or flush slots, or make more "
-                  "(CursorOptions::pages)",
-                  name, count.all, page, count.free, wanted));
+      fmt::format(
+          "the pages of '{}' do not suffice: wanted {} of {} entries, {} "
+          "of {} are free; reset or flush slots, or make more "
+          "(CursorOptions::pages)",
+          name, wanted, page, count.free, count.all));
 }
 
 Status Cursors::Impl::noStates(int64_t wanted) const {
@@ -185,10 +190,9 @@ Status Cursors::Impl::noStates(int64_t wanted) const {
                     name, capacity));
   return Status(
       ErrorCode::ResourceExhausted,
-      fmt::format("the states of '{}' are used up: {}, {} of them free, "
-                  "wanted {}; reset slots, or make more "
-                  "(CursorOptions::states)",
-                  name, count.all, count.free, wanted));
+      fmt::format("the states of '{}' do not suffice: wanted {}, {} of {} are "
+                  "free; reset slots, or make more (CursorOptions::states)",
+                  name, wanted, count.free, count.all));
 }
 
 Status Cursors::Impl::setCrossover(int64_t entries) {
@@ -296,16 +300,8 @@ Status Cursors::advance(std::span<const int32_t> readSlots,
     return status;
   if (writeSlots.empty())
     writeSlots = readSlots;
-  if (impl->device.kind == DeviceKind::Cpu)
-    for (size_t row = 0; row < readSlots.size(); ++row)
-      if (!impl->isPadding(readSlots[row]))
-        for (int32_t slot : {readSlots[row], writeSlots[row]}) {
-          Status status = impl->checkSlot(slot);
-          if (status)
-            status = impl->checkCommitted(slot);
-          if (!status)
-            return invalid(fmt::format("row {}: {}", row, status.message()));
-        }
+  if (Status status = impl->checkAdvance(readSlots, writeSlots); !status)
+    return status;
   CursorMove::Kind kind = impl->endStep();
   if (readSlots.empty())
     return Status();
@@ -318,6 +314,7 @@ Status Cursors::abandon() {
   if (!impl->isShared)
     return invalid("these cursors belong to one pool, whose steps move them");
   (void)impl->endStep();
+  impl->forget();
   return Status();
 }
 
@@ -423,18 +420,20 @@ Status Cursors::fork(std::span<const int32_t> from,
     return invalid(fmt::format("to has {} slots, wanted {}, one for each of "
                                "from",
                                to.size(), from.size()));
-  for (std::span<const int32_t> list : {from, to})
-    for (int32_t slot : list)
-      if (Status status = impl->checkSlot(slot); !status)
-        return status;
+  for (auto [name, list] : {std::pair{"from", from}, {"to", to}})
+    for (size_t i = 0; i < list.size(); ++i)
+      if (Status status = impl->checkSlot(list[i]); !status)
+        return invalid(fmt::format("{}[{}]: {}", name, i, status.message()));
   return impl->fork(from, to);
 }
 
 Status Cursors::rebuild(int32_t from, int64_t entries, int32_t to,
                         std::optional<int32_t> checkpoint) {
-  for (int32_t slot : {from, to, checkpoint.value_or(from)})
+  for (auto [name, slot] : {std::pair{"from", from},
+                            {"to", to},
+                            {"checkpoint", checkpoint.value_or(from)}})
     if (Status status = impl->checkSlot(slot); !status)
-      return status;
+      return invalid(fmt::format("{}: {}", name, status.message()));
   return impl->rebuild(from, entries, to, checkpoint);
 }
 
@@ -450,7 +449,7 @@ Status Cursors::reserve(std::span<const int32_t> slots,
     if (impl->isPadding(slots[i]))
       continue;
     if (Status status = impl->checkSlot(slots[i]); !status)
-      return status;
+      return invalid(fmt::format("slots[{}]: {}", i, status.message()));
     if (entries[i] < 0 || entries[i] > impl->capacity)
       return invalid(fmt::format("entries[{}] is {}, wanted 0 to {}", i,
                                  entries[i], impl->capacity));
@@ -460,7 +459,7 @@ Status Cursors::reserve(std::span<const int32_t> slots,
     if (impl->isPadding(slot))
       continue;
     if (Status status = impl->checkSlot(slot); !status)
-      return status;
+      return invalid(fmt::format("writeSlots: {}", status.message()));
     claims.push_back({slot, 0, /*readsState=*/false, /*writesState=*/true});
   }
   // Rows may read one slot.
@@ -477,6 +476,11 @@ Status Cursors::reserve(std::span<const int32_t> slots,
     merged.back().entries = std::max(merged.back().entries, claim.entries);
     merged.back().writesState |= claim.writesState;
   }
+  // Those of a GPU know where their cursors stand when they claim.
+  if (impl->states && impl->device.kind == DeviceKind::Cpu)
+    for (Impl::Claim &claim : merged)
+      if (Result<Cursor> cursor = impl->read(claim.slot); claim.entries > 0)
+        claim.writesState |= impl->foldsSoon(*cursor, claim.entries);
   Status status = impl->claim(merged);
   if (status)
     impl->keepClaimed(merged);

@@ -137,6 +137,17 @@ struct Cursors::Impl {
     (void)slot;
     return Status();
   }
+  /// InvalidArgument, where the host knows, unless all layers have decoded what
+  /// these rows of a step are to be moved on by.
+  virtual Status checkAdvance(std::span<const int32_t> reads,
+                              std::span<const int32_t> writes) {
+    (void)reads, (void)writes;
+    return Status();
+  }
+  /// InvalidArgument if the cursor of any slot has yet to move on.
+  virtual Status checkIdle() const { return Status(); }
+  /// Tokens that wait will not be counted.
+  virtual void forget() {}
   /// Makes slots `to` what `from` are; without states they keep their own.
   virtual Status branchOff(std::span<const int32_t> from,
                            std::span<const int32_t> to, bool withStates) = 0;
@@ -164,6 +175,10 @@ struct Cursors::Impl {
   bool foldsWithToken(const Cursor &cursor) const {
     return hasStates() ? cursor.length + 1 >= limitOf(cursor)
                        : cursor.length >= capacity;
+  }
+  /// Whether so many more entries may make it fold.
+  bool foldsSoon(const Cursor &cursor, int64_t entries) const {
+    return hasStates() && cursor.length + entries >= limitOf(cursor);
   }
   /// Whether it folds what is committed before it takes so many drafts.
   bool foldsBeforeDrafts(const Cursor &cursor, int64_t count) const {

@@ -109,7 +109,7 @@ BoundStep::~BoundStep() = default;
 
 int64_t BoundStep::rows() const { return impl->rows; }
 
-Status BoundStep::launch(int64_t rows, void *stream, Start start) {
+Status BoundStep::launchRows(int64_t rows, void *stream, Start start) {
   if (rows < 0 || rows > impl->rows)
     return invalid(fmt::format(
         "rows is {}, wanted 0 to {}, the rows that the step was bound to", rows,

@@ -67,8 +67,11 @@ Status HostCursors::claim(std::span<const Claim> claims) {
   if (!page && !states)
     return Status();
   Blocks::Demand pageDemand(freePages), stateDemand(freeStates);
+  ++claimCalls;
   for (const Claim &claim : claims) {
-    if (needsState(claim))
+    // Several rows may read one slot.
+    if (needsState(claim) &&
+        std::exchange(counted[claim.slot], claimCalls) != claimCalls)
       stateDemand.add(stateTable[claim.slot]);
     if (!page || claim.entries == 0)
       continue;

@@ -78,14 +78,41 @@ struct HostCursors final : Cursors::Impl {
     int64_t tokens = 0; ///< 0: there is none
     Cursor after;
     std::vector<const void *> takenBy; ///< decoders
+    int64_t round = 0;                 ///< as that of a token
   };
-  /// InvalidArgument if a slot has a prompt that the cursor has yet to move on.
+  /// A token that a layer has decoded into a slot that shares its cursor, which
+  /// has yet to move.
+  struct Token {
+    bool waits = false;
+    int32_t read = 0;  ///< the slot that it goes on from
+    int64_t round = 0; ///< a number of its own, which layers that took it know
+  };
+  const Token &tokenOf(int32_t slot) const { return tokens[slot]; }
+  /// InvalidArgument if a slot has a prompt, or a token, that the cursor has
+  /// yet to move on.
   Status checkMoved(int32_t slot) const override;
+  /// The same of a prompt alone.
+  Status checkPrompted(int32_t slot) const;
+  /// InvalidArgument unless a row that reads `read` and writes `write` can be
+  /// of the token that waits there, if one does; `seen` are the rounds of the
+  /// tokens that its decoder has decoded.
+  Status checkToken(int32_t read, int32_t write,
+                    std::span<const int64_t> seen) const;
+  /// Returns the round of the token.
+  int64_t takeToken(int32_t read, int32_t write);
+  /// InvalidArgument unless all layers have decoded the token, or prompt, that
+  /// is to be counted.
+  Status checkTaken(int32_t read, int32_t write) const;
+  Status checkAdvance(std::span<const int32_t> reads,
+                      std::span<const int32_t> writes) override;
+  Status checkIdle() const override;
+  void forget() override;
   /// InvalidArgument unless `by` can take a prompt of `tokens` that leaves a
   /// slot's cursor at `after`.
   Status checkPrompt(int32_t slot, int64_t tokens, const Cursor &after,
                      const void *by) const;
   void take(int32_t slot, int64_t tokens, const Cursor &after, const void *by);
+  int64_t promptRound(int32_t slot) const { return prompts[slot].round; }
 
   int32_t stateOf(int32_t slot) const override {
     return states ? stateTable[slot] : slot;
@@ -125,6 +152,7 @@ struct HostCursors final : Cursors::Impl {
   int64_t calls = 0;
 
 private:
+  Status makeTables();
   void acceptRow(int32_t slot, std::span<const int32_t> path);
 
   //===--- HostBlocks.cpp -------------------------------------------------===//
@@ -152,13 +180,16 @@ private:
   std::vector<Cursor> all;
   std::vector<Branches> branches;
   std::vector<Prompt> prompts;     // [slots] if any was taken
+  std::vector<Token> tokens;       // [slots] if layers share the cursors
   std::vector<int32_t> order;      // [slots, L]
   std::vector<int32_t> parents;    // [slots, most drafts]
   std::vector<int32_t> pageTable;  // [slots, L / P]
   std::vector<int64_t> reserved;   // [slots]: entries to come, in pages
   std::vector<int32_t> stateTable; // [slots] if they take states
   Blocks freePages, freeStates;
-  std::vector<int32_t> wanted; // of a claim
+  std::vector<int32_t> wanted;  // of a claim
+  std::vector<int64_t> counted; // [slots] if they take states: by which claim
+  int64_t claimCalls = 0;
   int64_t rounds = 0;
   std::vector<int32_t> staged;
 };

@@ -42,9 +42,13 @@ Status HostDecoder::checkSlots(const StepArguments &arguments) const {
       return invalid(fmt::format("readSlots[{}]: {}", row, status.message()));
     if (Status status = cursors.checkCommitted(write); !status)
       return invalid(fmt::format("writeSlots[{}]: {}", row, status.message()));
-    for (int32_t slot : {read, write})
-      if (Status status = cursors.checkMoved(slot); !status)
-        return invalid(fmt::format("row {}: {}", row, status.message()));
+    Status status = cursors.checkPrompted(read);
+    if (status)
+      status = cursors.checkPrompted(write);
+    if (status)
+      status = cursors.checkToken(read, write, decoded);
+    if (!status)
+      return invalid(fmt::format("row {}: {}", row, status.message()));
     if (read != write && program.foldsByChunk())
       return invalid(fmt::format(
           "writeSlots[{}] is {}, wanted the {} of readSlots: a row that goes "
@@ -150,6 +154,20 @@ void HostDecoder::zeroOutputs(int64_t row) {
   }
 }
 
+/// Says that this layer has decoded what its rows wait for.
+Status HostDecoder::takeTokens(const RouteKernels &route) {
+  HostCursors &cursors = pool.positions();
+  if (Status status = cursors.takeStep(route); !status)
+    return status;
+  decoded.resize(static_cast<size_t>(pool.slots));
+  for (const StepRow &plan : stepRows) {
+    int64_t round = cursors.takeToken(plan.read, plan.write);
+    pool.take(plan.write, round);
+    decoded[plan.write] = round;
+  }
+  return Status();
+}
+
 Status HostDecoder::step(const StepArguments &arguments, void *) {
   if (Status status = checkSlots(arguments); !status)
     return status;
@@ -185,7 +203,7 @@ Status HostDecoder::step(const StepArguments &arguments, void *) {
   if (Status status = cursors.claim(claims); !status)
     return status;
   if (cursors.isShared)
-    if (Status status = cursors.takeStep(route); !status)
+    if (Status status = takeTokens(route); !status)
       return status;
   tasks.clear();
   for (const StepRow &plan : stepRows)

@@ -45,6 +45,7 @@ private:
     bool folds = false;
   };
   Status planRow(StepRow plan);
+  Status takeTokens(const RouteKernels &route);
   RowTask stepTask(const StepRow &plan) const;
   void zeroOutputs(int64_t row);
 
@@ -103,6 +104,7 @@ private:
   /// [slots]: the rounds of drafts that were verified last. A second time is an
   /// error, but not by a decoder of another layer, or of other heads.
   std::vector<int64_t> verified;
+  std::vector<int64_t> decoded; // the same of tokens, if layers share cursors
   std::vector<DraftRow> draftRows;
   std::vector<PromptRow> promptRows;
   std::vector<int32_t> pathOrders; // [rows, L], of drafts that go one by one

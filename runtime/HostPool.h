@@ -16,6 +16,16 @@ namespace ladle {
 struct HostPool final : Pool::Impl {
   /// [slots]: the rounds of drafts that this layer verified last.
   std::vector<int64_t> verified;
+  /// [slots]: the rounds of the tokens and prompts that it took last.
+  std::vector<int64_t> taken;
+
+  bool hasTaken(int32_t slot, int64_t round) const {
+    return !taken.empty() && taken[slot] == round;
+  }
+  void take(int32_t slot, int64_t round) {
+    taken.resize(static_cast<size_t>(slots));
+    taken[slot] = round;
+  }
 
   /// Whether the drafts of a slot that has some are verified here.
   bool hasVerified(int32_t slot) const {

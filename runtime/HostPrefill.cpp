@@ -26,11 +26,12 @@ static Status invalid(std::string message) {
 // Cursors that layers share
 //===----------------------------------------------------------------------===//
 
-Status HostCursors::checkMoved(int32_t slot) const {
+Status HostCursors::checkPrompted(int32_t slot) const {
   if (prompts.empty() || prompts[slot].tokens == 0)
     return Status();
   return invalid(fmt::format("slot {} has a prompt of {} tokens that its "
-                             "cursor has not moved on; advance it first",
+                             "cursor has not moved on; advance it first, or "
+                             "reset it if the prompt was abandoned",
                              slot, prompts[slot].tokens));
 }
 
@@ -41,7 +42,7 @@ Status HostCursors::checkPrompt(int32_t slot, int64_t tokens,
   const Prompt &prompt = prompts[slot];
   if (std::find(prompt.takenBy.begin(), prompt.takenBy.end(), by) !=
       prompt.takenBy.end())
-    return checkMoved(slot);
+    return checkPrompted(slot);
   if (prompt.tokens != tokens)
     return invalid(fmt::format("slot {} gets a prompt of {} tokens, and {} by "
                                "another layer that shares its cursor",
@@ -59,6 +60,8 @@ void HostCursors::take(int32_t slot, int64_t tokens, const Cursor &after,
   prompts.resize(static_cast<size_t>(slots));
   prompts[slot].tokens = tokens;
   prompts[slot].after = after;
+  if (prompts[slot].takenBy.empty())
+    prompts[slot].round = ++rounds;
   prompts[slot].takenBy.push_back(by);
 }
 
@@ -96,7 +99,12 @@ Status HostDecoder::checkPrompts(const PrefillArguments &arguments) const {
       continue;
     if (Status status = pool.checkSlot(slot); !status)
       return invalid(fmt::format("slots[{}]: {}", row, status.message()));
-    if (Status status = pool.positions().checkCommitted(slot); !status)
+    const HostCursors &cursors = pool.positions();
+    Status status = cursors.checkCommitted(slot);
+    // Prompts of other layers wait as this one will; tokens do not.
+    if (status && cursors.checkPrompted(slot))
+      status = cursors.checkMoved(slot);
+    if (!status)
       return invalid(fmt::format("slots[{}]: {}", row, status.message()));
   }
   return Status();
@@ -362,6 +370,7 @@ Status HostDecoder::prefill(const PrefillArguments &arguments, void *) {
   for (size_t i = 0; i < promptRows.size(); ++i) {
     const PromptRow &row = promptRows[i];
     cursors.take(row.slot, counts[i], row.cursor, this);
+    pool.take(row.slot, cursors.promptRound(row.slot));
     if (!cursors.isShared)
       cursors.moveRow(CursorMove::Append, row.slot, row.slot);
   }

@@ -26,7 +26,7 @@ public:
   using Task = void (*)(void *context, int64_t index, int worker);
 
   /// `threads` workers, of which the caller of `run` is one; 0 is one for each
-  /// processor that the process may use.
+  /// processor that the process may use. Fewer where the system starts no more.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool &) = delete;

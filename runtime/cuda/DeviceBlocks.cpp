@@ -82,11 +82,6 @@ Cursor DeviceCursors::cursorIn(const Snapshot &now, int32_t slot) const {
   return cursor;
 }
 
-/// Whether so many more entries may make a slot fold.
-bool DeviceCursors::foldsSoon(const Cursor &cursor, int64_t entries) const {
-  return hasStates() && cursor.length + entries >= limitOf(cursor);
-}
-
 std::vector<DeviceCursors::Use>
 DeviceCursors::usesOf(const Snapshot &now, const Claim &claim) const {
   std::vector<Use> uses(static_cast<size_t>(tableSize()), Use::None);

@@ -100,7 +100,6 @@ private:
   /// What a slot does with each of its pages, [L / P].
   enum class Use : uint8_t { None, Read, Write };
   std::vector<Use> usesOf(const Snapshot &now, const Claim &claim) const;
-  bool foldsSoon(const Cursor &cursor, int64_t entries) const;
   /// Pages and states as they are to be, and what makes them so.
   struct Change;
   void changePages(const Snapshot &now, const Claim &claim, bool givesBack,

@@ -249,8 +249,9 @@ TEST_CASE("what is no branch and no prefix is an error") {
   };
   REQUIRE(fork({0, 1}, {2}) ==
           "to has 1 slots, wanted 2, one for each of from");
-  REQUIRE(fork({0}, {6}) == "slot 6 is outside of the pool, which has 6");
-  REQUIRE(fork({0}, {-1}) == "slot -1 marks padding");
+  REQUIRE(fork({0}, {6}) ==
+          "to[0]: slot 6 is outside of the pool, which has 6");
+  REQUIRE(fork({0}, {-1}) == "to[0]: slot -1 marks padding");
   REQUIRE(fork({0, 1}, {2, 2}) ==
           "to[0] is 2, which is to[1], wanted slots that no other branch comes "
           "from or goes to");
@@ -299,9 +300,10 @@ TEST_CASE("a checkpoint whose prompt waits for its cursor is an error") {
   arguments.cuSeqlens = starts;
   arguments.tensors = batch.getTensors();
   need(decoder.prefill(arguments));
-  REQUIRE(pool.rebuild(0, 0, 2, 1).message() ==
-          "checkpoint: slot 1 has a prompt of 4 tokens that its cursor has not "
-          "moved on; advance it first");
+  REQUIRE(
+      pool.rebuild(0, 0, 2, 1).message() ==
+      "checkpoint: slot 1 has a prompt of 4 tokens that its cursor has not "
+      "moved on; advance it first, or reset it if the prompt was abandoned");
   need(memory.cursors->advance(slots));
   REQUIRE(pool.rebuild(0, 0, 2, 1).ok());
 }

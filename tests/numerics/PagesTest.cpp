@@ -79,8 +79,8 @@ TEST_CASE("a step that finds no page changes nothing") {
   Status status = prompts.tryDecode({0, 1});
   REQUIRE(status.code() == ErrorCode::ResourceExhausted);
   REQUIRE(status.message() ==
-          "the pages of 'gated_delta_net' are used up: 3 of 8 entries, 1 of "
-          "them free, wanted 2; reset or flush slots, or make more "
+          "the pages of 'gated_delta_net' do not suffice: wanted 2 of 8 "
+          "entries, 1 of 3 are free; reset or flush slots, or make more "
           "(CursorOptions::pages)");
   REQUIRE(prompts.cursors().pages().free == 1);
   REQUIRE(prompts.cursor(0).length == 8);

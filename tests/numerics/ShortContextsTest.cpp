@@ -75,8 +75,12 @@ TEST_CASE("rows take a state each when they have become long") {
   Status status = prompts.tryDecode({0, 1});
   REQUIRE(status.code() == ErrorCode::ResourceExhausted);
   REQUIRE(status.message() ==
-          "the states of 'gated_delta_net' are used up: 2, 0 of them free, "
-          "wanted 1; reset slots, or make more (CursorOptions::states)");
+          "the states of 'gated_delta_net' do not suffice: wanted 1, 0 of 2 "
+          "are free; reset slots, or make more (CursorOptions::states)");
+  // An engine that asks before the step hears of it then.
+  const std::vector<int32_t> both{0, 1}, fourteen(2, 14);
+  REQUIRE(cursors.reserve(both, fourteen).message() == status.message());
+  REQUIRE(cursors.reserve(both, std::vector<int32_t>{0, 5}).ok());
   REQUIRE(prompts.cursor(0).length == 23);
   REQUIRE(prompts.cursor(1).length == 1);
   prompts.reset(1);

@@ -120,7 +120,8 @@ TEST_CASE("a slot that is reset starts anew, others go on") {
   bool byRows = GENERATE(false, true);
   Status status = byRows ? pool.resetRows(outside) : pool.reset(outside);
   CHECK(status.code() == ErrorCode::InvalidArgument);
-  CHECK(status.message() == "slot 2 is outside of the pool, which has 2");
+  CHECK(status.message() ==
+        "slots[1]: slot 2 is outside of the pool, which has 2");
   CHECK(pool.cursor(0)->epoch > 0);
   REQUIRE((byRows ? pool.resetRows(slots) : pool.reset(slots)).ok());
   CHECK(pool.cursor(0)->epoch == 0);

@@ -9,6 +9,8 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <fstream>
+#include <sys/resource.h>
 
 using namespace ladle;
 
@@ -68,4 +70,24 @@ TEST_CASE("no worker runs two tasks at once") {
     busy[worker] = false;
   });
   CHECK(collisions.load() == 0);
+}
+
+TEST_CASE("a system that starts no more threads has those that it did work") {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+  // A sanitizer takes terabytes of addresses.
+  std::ifstream sizes("/proc/self/statm");
+  rlim_t pages = 0;
+  sizes >> pages;
+  if (pages > rlim_t(1) << 28)
+    return;
+  // Each thread takes megabytes of them for its stack.
+  rlimit tight{(pages << 12) + (rlim_t(1) << 28), before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_AS, &tight) == 0);
+  ThreadPool pool(4000);
+  REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
+  CHECK(pool.size() < 4000);
+  std::atomic<int64_t> sum = 0;
+  pool.forEach(1000, [&](int64_t index, int) { sum += index; });
+  CHECK(sum == 499500);
 }

@@ -211,9 +211,11 @@ struct PreferenceOptions {
 };
 
 struct AttentionDecoderOptions {
-  int threads = 0; ///< 0: one for each processor. Of the CPU only
-  /// Of a GPU: the most of a step, for which there is memory; 0 is as many as
-  /// the pool has slots.
+  /// 0: one for each processor. Of the CPU only; fewer where the system starts
+  /// no more.
+  int threads = 0;
+  /// Of a GPU: the most of a step or a call of prompts, padding among them, for
+  /// which there is memory; 0 is as many as the pool has slots.
   int64_t rows = 0;
   /// Of a bounded cache, on a GPU: tokens of prompts for which there is memory;
   /// 0 is 8192. A call has no more where tokens are evicted; a segmented cache

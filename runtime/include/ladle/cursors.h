@@ -102,16 +102,18 @@ public:
   /// ResourceExhausted, and nothing has changed, if there are not so many.
   ///
   /// On the CPU who appends takes pages, too, and who folds gives them back, so
-  /// that nobody has to call it. On a GPU it is a call between steps, for which
-  /// the host waits: it also takes back what the entries of these slots have
-  /// left. Who appends without a page loses the entry, which is not counted,
-  /// and is told by the next reserve, fork or step that comes after it has run.
+  /// that nobody has to call it who can do without a row in want of them. On a
+  /// GPU it is a call between steps, for which the host waits: it also takes
+  /// back what the entries of these slots have left. Who appends without a page
+  /// loses the entry, which is not counted, and is told by the next reserve,
+  /// fork or step that comes after it has run.
   ///
-  /// Where slots take states, it takes one on a GPU for each of `slots` that so
-  /// many entries may make fold, and for each of `writeSlots`: those of rows
-  /// that write another slot than they read, and those with a state whose
-  /// prompts are next. Who has none when it is due stays entries for as long as
-  /// there is room.
+  /// Where slots take states, it takes one for each of `slots` that so many
+  /// entries may make fold, and for each of `writeSlots`: those of rows that
+  /// write another slot than they read, and those with a state whose prompts
+  /// are next. Who has none when it is due takes one on the CPU, where a step
+  /// for which there is none is ResourceExhausted; on a GPU it stays entries
+  /// for as long as there is room.
   Status reserve(std::span<const int32_t> slots,
                  std::span<const int32_t> entries,
                  std::span<const int32_t> writeSlots = {});
@@ -154,7 +156,11 @@ public:
   /// slots of their steps: [rows], of the device, `writeSlots` empty for the
   /// read slots. Between two calls all layers decode by routes that append
   /// entries, or all by routes that do not; a step of another kind is an error.
-  /// On the CPU, so is a slot whose drafts are not committed.
+  ///
+  /// On the CPU, so is a slot whose drafts are not committed, or of which not
+  /// all layers have decoded a token since its cursor moved; nothing has
+  /// changed then. On a GPU a graph may have been captured long ago: without a
+  /// step since the last call, cursors move as they did then.
   Status advance(std::span<const int32_t> readSlots,
                  std::span<const int32_t> writeSlots = {},
                  void *stream = nullptr);

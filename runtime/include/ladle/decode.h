@@ -87,7 +87,8 @@ struct PrefillArguments {
 };
 
 struct DecoderOptions {
-  /// 0: one for each processor that the process may use. Of the CPU only.
+  /// 0: one for each processor that the process may use. Of the CPU only; fewer
+  /// where the system starts no more (Decoder::threads).
   int threads = 0;
   /// The heads to compute, multiples of Program::headGroup(); the end -1 is
   /// all. The other heads of the pool and of the outputs are left alone. If
@@ -123,16 +124,17 @@ public:
 
   /// Decodes the first `rows` rows on a stream, by what the memory of slots and
   /// tensors holds by then.
-  Status launch(int64_t rows, void *stream = nullptr,
-                Start start = Start::InOrder);
+  Status launchRows(int64_t rows, void *stream = nullptr,
+                    Start start = Start::InOrder);
+  /// All of them.
   Status launch(void *stream = nullptr, Start start = Start::InOrder) {
-    return launch(rows(), stream, start);
+    return launchRows(rows(), stream, start);
   }
 
-  /// Other memory for an argument, of the same shape, strides and device.
-  /// NotFound names the arguments.
+  /// Other memory for an argument, of the same shape, strides and device, which
+  /// on a GPU nobody asks the driver about. NotFound names the arguments.
   Status setMemory(std::string_view name, void *data);
-  /// Other slots, [rows]; `writeSlots` null is the read slots.
+  /// Other slots, [rows], of the device; `writeSlots` null is the read slots.
   Status setSlots(const int32_t *readSlots, const int32_t *writeSlots);
 
   struct Impl;
@@ -142,9 +144,10 @@ private:
   std::unique_ptr<Impl> impl;
 };
 
-/// A program bound to a pool and to threads. The pool must outlive it; only
-/// one step at a time may run on a pool. Calls of decoders and pools that share
-/// cursors are one after another, too: cursors are of all of them.
+/// A program bound to a pool and to threads. The pool must outlive it, and may
+/// be moved meanwhile, but not be assigned to; only one step at a time may run
+/// on a pool. Calls of decoders and pools that share cursors are one after
+/// another, too: cursors are of all of them.
 class Decoder {
 public:
   /// InvalidArgument if the pool was made for other states, carries or entries

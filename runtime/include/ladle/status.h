@@ -4,7 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Nothing in this library throws. What can fail returns a Status or a Result,
-// and has changed nothing if it failed.
+// and has changed nothing if it failed. What was moved from may be destroyed or
+// assigned to, and takes no calls.
 //
 //===----------------------------------------------------------------------===//
 
@@ -12,6 +13,8 @@
 #define LADLE_STATUS_H
 
 #include <cassert>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,7 +64,8 @@ private:
   std::shared_ptr<const Failure> failure;
 };
 
-/// A value, or why there is none.
+/// A value, or why there is none. To take the value of a failure ends the
+/// program with its message.
 template <typename T> class [[nodiscard]] Result {
 public:
   Result(Status failure) : failure(std::move(failure)) {
@@ -86,7 +90,11 @@ public:
 
 private:
   T &get() {
-    assert(held && "a failure has no value");
+    if (!held) {
+      std::fprintf(stderr, "ladle: the value of a failure was taken: %s\n",
+                   message().c_str());
+      std::abort();
+    }
     return *held;
   }
   std::optional<T> held;

@@ -118,8 +118,8 @@ TEST_CASE("a bound step decodes its first rows alone") {
     Tensors &tensors = decoder == &f.decoder ? f.tensors : f.expected;
     f.fill(0);
     BoundStep step = need(decoder->bind(tensors.arguments));
-    need(step.launch(2, nullptr));
-    need(step.launch(0, nullptr));
+    need(step.launchRows(2));
+    need(step.launchRows(0));
     CHECK(tensors.output(1) !=
           std::vector<float>(tensors.output(1).size(), 99));
     CHECK(tensors.output(2) ==
@@ -127,7 +127,7 @@ TEST_CASE("a bound step decodes its first rows alone") {
     Pool &pool = decoder == &f.decoder ? f.pool : f.hostPool;
     CHECK(need(pool.cursor(1)).length == 1);
     CHECK(need(pool.cursor(2)).length == 0);
-    CHECK(step.launch(4, nullptr).message() ==
+    CHECK(step.launchRows(4).message() ==
           "rows is 4, wanted 0 to 3, the rows that the step was bound to");
   }
 }

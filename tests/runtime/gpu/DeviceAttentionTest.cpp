@@ -493,9 +493,9 @@ TEST_CASE("matches are those of the last step, however it was launched") {
 
   BoundStep bound = need(a.decoder->bind(a.arguments));
   a.fill(8, {0, 2});
-  need(bound.launch(1));
+  need(bound.launchRows(1));
   CHECK(a.decoder->matches().size() == 2);
-  need(bound.launch(2));
+  need(bound.launchRows(2));
   CHECK(a.decoder->matches().size() == 4);
 }
 

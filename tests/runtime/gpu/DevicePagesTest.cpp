@@ -66,8 +66,8 @@ TEST_CASE("the host takes pages between steps, and gives back what is left") {
   Status status = cursors.reserve(slots, nine);
   CHECK(status.code() == ErrorCode::ResourceExhausted);
   CHECK(status.message() ==
-        "the pages of 'gated_delta_rule' are used up: 4 of 8 entries, 2 of "
-        "them free, wanted 4; reset or flush slots, or make more "
+        "the pages of 'gated_delta_rule' do not suffice: wanted 4 of 8 "
+        "entries, 2 of 4 are free; reset or flush slots, or make more "
         "(CursorOptions::pages)");
   CHECK(cursors.pages().free == 2);
   need(cursors.reserve(slots, eight));
