@@ -19,29 +19,32 @@ static Status invalid(std::string message) {
 }
 
 Status ladle::checkAttentionRows(int64_t rows, size_t slots) {
-  if (rows >= 0 && slots == static_cast<size_t>(rows))
+  if (rows < 0)
+    return invalid(fmt::format("rows is {}, wanted 0 at least", rows));
+  if (slots == static_cast<size_t>(rows))
     return Status();
   return invalid(
       fmt::format("slots has {} elements, wanted the {} rows", slots, rows));
 }
 
 Status ladle::checkPrompts(const PrefillArguments &arguments, bool mayBeEmpty) {
-  if (arguments.rows < 0 ||
-      arguments.slots.size() != static_cast<size_t>(arguments.rows) ||
-      arguments.cuSeqlens.size() != static_cast<size_t>(arguments.rows) + 1)
-    return invalid(fmt::format("slots has {} elements and cuSeqlens {}, wanted "
-                               "the {} rows, and one more",
-                               arguments.slots.size(),
-                               arguments.cuSeqlens.size(), arguments.rows));
+  if (Status status =
+          checkAttentionRows(arguments.rows, arguments.slots.size());
+      !status)
+    return status;
+  std::span<const int32_t> starts = arguments.cuSeqlens;
+  if (starts.size() != static_cast<size_t>(arguments.rows) + 1)
+    return invalid(fmt::format("cuSeqlens has {} numbers, wanted {}",
+                               starts.size(), arguments.rows + 1));
+  if (starts[0] != 0)
+    return invalid(fmt::format("cuSeqlens[0] is {}, wanted 0", starts[0]));
   for (int64_t row = 0; row < arguments.rows; ++row) {
-    int64_t count =
-        int64_t(arguments.cuSeqlens[row + 1]) - arguments.cuSeqlens[row];
-    if (arguments.cuSeqlens[0] != 0 || count < 0 ||
-        (count == 0 && arguments.slots[row] >= 0 && !mayBeEmpty))
-      return invalid(fmt::format(
-          "cuSeqlens[{}] is {} after {}, wanted to begin "
-          "at 0 and to grow",
-          row + 1, arguments.cuSeqlens[row + 1], arguments.cuSeqlens[row]));
+    int64_t count = int64_t(starts[row + 1]) - starts[row];
+    int64_t least = arguments.slots[row] >= 0 && !mayBeEmpty;
+    if (count < least)
+      return invalid(fmt::format("cuSeqlens[{}] gives row {} {} tokens, wanted "
+                                 "{} at least",
+                                 row + 1, row, count, least));
   }
   return Status();
 }

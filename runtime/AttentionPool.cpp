@@ -375,10 +375,13 @@ Status AttentionPoolImpl::write(int32_t slot, const Cursor &cursor) {
 }
 
 Status AttentionPool::reset(std::span<const int32_t> slots) {
-  for (int32_t slot : slots)
-    if (Status status = impl->checkSlot(slot); !status)
-      return status;
+  for (size_t i = 0; i < slots.size(); ++i)
+    if (slots[i] >= 0)
+      if (Status status = impl->checkSlot(slots[i]); !status)
+        return invalid(fmt::format("slots[{}]: {}", i, status.message()));
   for (int32_t slot : slots) {
+    if (slot < 0)
+      continue;
     impl->keepPages(slot, 0);
     AttentionPoolImpl::Cursor empty;
     if (impl->program.bounded)

@@ -93,13 +93,13 @@ static TensorSpec slotSpec(const StateSpec &state) {
 static Status checkOptions(const PoolOptions &options,
                            const Signature &signature) {
   size_t states = signature.states.size();
-  if (options.slotStrides.size() > states ||
-      options.stateMemory.size() > states)
-    return invalid(fmt::format("{} slot strides and memory for {} states, "
-                               "'{}' has {}",
-                               options.slotStrides.size(),
-                               options.stateMemory.size(), signature.name,
-                               states));
+  for (auto [name, count] :
+       {std::pair{"slotStrides", options.slotStrides.size()},
+        {"stateMemory", options.stateMemory.size()}})
+    if (count > states)
+      return invalid(fmt::format("{} has {} elements, wanted {} at most, one "
+                                 "for each state of '{}'",
+                                 name, count, states, signature.name));
   return Status();
 }
 

@@ -312,6 +312,23 @@ TEST_CASE("a call that is wrong says why, and changes nothing") {
       .rows = 1, .slots = std::span(slots).first(1), .tensors = {}};
   says(head.decoder->step(missing), "argument 'q_pre' is missing");
   says(head.pool->truncate(0, 3), "length is 3, wanted 0 to the 0 tokens");
+  AttentionArguments negative{.rows = -1, .slots = {}, .tensors = {}};
+  says(head.decoder->step(negative), "rows is -1, wanted 0 at least");
+  auto refusesStarts = [&](const std::vector<int32_t> &starts,
+                           const char *text) {
+    PrefillArguments prompts;
+    prompts.rows = 2;
+    prompts.slots = slots;
+    prompts.cuSeqlens = starts;
+    says(head.decoder->prefill(prompts), text);
+  };
+  refusesStarts({0, 1}, "cuSeqlens has 2 numbers, wanted 3");
+  refusesStarts({1, 2, 3}, "cuSeqlens[0] is 1, wanted 0");
+  refusesStarts({0, 5, 3},
+                "cuSeqlens[2] gives row 1 -2 tokens, wanted 0 at least");
+  says(head.pool->reset(std::vector<int32_t>{0, 2}),
+       "slots[1]: slot 2 is out of range");
+  CHECK(head.pool->reset(std::vector<int32_t>{-1, 0}).ok());
   auto refuses = [&](const AttentionSettings &wrong, const char *text) {
     says(AttentionDecoder::create(*head.program, *head.pool,
                                   {.settings = wrong, .preference = {}})

@@ -184,7 +184,9 @@ TEST_CASE("pool options that do not fit are named") {
   CHECK_THAT(poolError(options),
              Contains("'S' has the slot stride 59, wanted 0 or at least 60"));
   options.slotStrides = {64, 64};
-  CHECK_THAT(poolError(options), Contains("2 slot strides"));
+  CHECK_THAT(poolError(options),
+             Contains("slotStrides has 2 elements, wanted 1 at most, one for "
+                      "each state of 'linear_attention'"));
   options = good;
   options.stateMemory = {memory + 1};
   CHECK_THAT(poolError(options), Contains("'S' is not aligned to 64 bytes"));

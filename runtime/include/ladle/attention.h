@@ -165,7 +165,8 @@ public:
   std::vector<int64_t> keptPositions(int32_t slot, int64_t head) const;
   int64_t ringEntries(int32_t slot) const;
 
-  /// Makes slots empty. InvalidArgument names a slot that is out of range.
+  /// Makes slots empty; a negative one is padding. InvalidArgument names a slot
+  /// that is out of range, and none is reset.
   Status reset(std::span<const int32_t> slots);
   /// Drops the tokens of a slot from `length` on, and what they left: an
   /// estimated moment is that of the others, as far as the ring tells; where it
