@@ -138,7 +138,8 @@ ExprPtr ExprParser::parseParenthesis() {
 /// new line is the next statement.
 static bool takesNames(llvm::StringRef callee) {
   return llvm::is_contained({"match", "softmax", "complete", "expand",
-                             "segmented", "evicting", "linear", "taylor"},
+                             "segmented", "evicting", "paged", "linear",
+                             "taylor"},
                             callee);
 }
 

@@ -186,7 +186,9 @@ Token Lexer::lexIdentifier(const char *start) {
 }
 
 Token Lexer::lexNumber(const char *start) {
+  bool isWhole = true;
   auto skipDigits = [&] {
+    isWhole &= current != end && llvm::isDigit(*current);
     while (current != end && llvm::isDigit(*current))
       ++current;
   };
@@ -214,8 +216,8 @@ Token Lexer::lexNumber(const char *start) {
   if (token.text.size() > maxNumberLength)
     report(" has " + llvm::Twine(token.text.size()) + " characters",
            "a number has at most " + llvm::Twine(maxNumberLength));
-  else if (llvm::isAlpha(token.text.back()) || token.text.count('.') > 1 ||
-           token.text.getAsDouble(token.number))
+  else if (!isWhole || llvm::isAlpha(token.text.back()) ||
+           token.text.count('.') > 1 || token.text.getAsDouble(token.number))
     report(" is not a number", "numbers are written 16, 0.5 or 1e-6");
   else if (!std::isfinite(token.number))
     report(" is too large", "the largest number is 1.8e308");

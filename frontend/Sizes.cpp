@@ -92,6 +92,7 @@ public:
   std::optional<Configuration> run(const ElaborationOptions &options);
 
 private:
+  bool checkNames();
   bool checkPresets();
   bool checkPreset(Preset &preset);
   bool isSize(llvm::StringRef name) const {
@@ -207,8 +208,26 @@ bool Configurator::checkPresets() {
   return valid;
 }
 
+/// A size would never get the numbers of an option of its name.
+bool Configurator::checkNames() {
+  bool valid = true;
+  for (const Statement &statement : recurrence.statements)
+    for (const SizeParameter &size : recurrence.sizes) {
+      if (statement.kind != Statement::Kind::Option ||
+          statement.name != size.name)
+        continue;
+      diagnostics.error(statement.loc, quote(size.name) + " is declared twice");
+      diagnostics.note(size.loc,
+                       "it is a size since here; choose another name");
+      valid = false;
+    }
+  return valid;
+}
+
 std::optional<Configuration>
 Configurator::run(const ElaborationOptions &options) {
+  if (!checkNames())
+    return std::nullopt;
   bool valid = checkPresets();
   Configuration configuration;
   if (!options.preset.empty()) {

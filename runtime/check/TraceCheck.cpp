@@ -14,6 +14,8 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <numeric>
+#include <span>
 
 using namespace ladle;
 using namespace ladle::check;
@@ -46,12 +48,19 @@ static Result<TensorView> viewOf(const Safetensors &file, const ValueInfo &info,
   if (!isFloat(view->dtype))
     return invalid(fmt::format("'{}' of the trace is {}, wanted a float type",
                                info.name, toString(*view)));
-  if (view->rank() < leadingDims ||
-      !std::equal(view->shape.begin() + leadingDims, view->shape.end(),
-                  info.shape.begin(), info.shape.end()))
-    return invalid(fmt::format(
-        "'{}' of the trace is {}, wanted {}[{}]", info.name, toString(*view),
-        leadingDims ? "[T] and " : "", fmt::join(info.shape, ", ")));
+  auto fits = [&](std::span<const int64_t> shape) {
+    return view->rank() >= leadingDims &&
+           std::equal(view->shape.begin() + leadingDims, view->shape.end(),
+                      shape.begin(), shape.end());
+  };
+  // Of what all heads share, files have no heads.
+  std::span<const int64_t> shape(info.shape);
+  if (!fits(shape) &&
+      !(leadingDims == 0 && shape.front() == 1 && fits(shape.subspan(1))))
+    return invalid(fmt::format("'{}' of the trace is {}, wanted [{}{}]",
+                               info.name, toString(*view),
+                               leadingDims ? "T, " : "",
+                               fmt::join(info.shape, ", ")));
   return view;
 }
 
@@ -71,29 +80,39 @@ static Status addValues(const TensorView &view, const ValueInfo &info,
 }
 
 /// Position of each row of a stored output: the tensor `positions`, or all.
-static std::vector<int64_t> positionsOf(const Safetensors &file,
-                                        int64_t count) {
-  std::vector<int64_t> positions;
-  Result<TensorView> view = file.contains("positions")
-                                ? file.view("positions")
-                                : Status(ErrorCode::NotFound, "none");
-  bool isList =
-      view && view->rank() == 1 && view->shape[0] == count && view->isDense();
+static Result<std::vector<int64_t>> positionsOf(const Safetensors &file,
+                                                int64_t count, int64_t tokens) {
+  std::vector<int64_t> positions(static_cast<size_t>(count));
+  // All of a sequence, or of its first part, needs none.
+  std::iota(positions.begin(), positions.end(), 0);
+  if (!file.contains("positions") || count == tokens)
+    return positions;
+  Result<TensorView> view = file.view("positions");
+  if (!view)
+    return view.status();
+  if (view->shape != std::vector{count} ||
+      (view->dtype != DType::I32 && view->dtype != DType::I64))
+    return invalid(fmt::format("'positions' of the trace is {}, wanted i32 or "
+                               "i64 [{}], where the outputs are",
+                               toString(*view), count));
+  int64_t before = -1;
   for (int64_t i = 0; i < count; ++i) {
-    if (isList && view->dtype == DType::I32)
-      positions.push_back(static_cast<const int32_t *>(view->data)[i]);
-    else if (isList && view->dtype == DType::I64)
-      positions.push_back(static_cast<const int64_t *>(view->data)[i]);
-    else
-      positions.push_back(i);
+    positions[i] = view->dtype == DType::I32
+                       ? static_cast<const int32_t *>(view->data)[i]
+                       : static_cast<const int64_t *>(view->data)[i];
+    if (positions[i] <= before || positions[i] >= tokens)
+      return invalid(fmt::format("'positions' of the trace holds {} after {}, "
+                                 "wanted tokens in order, below {}",
+                                 positions[i], before, tokens));
+    before = positions[i];
   }
   return positions;
 }
 
 /// Reads what the file says should come out.
 static Status loadExpected(const Safetensors &file,
-                           const SpecInterpreter &oracle, bool isWhole,
-                           Trace &trace) {
+                           const SpecInterpreter &oracle, int64_t tokens,
+                           bool isWhole, Trace &trace) {
   size_t outputs = oracle.getOutputs().size();
   for (size_t i = 0; i < outputs; ++i) {
     const ValueInfo &info = oracle.getOutputs()[i];
@@ -102,9 +121,12 @@ static Status loadExpected(const Safetensors &file,
     Result<TensorView> view = viewOf(file, info, /*leadingDims=*/1);
     if (!view)
       return view.status();
-    std::vector<int64_t> positions = positionsOf(file, view->shape[0]);
+    Result<std::vector<int64_t>> positions =
+        positionsOf(file, view->shape[0], tokens);
+    if (!positions)
+      return positions.status();
     for (int64_t j = 0; j < view->shape[0]; ++j) {
-      Trace::Arrays &stored = trace.storedOutputs[positions[j]];
+      Trace::Arrays &stored = trace.storedOutputs[(*positions)[j]];
       stored.resize(outputs);
       stored[i] = toDoubles((*view)[j]);
     }
@@ -165,7 +187,7 @@ Result<Trace> Trace::load(const Safetensors &file,
     oracle.step(row, trace.params, trace.tokens.back(), trace.outputs.back());
   }
   trace.states = std::move(row.states);
-  if (Status status = loadExpected(file, oracle, count == total, trace);
+  if (Status status = loadExpected(file, oracle, total, count == total, trace);
       !status)
     return status;
   return trace;

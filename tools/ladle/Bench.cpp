@@ -9,6 +9,7 @@
 #include "runtime/check/BoundedCheck.h"
 #include "tools/ladle/DeviceInputs.h"
 #include "tools/ladle/Errors.h"
+#include "tools/ladle/Files.h"
 
 #include <fmt/format.h>
 
@@ -31,8 +32,16 @@ static Status takesOptions(const BenchOptions &options, bool isAttention,
     Status status =
         refuse(source, {"--context", "--alike", "--batch-invariant"},
                {"attentions", "the file declares a recurrence"});
-    return status && options.device == "cpu" ? takesHostOptions(source)
-                                             : status;
+    if (status && options.device == "cpu")
+      status = takesHostOptions(source);
+    for (auto [flag, count] : {std::pair{"--m", options.thresholds.size()},
+                               {"--entries", options.entries.size()}})
+      if (status && options.device == "cpu" && count > 1)
+        return Status(ErrorCode::InvalidArgument,
+                      fmt::format("{} has {} elements, and the steps are timed "
+                                  "on the CPU\nnote: there it is one at a time",
+                                  flag, count));
+    return status;
   }
   Status status =
       refuse(source, {"--routes", "--entries", "--m", "--mixed", "--memory",
@@ -83,7 +92,12 @@ int tool::bench(const BenchOptions &options) {
   elaboration.preset = options.source.preset;
   elaboration.sizes = options.source.sizes;
   elaboration.options = options.source.options;
-  std::string text = readSource(options.source.file);
+  Result<std::string> read = readFile(options.source.file);
+  if (!read) {
+    printError(read.status());
+    return 2;
+  }
+  const std::string &text = *read;
   // Before anything is measured; that there is no file is said elsewhere.
   if (!text.empty())
     if (std::string wrong = check::parseErrors(options.source.file, text);

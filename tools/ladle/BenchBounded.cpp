@@ -16,12 +16,12 @@
 #include "runtime/check/BoundedCheck.h"
 #include "tools/ladle/Bench.h"
 #include "tools/ladle/Errors.h"
+#include "tools/ladle/Files.h"
 #include "tools/ladle/Host.h"
 
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -47,7 +47,7 @@ private:
   /// Of keys, values and memories that a step reads, and of a memory that it
   /// writes.
   int64_t bytesOfStep() const;
-  void report() const;
+  Status report() const;
 
   const BenchOptions &options;
   AttentionProgram program;
@@ -212,9 +212,15 @@ Status BoundedBench::run() {
     return Status(ErrorCode::ResourceExhausted,
                   fmt::format("no memory for {} bytes", bytesOfStep()));
   using Clock = std::chrono::steady_clock;
+  Clock::time_point begin = Clock::now();
   // A segmented cache grows by a token a step, and is brought back before the
   // next; one that evicts stays as full as it is.
   for (int64_t round = 0; round < options.samples + 1; ++round) {
+    // The first brings memory in; one is measured, whatever the budget.
+    double elapsed =
+        std::chrono::duration<double>(Clock::now() - begin).count();
+    if (options.budget > 0 && round > 1 && elapsed > options.budget)
+      break;
     double read = stream.read();
     Clock::time_point start = Clock::now();
     if (Status status = decoder->step(arguments); !status)
@@ -225,7 +231,7 @@ Status BoundedBench::run() {
         if (Status status = pool->truncate(slot, pool->length(slot) - 1);
             !status)
           return status;
-    if (round == 0) // brings memory in
+    if (round == 0)
       continue;
     readSeconds.push_back(read * static_cast<double>(bytesOfStep()) /
                           static_cast<double>(stream.bytes()));
@@ -233,11 +239,10 @@ Status BoundedBench::run() {
   }
   std::sort(readSeconds.begin(), readSeconds.end());
   std::sort(stepSeconds.begin(), stepSeconds.end());
-  report();
-  return Status();
+  return report();
 }
 
-void BoundedBench::report() const {
+Status BoundedBench::report() const {
   Host host = Host::describe();
   auto bytes = static_cast<double>(bytesOfStep());
   auto rate = [&](const std::vector<double> &seconds, size_t at) {
@@ -257,7 +262,7 @@ void BoundedBench::report() const {
                100 * step / read);
   }
   if (options.json.empty())
-    return;
+    return Status();
   nlohmann::ordered_json all = {{"schema", "ladle-bench-bounded-1"},
                                 {"attention", program.signature().name},
                                 {"processor", host.processor},
@@ -269,7 +274,7 @@ void BoundedBench::report() const {
                                 {"step_seconds", stepSeconds},
                                 {"read_seconds", readSeconds},
                                 {"command", options.commandLine}};
-  std::ofstream(options.json) << all.dump(2) << '\n';
+  return writeFile(options.json, all.dump(2) + "\n");
 }
 
 int tool::benchBounded(const BenchOptions &options, const std::string &source) {

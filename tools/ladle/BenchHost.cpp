@@ -17,6 +17,7 @@
 #include "tools/ladle/Bench.h"
 #include "tools/ladle/BenchStore.h"
 #include "tools/ladle/Errors.h"
+#include "tools/ladle/Files.h"
 #include "tools/ladle/Host.h"
 #include "tools/ladle/Measure.h"
 #include "tools/ladle/Table.h"
@@ -25,9 +26,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 using namespace ladle;
 using namespace ladle::tool;
@@ -233,24 +232,21 @@ nlohmann::ordered_json Bench::json() const {
 }
 
 Status Bench::run() {
-  std::ifstream file(settings.file, std::ios::binary);
-  if (!file)
-    return Status(ErrorCode::InvalidArgument,
-                  fmt::format("cannot read '{}'", settings.file));
-  std::stringstream contents;
-  contents << file.rdbuf();
+  Result<std::string> text = readFile(settings.file);
+  if (!text)
+    return text.status();
   std::string messages;
   frontend::ElaborationOptions elaboration;
   elaboration.preset = settings.preset;
   elaboration.sizes = settings.sizes;
-  auto oracle = check::compileOracle(settings.file, contents.str(), elaboration,
+  auto oracle = check::compileOracle(settings.file, *text, elaboration,
                                      messages, interpreter::Precision::Float64);
   if (!oracle)
     return Status(ErrorCode::InvalidData, messages);
   trace = makeRandomTrace(*oracle, /*tokens=*/64, /*seed=*/1);
 
   for (const std::string &state : settings.states)
-    if (Status status = addSubjects(contents.str(), state); !status)
+    if (Status status = addSubjects(*text, state); !status)
       return status;
   for (Subject &subject : subjects) {
     TimingOptions timing;
@@ -287,9 +283,9 @@ Status Bench::run() {
   }
   progress.clear();
   print();
-  if (!settings.json.empty())
-    std::ofstream(settings.json) << json().dump(2) << '\n';
-  return Status();
+  return settings.json.empty()
+             ? Status()
+             : writeFile(settings.json, json().dump(2) + "\n");
 }
 
 int tool::benchOnHost(const BenchOptions &options) {

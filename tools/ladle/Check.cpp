@@ -9,34 +9,17 @@
 #include "runtime/check/BoundedCheck.h"
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/Errors.h"
+#include "tools/ladle/Files.h"
 #include "tools/ladle/Table.h"
 
 #include <cstdio>
 #include <fmt/format.h>
-#include <fstream>
-#include <iostream>
-#include <sstream>
 
 using namespace ladle;
 using namespace ladle::tool;
 
 static Status invalid(std::string message) {
   return Status(ErrorCode::InvalidArgument, std::move(message));
-}
-
-static Status readSource(const std::string &path, std::string &text) {
-  std::stringstream contents;
-  if (path == "-") {
-    contents << std::cin.rdbuf();
-  } else {
-    std::ifstream file(path, std::ios::binary);
-    contents << file.rdbuf();
-    // A folder opens, but cannot be read.
-    if (!file || file.bad())
-      return Status(ErrorCode::NotFound, fmt::format("cannot read '{}'", path));
-  }
-  text = contents.str();
-  return Status();
 }
 
 /// "name=range" into `ranges`.
@@ -57,8 +40,10 @@ static Status parseRange(const std::string &text, check::InputRanges &ranges) {
 static Result<check::CheckRequest> makeRequest(const CheckOptions &options) {
   check::CheckRequest request;
   request.path = options.source.file;
-  if (Status status = readSource(options.source.file, request.source); !status)
-    return status;
+  Result<std::string> text = readFile(options.source.file);
+  if (!text)
+    return text.status();
+  request.source = std::move(*text);
   request.elaboration.recurrence = options.source.recurrence;
   request.elaboration.preset = options.source.preset;
   request.elaboration.sizes = options.source.sizes;
@@ -73,6 +58,26 @@ static Result<check::CheckRequest> makeRequest(const CheckOptions &options) {
   request.drafts = options.drafts;
   request.page = options.page;
   return request;
+}
+
+/// Options that a recurrence's cases leave without a use.
+static Status refuseIdle(const CheckOptions &options) {
+  for (auto [flag, key] : {std::pair{"--state", "state=bf16"},
+                           {"--entry", "entries=bf16"},
+                           {"--capacity", "L=32"},
+                           {"--state-layout", "layout=dk_dv"}})
+    if (Status status = refuse(
+            options.source, {flag},
+            {"programs that are compiled",
+             fmt::format("check goes through all of them: --case {}, say, is "
+                         "one",
+                         key)});
+        !status)
+      return status;
+  if (options.only.empty())
+    return Status();
+  return refuse(options.source, {"--drafts", "--pages", "--full", "--trace"},
+                {"all cases", "--case says all of one"});
 }
 
 /// All cases, or the one that the user names.
@@ -150,6 +155,8 @@ int tool::check(const CheckOptions &options) {
   if (check::choosesAttention(request->path, request->source,
                               request->elaboration))
     return checkAttention(*request, options);
+  if (Status status = refuseIdle(options); !status)
+    return fail(status);
   Progress progress;
   request->progress = [&](size_t done, size_t total) {
     progress.show(fmt::format("{} of {} cases", done, total), done, total);

@@ -9,10 +9,33 @@
 
 #include "runtime/jit/GpuLayout.h"
 
+#include <cmath>
 #include <cstdio>
+#include <fmt/format.h>
 
 using namespace ladle;
 using namespace ladle::tool;
+
+static CLI::Validator numberFrom(double least, bool mayBeLeast,
+                                 const char *wanted) {
+  return CLI::Validator(
+      [=](const std::string &text) {
+        double number = NAN;
+        bool isRight = CLI::detail::lexical_cast(text, number) &&
+                       std::isfinite(number) &&
+                       (number > least || (mayBeLeast && number == least));
+        return isRight ? std::string()
+                       : fmt::format("got '{}', wanted {}", text, wanted);
+      },
+      "");
+}
+
+CLI::Validator tool::aboveZero() {
+  return numberFrom(0, /*mayBeLeast=*/false, "a number above 0");
+}
+CLI::Validator tool::atLeastZero() {
+  return numberFrom(0, /*mayBeLeast=*/true, "0 or more");
+}
 
 void tool::addFileOptions(CLI::App &command, SourceOptions &source,
                           std::vector<std::string> &settings) {
@@ -108,7 +131,7 @@ void tool::addTuneOptions(CLI::App &command, TuneRequest &tune) {
           "of --drafts, entries of a ring to choose from where they are more "
           "than m and the drafts ask for, and not twice as many")
       ->check(CLI::Range(1, 1024));
-  addList("--batch", tune.batches, "rows")->check(CLI::PositiveNumber);
+  addList("--batch", tune.batches, "rows")->check(aboveZero());
   command
       .add_option(
           "--drafts", tune.drafts,
@@ -138,7 +161,7 @@ void tool::addTuneOptions(CLI::App &command, TuneRequest &tune) {
   command.add_option("--table", tune.table, "a table to add the choices to");
   command
       .add_option("--keep", tune.keep, "candidates that the model lets through")
-      ->check(CLI::PositiveNumber)
+      ->check(aboveZero())
       ->capture_default_str();
   command
       .add_option("--budget", tune.budget,
@@ -163,23 +186,23 @@ static void addMatchOptions(CLI::App &command, std::vector<double> &taus,
   addList("--window", windows, "queries to look among (K)")
       ->check(CLI::Range(1, 1 << 20));
   addList("--band", bands, "tokens attended to before a match (r)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(atLeastZero());
 }
 
 /// How traces of softmax attention are taken.
 static void addTraceOptions(CLI::App &command, int64_t &tokens, int64_t &prompt,
                             double &ropeBase) {
   command.add_option("--tokens", tokens, "of the trace (default: all)")
-      ->check(CLI::PositiveNumber);
+      ->check(aboveZero());
   command
       .add_option("--prompt", prompt,
                   "of them that are a prompt (default: half)")
-      ->check(CLI::PositiveNumber);
+      ->check(aboveZero());
   command
       .add_option("--rope-base", ropeBase,
                   "of a trace without q_post: rotate q_pre, pairs of "
                   "(i, i + D / 2)")
-      ->check(CLI::PositiveNumber);
+      ->check(aboveZero());
 }
 
 void tool::addAttentionTuneOptions(CLI::App &command, TuneRequest &tune) {
@@ -193,7 +216,7 @@ void tool::addAttentionTuneOptions(CLI::App &command, TuneRequest &tune) {
       .add_option("--max-error", tune.maxError,
                   "with --trace: the mean of |o - exact| / |exact| that a "
                   "layer may have on each of its traces")
-      ->check(CLI::NonNegativeNumber);
+      ->check(atLeastZero());
   addMatchOptions(command, tune.taus, tune.windows, tune.bands);
   command
       .add_option("--max-chain", tune.chains,
@@ -201,7 +224,7 @@ void tool::addAttentionTuneOptions(CLI::App &command, TuneRequest &tune) {
                   "no limit")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::NonNegativeNumber)
+      ->check(atLeastZero())
       ->capture_default_str();
   addTraceOptions(command, tune.traceTokens, tune.prompt, tune.ropeBase);
 }
@@ -257,7 +280,7 @@ void tool::addBenchOptions(CLI::App &command, BenchOptions &bench) {
                   "tokens of an attention's sequence, on a GPU (32768)")
       ->check(CLI::Range(1, 1 << 20));
   command.add_option("--samples", bench.samples, "of each step")
-      ->check(CLI::PositiveNumber)
+      ->check(aboveZero())
       ->capture_default_str();
   command
       .add_option(
@@ -297,9 +320,11 @@ void tool::addBenchOptions(CLI::App &command, BenchOptions &bench) {
           "and compare: decode, decode_fold")
       ->check(CLI::IsMember({"decode", "decode_fold"}));
   command.add_option("--threads", bench.threads, "of a CPU (default: all)");
-  command.add_option("--rows", bench.hostRows,
-                     "rows on a CPU (default: states of four times the "
-                     "last-level cache)");
+  command
+      .add_option("--rows", bench.hostRows,
+                  "rows on a CPU (default: states of four times the "
+                  "last-level cache)")
+      ->check(aboveZero());
 }
 
 void tool::addMacProfileOptions(CLI::App &command, MacProfileOptions &profile) {
@@ -313,7 +338,7 @@ void tool::addMacProfileOptions(CLI::App &command, MacProfileOptions &profile) {
   auto addCount = [&command](const char *name, int64_t &count,
                              const char *text) {
     return command.add_option(name, count, text)
-        ->check(CLI::NonNegativeNumber)
+        ->check(atLeastZero())
         ->capture_default_str();
   };
   addCount(

@@ -13,6 +13,10 @@
 
 namespace ladle::tool {
 
+/// Of numbers that an option may be: finite ones, as CLI11's own are not.
+CLI::Validator aboveZero();
+CLI::Validator atLeastZero();
+
 /// `--set name=value` fills sizes or options: whole numbers may be either, and
 /// the frontend knows which.
 void addFileOptions(CLI::App &command, SourceOptions &source,

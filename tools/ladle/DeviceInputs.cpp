@@ -9,15 +9,14 @@
 #include "runtime/check/Batch.h"
 #include "runtime/check/Oracle.h"
 #include "runtime/check/RandomInputs.h"
-
-#include <fstream>
+#include "tools/ladle/Files.h"
 
 using namespace ladle;
 using namespace ladle::tool;
 
 std::string tool::readSource(const std::string &path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
+  Result<std::string> text = readFile(path);
+  return text ? std::move(*text) : std::string();
 }
 
 Result<DeviceTensor> tool::numbersOn(DeviceId device,

@@ -33,7 +33,13 @@ static bool takesStageOptions(const EmitOptions &options) {
   if (options.stage == "kernel" && !isOfGpu)
     reason += " of a CPU";
   Status status;
-  if (options.stage != "kernel" && !(isOfGpu && options.target == "cuda"))
+  if (options.stage == "spec" || options.stage == "history")
+    status = refuse(options.source,
+                    {"--route", "--drafts", "--chunk", "--pages", "--capacity",
+                     "--entry", "--state-layout"},
+                    {"steps and kernels", reason});
+  if (status && options.stage != "kernel" &&
+      !(isOfGpu && options.target == "cuda"))
     status = refuse(options.source, {"--target"}, {"kernels", reason});
   if (status && !isOfGpu)
     status = refuse(options.source, {"--arch"}, {"kernels of a GPU", reason});
@@ -111,7 +117,9 @@ static bool buildForms(mlir::ModuleOp module,
   buildStepPipeline(manager, pipeline);
   if (failed(manager.run(module)))
     return false;
-  bool hasAny = forms.empty();
+  bool hasAny = forms.empty(), hasBuffer = false;
+  for (StepOp step : module.getOps<StepOp>())
+    hasBuffer |= step.getRoute() != Route::Recurrent;
   for (StepOp step : llvm::make_early_inc_range(module.getOps<StepOp>())) {
     bool isKept = forms.empty() || llvm::is_contained(forms, step.getForm());
     hasAny |= isKept;
@@ -121,9 +129,13 @@ static bool buildForms(mlir::ModuleOp module,
   if (!hasAny)
     llvm::errs()
         << "error: no route has the form '" << stringifyForm(forms.front())
-        << "'\nnote: drafts, and tokens of a prompt, that wait for those "
-           "before them are decoded one after another; ladle explain says "
-           "why\n";
+        << "'\nnote: "
+        << (hasBuffer
+                ? "drafts, and tokens of a prompt, that wait for those before "
+                  "them are decoded one after another; ladle explain says "
+                  "why\n"
+                : "a route without a buffer has nothing to fold, and decodes "
+                  "drafts one after another\n");
   return hasAny;
 }
 
@@ -231,7 +243,8 @@ int ladle::tool::emit(const EmitOptions &options) {
                       "and kv_only\n";
       return 2;
     }
-    pipeline.routes.push_back(*route);
+    if (!llvm::is_contained(pipeline.routes, *route))
+      pipeline.routes.push_back(*route);
   }
   constexpr llvm::StringLiteral stages[] = {
       "spec", "history", "step", "kernel", "cuda", "ptx", "cubin", "object"};

@@ -9,6 +9,7 @@
 #include "runtime/check/AttentionCheck.h"
 #include "runtime/check/Oracle.h"
 #include "tools/ladle/Errors.h"
+#include "tools/ladle/Files.h"
 #include "tools/ladle/RunAttention.h"
 #include "tools/ladle/RunReport.h"
 #include "tools/measure/Ceilings.h"
@@ -17,9 +18,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fmt/format.h>
-#include <fstream>
 #include <span>
-#include <sstream>
 #include <thread>
 
 using namespace ladle;
@@ -138,10 +137,10 @@ Status RunCommand::checkRoute(const RunPlan &plan) const {
 }
 
 Status RunCommand::makeOracles() {
-  std::ifstream file(options.source.file, std::ios::binary);
-  std::stringstream contents;
-  contents << file.rdbuf();
-  text = contents.str();
+  Result<std::string> read = readFile(options.source.file);
+  if (!read)
+    return read.status();
+  text = std::move(*read);
 
   frontend::ElaborationOptions elaboration;
   elaboration.recurrence = options.source.recurrence;
@@ -402,18 +401,17 @@ std::optional<std::string> RunCommand::findAttention() const {
   // Standard input can be read once, and is refused for recurrences.
   if (options.source.file == "-")
     return std::nullopt;
-  std::ifstream file(options.source.file, std::ios::binary);
-  std::stringstream contents;
-  contents << file.rdbuf();
+  Result<std::string> contents = readFile(options.source.file);
+  if (!contents)
+    return std::nullopt;
   frontend::ElaborationOptions elaboration;
   elaboration.recurrence = options.source.recurrence;
   elaboration.preset = options.source.preset;
   elaboration.sizes = options.source.sizes;
   elaboration.options = options.source.options;
-  if (!check::choosesAttention(options.source.file, contents.str(),
-                               elaboration))
+  if (!check::choosesAttention(options.source.file, *contents, elaboration))
     return std::nullopt;
-  return contents.str();
+  return *contents;
 }
 
 int RunCommand::run() {

@@ -10,6 +10,7 @@
 #include "runtime/tune/TunedTable.h"
 #include "tools/ladle/AttentionTuner.h"
 #include "tools/ladle/Errors.h"
+#include "tools/ladle/Files.h"
 #include "tools/ladle/SizesOfTokens.h"
 #include "tools/ladle/Table.h"
 
@@ -86,11 +87,10 @@ Status Tuning::openTraces() {
 }
 
 Status Tuning::compile() {
-  std::ifstream stream(request.source.file, std::ios::binary);
-  if (!stream)
-    return Status(ErrorCode::NotFound,
-                  fmt::format("cannot read '{}'", request.source.file));
-  text = {std::istreambuf_iterator<char>(stream), {}};
+  Result<std::string> read = readFile(request.source.file);
+  if (!read)
+    return read.status();
+  text = std::move(*read);
   const MacTrace &trace = traces.begin()->second.front();
   AttentionCompileOptions options;
   options.attention = request.source.recurrence;

@@ -8,6 +8,8 @@
 #include "ladle/version.h"
 #include "runtime/jit/GpuLayout.h"
 #include "tools/ladle/CommandOptions.h"
+#include "tools/ladle/Errors.h"
+#include "tools/ladle/Files.h"
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -72,7 +74,7 @@ int main(int argc, char **argv) {
         ->add_option(parameter.flag(), emitOptions.layout[parameter.name],
                      parameter.text + ", of a GPU kernel (default: left to the "
                                       "generator)")
-        ->check(CLI::NonNegativeNumber);
+        ->check(atLeastZero());
   }
   emitCommand->add_option("--arch", emitOptions.arch,
                           "the GPU that kernels are for (default: sm_90a)");
@@ -124,7 +126,7 @@ int main(int argc, char **argv) {
   runCommand->add_option("--threshold", runOptions.threshold,
                          "entries before a fold (default: by the cost model)");
   runCommand->add_option("--tokens", runOptions.tokens, "tokens to decode")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(int64_t(1), int64_t(1) << 30));
   runCommand
       ->add_option("--chunk", runOptions.chunk,
                    "tokens of a prompt that the CPU answers at once (default: "
@@ -224,7 +226,7 @@ int main(int argc, char **argv) {
       if (option->count() > 0)
         source->given.insert(option->get_name());
   }
-  try {
+  auto dispatch = [&] {
     if (explainCommand->parsed())
       return explain(explainOptions);
     if (emitCommand->parsed())
@@ -245,6 +247,13 @@ int main(int argc, char **argv) {
       return cache(action);
     if (doctorCommand->parsed())
       return doctor();
+    return 2;
+  };
+  try {
+    int code = dispatch();
+    ladle::Status written = flushOutput();
+    printError(written);
+    return written ? code : 1;
   } catch (const std::bad_alloc &) {
     std::fputs("error: there is not enough memory\n", stderr);
     return 1;
@@ -252,5 +261,4 @@ int main(int argc, char **argv) {
     std::fprintf(stderr, "error: %s\n", exception.what());
     return 1;
   }
-  return 2;
 }

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes a trace for the `tiny` preset of gated_delta_rule.ladle, whole or
 damaged: make_trace.py FILE [--tokens N] [--drop NAME] [--widen NAME]
-[--integers NAME] [--nan NAME] [--truncate BYTES]."""
+[--integers NAME] [--nan NAME] [--truncate BYTES]
+[--positions P,P: answers of these tokens, zeros]."""
 
 import argparse
 import json
@@ -30,12 +31,20 @@ def main():
     parser.add_argument("file")
     parser.add_argument("--tokens", type=int, default=8)
     parser.add_argument("--truncate", type=int, default=0)
+    parser.add_argument("--positions", default="")
     for change in ("drop", "widen", "integers", "nan"):
         parser.add_argument("--" + change, default="")
     options = parser.parse_args()
 
     random.seed(1)
     header, body = {}, b""
+
+    def add(name, dtype, shape, data):
+        nonlocal body
+        offsets = [len(body), len(body) + len(data)]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+        body += data
+
     for name, (dtype, shape) in SHAPES.items():
         if name == options.drop:
             continue
@@ -51,12 +60,12 @@ def main():
         data = encode(dtype, values)
         if name == options.integers:
             dtype = "I32" if dtype == "F32" else "I16"
-        header[name] = {
-            "dtype": dtype,
-            "shape": [options.tokens] + shape,
-            "data_offsets": [len(body), len(body) + len(data)],
-        }
-        body += data
+        add(name, dtype, [options.tokens] + shape, data)
+    if options.positions:
+        places = [int(place) for place in options.positions.split(",")]
+        count = len(places)
+        add("positions", "I32", [count], struct.pack(f"<{count}i", *places))
+        add("o", "F32", [count, 4, 20], bytes(count * 4 * 20 * 4))
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(options.file, "wb") as file:
