@@ -57,10 +57,9 @@ static Result<TensorView> viewOf(const Safetensors &file, const ValueInfo &info,
   std::span<const int64_t> shape(info.shape);
   if (!fits(shape) &&
       !(leadingDims == 0 && shape.front() == 1 && fits(shape.subspan(1))))
-    return invalid(fmt::format("'{}' of the trace is {}, wanted [{}{}]",
-                               info.name, toString(*view),
-                               leadingDims ? "T, " : "",
-                               fmt::join(info.shape, ", ")));
+    return invalid(fmt::format(
+        "'{}' of the trace is {}, wanted [{}{}]", info.name, toString(*view),
+        leadingDims ? "T, " : "", fmt::join(info.shape, ", ")));
   return view;
 }
 

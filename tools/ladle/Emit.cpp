@@ -50,6 +50,12 @@ static bool takesStageOptions(const EmitOptions &options) {
   if (status && options.stage != "object")
     status =
         refuse(options.source, {"--cpu", "--output"}, {"object files", reason});
+  llvm::StringRef arch = options.arch, number = arch;
+  if (status && (!number.consume_front("sm_") || number.size() < 2 ||
+                 !llvm::all_of(number.rtrim("af"), llvm::isDigit)))
+    status = Status(ErrorCode::InvalidArgument,
+                    "unknown GPU '" + options.arch +
+                        "'\nnote: --arch is sm_80, sm_90a or sm_120, say");
   printError(status);
   return status.ok();
 }
