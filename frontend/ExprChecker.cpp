@@ -55,6 +55,12 @@ std::optional<double> ExprChecker::checkConstant(Expr &expr,
 }
 
 bool ExprChecker::setConstant(Expr &expr, double value) {
+  if (std::isnan(value)) {
+    diagnostics.error(expr.loc, "this constant is not a number", expr.range);
+    diagnostics.note(expr.loc, "0 / 0 is none, nor are the root and the "
+                               "logarithm of a number below 0");
+    return false;
+  }
   // Arithmetic is f32, so that a larger number would become infinite.
   if (!(std::abs(value) <= FLT_MAX)) {
     diagnostics.error(expr.loc,

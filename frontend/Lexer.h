@@ -73,7 +73,11 @@ llvm::StringRef describe(Token::Kind kind);
 class Lexer {
 public:
   Lexer(llvm::StringRef buffer, Diagnostics &diagnostics)
-      : current(buffer.begin()), end(buffer.end()), diagnostics(diagnostics) {}
+      : current(buffer.begin()), end(buffer.end()), diagnostics(diagnostics) {
+    // Some editors begin a file with a byte order mark.
+    if (buffer.starts_with("\xEF\xBB\xBF"))
+      current += 3;
+  }
 
   Token next();
 

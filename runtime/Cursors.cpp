@@ -158,14 +158,14 @@ Status Cursors::Impl::setThreshold(int64_t m, void *stream) {
 Status Cursors::Impl::checkAdvanced(std::string_view what) const {
   if (!isShared)
     return Status();
-  if (Status status = checkIdle(); !status)
-    return invalid(fmt::format("{}: {}", what, status.message()));
-  if (!decodedBy)
-    return Status();
-  return invalid(fmt::format(
-      "{} is set after a layer has decoded by '{}' and before the cursors have "
-      "moved: advance, commit or abandon them between",
-      what, toString(*decodedBy)));
+  if (decodedBy)
+    return invalid(fmt::format(
+        "{} is set after a layer has decoded by '{}' and before the cursors "
+        "have moved: advance, commit or abandon them between",
+        what, toString(*decodedBy)));
+  Status status = checkIdle();
+  return status ? status
+                : invalid(fmt::format("{}: {}", what, status.message()));
 }
 
 Status Cursors::Impl::noPages(int64_t wanted) const {

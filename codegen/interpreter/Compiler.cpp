@@ -24,6 +24,7 @@ FailureOr<SpecInterpreter> SpecInterpreter::create(RecurrenceOp op,
 LogicalResult Compiler::run() {
   declareArguments();
   findAnswers();
+  findSums();
   for (Operation &nested : op.getBody().front().without_terminator())
     if (failed(compile(nested)))
       return failure();
@@ -61,6 +62,34 @@ void Compiler::findAnswers() {
     if (Operation *made = value.getDefiningOp())
       llvm::append_range(pending, made->getOperands());
   }
+}
+
+/// States that no write corrects by what it has read of one.
+void Compiler::findSums() {
+  program.isSum.assign(program.states.size(), true);
+  llvm::DenseSet<Value> read;
+  llvm::DenseMap<Value, size_t> roots;
+  for (auto [value, buffer] : buffers)
+    roots[value] = buffer.index;
+  for (Operation &nested : op.getBody().front().without_terminator()) {
+    auto comesFromRead = [&](Value value) { return read.contains(value); };
+    if (isa<ReadOp>(nested) ||
+        llvm::any_of(nested.getOperands(), comesFromRead))
+      for (Value result : nested.getResults())
+        if (!isa<StateType>(result.getType()))
+          read.insert(result);
+    if (auto decay = dyn_cast<DecayOp>(nested))
+      roots[decay.getResult()] = roots.at(decay.getState());
+    auto write = dyn_cast<WriteOp>(nested);
+    if (!write)
+      continue;
+    size_t root = roots[write.getResult()] = roots.at(write.getState());
+    if (llvm::any_of(write->getOperands(), comesFromRead))
+      program.isSum[root] = false;
+  }
+  for (auto [index, value] : llvm::enumerate(op.getYieldedStates()))
+    if (size_t root = roots.at(value); root != index)
+      program.isSum[root] = program.isSum[index] = false;
 }
 
 LogicalResult Compiler::compile(Operation &nested) {
@@ -118,12 +147,21 @@ double *Compiler::getData(Row &row, const Buffer &buffer) {
              : row.spares[buffer.index - row.states.size()].data();
 }
 
+double *Compiler::getSquares(Row &row, const Buffer &buffer) {
+  if (!row.keepsTerms || row.squares[buffer.index].empty())
+    return nullptr;
+  return row.squares[buffer.index].data();
+}
+
 Compiler::Buffer Compiler::copyState(Buffer source) {
   Buffer target = source;
   target.index = program.states.size() + program.spareSizes.size();
   program.spareSizes.push_back(source.size());
+  program.isSum.push_back(program.isSum[source.index]);
   program.instructions.push_back([source, target](Row &row) {
     std::copy_n(getData(row, source), source.size(), getData(row, target));
+    if (const double *squares = getSquares(row, source))
+      std::copy_n(squares, source.size(), getSquares(row, target));
   });
   return target;
 }
@@ -145,13 +183,16 @@ void Compiler::compileDecay(DecayOp decay) {
   bool isScalar = decay.isScalar();
   program.instructions.push_back([=](Row &row) {
     const double *factors = row.values.data() + offset;
-    double *data = getData(row, state);
+    double *data = getData(row, state), *squares = getSquares(row, state);
     for (size_t h = 0; h < state.heads; ++h)
-      for (size_t c = 0; c < state.dk; ++c, data += state.dv) {
+      for (size_t c = 0; c < state.dk; ++c) {
         double factor =
             isScalar ? factors[h / group] : factors[h / group * state.dk + c];
+        size_t at = (h * state.dk + c) * state.dv;
         for (size_t v = 0; v < state.dv; ++v)
-          data[v] *= factor;
+          data[at + v] *= factor;
+        for (size_t v = 0; squares && v < state.dv; ++v)
+          squares[at + v] *= factor * factor;
       }
   });
 }
@@ -203,14 +244,19 @@ void Compiler::compileWrite(WriteOp write) {
   program.instructions.push_back([=](Row &row) {
     const double *keys = row.values.data() + keyOffset;
     const double *inputs = row.values.data() + value.offset;
-    double *data = getData(row, state);
-    for (size_t h = 0; h < state.heads; ++h, data += state.dk * state.dv)
+    double *data = getData(row, state), *squares = getSquares(row, state);
+    for (size_t h = 0; h < state.heads; ++h)
       for (size_t r = 0; r < ranks; ++r) {
         const double *key = keys + (h / keyGroup * ranks + r) * state.dk;
         const double *input = inputs + (h / valueGroup * ranks + r) * state.dv;
         for (size_t c = 0; c < state.dk; ++c)
-          for (size_t v = 0; v < state.dv; ++v)
-            data[c * state.dv + v] += key[c] * input[v];
+          for (size_t v = 0; v < state.dv; ++v) {
+            double term = key[c] * input[v];
+            size_t at = (h * state.dk + c) * state.dv + v;
+            data[at] += term;
+            if (squares)
+              squares[at] += term * term;
+          }
       }
   });
 }
@@ -244,15 +290,19 @@ void Compiler::compileRead(ReadOp read) {
       return;
     const double *queries = row.values.data() + queryTerms;
     const double *data = getData(row, state);
+    const double *squares = getSquares(row, state);
     double *sum = row.values.data() + terms;
     std::fill_n(sum, result.size, 0.0);
-    for (size_t h = 0; h < state.heads; ++h, data += state.dk * state.dv)
+    for (size_t h = 0; h < state.heads; ++h)
       for (size_t r = 0; r < ranks; ++r, sum += state.dv) {
         const double *query = queries + (h / group * ranks + r) * state.dk;
         for (size_t c = 0; c < state.dk; ++c)
           for (size_t v = 0; v < state.dv; ++v) {
-            double term = query[c] * data[c * state.dv + v];
-            sum[v] += term * term;
+            size_t at = (h * state.dk + c) * state.dv + v;
+            double square = data[at] * data[at];
+            if (squares)
+              square = std::max(square, squares[at]);
+            sum[v] += query[c] * query[c] * square;
           }
       }
     for (size_t i = 0; i < result.size; ++i)

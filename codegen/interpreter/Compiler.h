@@ -37,6 +37,7 @@ private:
 
   void declareArguments();
   void findAnswers();
+  void findSums();
   mlir::LogicalResult compile(mlir::Operation &op);
   mlir::LogicalResult compileYield(YieldOp yield);
 
@@ -49,6 +50,8 @@ private:
   Buffer takeState(mlir::Value value, mlir::Operation *user);
   Buffer copyState(Buffer source);
   static double *getData(Row &row, const Buffer &buffer);
+  /// Of the terms; null where nobody asks, or the state is no sum.
+  static double *getSquares(Row &row, const Buffer &buffer);
 
   void emit(std::function<void(double *)> body) override {
     program.instructions.push_back(

@@ -51,6 +51,14 @@ void SpecInterpreter::step(Row &row, ArrayRef<ArrayRef<double>> paramValues,
   for (size_t i = 0; i < carries.size(); ++i)
     load(row.carries[i], carryOffsets[i]);
 
+  if (row.keepsTerms && row.squares.empty()) {
+    row.squares.resize(states.size() + spareSizes.size());
+    for (size_t i = 0; i < row.squares.size(); ++i)
+      if (isSum[i])
+        row.squares[i].resize(i < states.size()
+                                  ? states[i].size()
+                                  : spareSizes[i - states.size()]);
+  }
   for (const Instruction &instruction : instructions)
     instruction(row);
 

@@ -63,7 +63,8 @@ public:
     bool keepsEntry = true;
     /// Whether a token leaves the terms of its answers: of each element of an
     /// output what its rounding errors are in proportion to, √Σ (q S)² of a
-    /// read of Σ q S.
+    /// read of Σ q S. In place of an element of a state that only sums what
+    /// tokens bring, Σ γ k v, they have √Σ (γ k v)²: that may cancel, too.
     bool keepsTerms = false;
     std::vector<std::vector<double>> terms; ///< as outputs are
 
@@ -74,6 +75,9 @@ public:
     /// after they were replaced.
     std::vector<double> values;
     std::vector<std::vector<double>> spares;
+    /// Squares of the terms of states and spares; empty of those that writes
+    /// correct by what they read, which leaves no more than there is.
+    std::vector<std::vector<double>> squares;
   };
 
   /// Fails, with an error at the operation, if `op` holds an operation that
@@ -116,6 +120,8 @@ private:
   /// Row::values and the sizes of Row::spares; constants are in place.
   std::vector<double> initialValues;
   std::vector<size_t> spareSizes;
+  /// By state and spare: whether it is but a sum.
+  std::vector<bool> isSum;
   bool hasRoundedEntries = false;
 };
 

@@ -13,8 +13,9 @@
 // features of both signs. Arithmetic is off in proportion to the terms, not to
 // what is left of them: of a sum Σ x_i by 24 bits of √Σ x_i² for each time that
 // it is rounded, as signs of errors are random. The oracles know that number
-// for each element (√Σ (w v)² / Z of an attention, √Σ (q S)² of a read, and
-// what arithmetic makes of them), and errors are relative to the larger of max
+// for each element (√Σ (w v)² / Z of an attention, √Σ (q S)² of a read, with
+// √Σ (γ k v)² for an S that only sums what tokens bring, and what arithmetic
+// makes of them), and errors are relative to the larger of max
 // |expected| and a quarter of the largest such number. Sums of random signs are
 // about as large as it: what cancels no more than they do is compared as if
 // there were no terms. 1e-5 is 170 roundings of the output, or 42 of the terms.

@@ -210,6 +210,34 @@ TEST_CASE("terms of an answer are what cancels in it") {
   requireClose(row.terms[0], {2 * std::sqrt(50)});
 }
 
+TEST_CASE("terms of a state are what it is the sum of") {
+  auto termsAfter = [](const char *value, double first, double second) {
+    SpecInterpreter oracle = parse(std::string(R"mlir(
+      ladle.recurrence @f(token %v: tensor<1x1xf32>, token %k: tensor<1x1xf32>,
+          token %g: tensor<1xf32>,
+          state %S: !ladle.state<1x1x1xf32>) -> (y: tensor<1x1xf32>) {
+        %r = ladle.read %S, %k
+           : !ladle.state<1x1x1xf32>, tensor<1x1xf32> -> tensor<1x1xf32>
+        %u = )mlir") + value + R"mlir( : tensor<1x1xf32>
+        %D = ladle.decay %S, %g : !ladle.state<1x1x1xf32>, tensor<1xf32>
+        %T = ladle.write %D, %k, %u
+           : !ladle.state<1x1x1xf32>, tensor<1x1xf32>, tensor<1x1xf32>
+        %y = ladle.read %T, %k
+           : !ladle.state<1x1x1xf32>, tensor<1x1xf32> -> tensor<1x1xf32>
+        ladle.yield %y, %T : tensor<1x1xf32>, !ladle.state<1x1x1xf32>
+      })mlir");
+    SpecInterpreter::Row row = oracle.makeRow();
+    row.keepsTerms = true;
+    step(oracle, row, {{first}, {1}, {1}});
+    requireClose(step(oracle, row, {{second}, {1}, {0.5}})[0], {0});
+    return row.terms[0];
+  };
+  // 6 / 2 − 3 leaves nothing: what is rounded is √(3² + 3²).
+  requireClose(termsAfter("arith.negf %v", -6, 3), {std::sqrt(18)});
+  // A write that is told what there is corrects what was rounded before.
+  requireClose(termsAfter("arith.subf %v, %r", 6, 3), {0});
+}
+
 TEST_CASE("a state decays, takes writes of a rank, and is read by groups") {
   // One key head, two state heads, two ranks; dk = 2, dv = 1.
   SpecInterpreter oracle = parse(R"mlir(

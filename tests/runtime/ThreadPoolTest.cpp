@@ -6,13 +6,14 @@
 //===----------------------------------------------------------------------===//
 
 #include "runtime/ThreadPool.h"
+#include "tests/runtime/TightMemory.h"
 
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <fstream>
-#include <sys/resource.h>
+#include <optional>
 
 using namespace ladle;
+using namespace ladle::test;
 
 TEST_CASE("every task runs once") {
   int threads = GENERATE(1, 2, 7);
@@ -73,19 +74,12 @@ TEST_CASE("no worker runs two tasks at once") {
 }
 
 TEST_CASE("a system that starts no more threads has those that it did work") {
-  rlimit before{};
-  REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
-  // A sanitizer takes terabytes of addresses.
-  std::ifstream sizes("/proc/self/statm");
-  rlim_t pages = 0;
-  sizes >> pages;
-  if (pages > rlim_t(1) << 28)
+  // Each thread takes megabytes of addresses for its stack.
+  std::optional<TightMemory> tight(rlim_t(1) << 28);
+  if (!*tight)
     return;
-  // Each thread takes megabytes of them for its stack.
-  rlimit tight{(pages << 12) + (rlim_t(1) << 28), before.rlim_max};
-  REQUIRE(setrlimit(RLIMIT_AS, &tight) == 0);
   ThreadPool pool(4000);
-  REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
+  tight.reset();
   CHECK(pool.size() < 4000);
   std::atomic<int64_t> sum = 0;
   pool.forEach(1000, [&](int64_t index, int) { sum += index; });

@@ -254,6 +254,7 @@ TEST_CASE("layers that decode by other kinds of routes are refused") {
     CAPTURE(target);
     Model model(target);
     Program recurrent = need(model.program.withRoute(RouteKind::Recurrent));
+    Decoder first = need(Decoder::create(recurrent, model.pools[0]));
     Decoder other = need(Decoder::create(recurrent, model.pools[1]));
     model.fill(0);
     need(model.decoders[0].step(model.tensors[0].arguments));
@@ -261,8 +262,10 @@ TEST_CASE("layers that decode by other kinds of routes are refused") {
           "a layer decodes by route 'recurrent', which appends no entries, and "
           "another has decoded by 'inner' since the cursors that they share "
           "moved: advance, commit or abandon them between");
+    need(model.decoders[1].step(model.tensors[1].arguments));
     need(model.advance());
     need(model.cursors.flush(std::vector<int32_t>{0, 1, 2}));
+    need(first.step(model.tensors[0].arguments));
     need(other.step(model.tensors[1].arguments));
     need(model.advance());
     CHECK(need(model.cursors.cursor(0)).length == 0);
