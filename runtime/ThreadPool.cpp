@@ -48,12 +48,17 @@ static constexpr uint64_t taskMask = 0xffffffff;
 ThreadPool::ThreadPool(int wanted) {
   if (wanted <= 0)
     wanted = availableProcessors();
-  try {
-    for (int worker = 1; worker < wanted; ++worker)
-      threads.emplace_back([this, worker] { workerLoop(worker); });
-  } catch (const std::exception &) {
-    // The system starts no more. Those that it did do the work.
+  for (int worker = 1; worker < wanted && start(worker); ++worker) {
   }
+}
+
+bool ThreadPool::start(int worker) {
+  try {
+    threads.emplace_back([this, worker] { workerLoop(worker); });
+  } catch (const std::exception &) {
+    return false; // those that began do the work
+  }
+  return true;
 }
 
 ThreadPool::~ThreadPool() { stop(); }

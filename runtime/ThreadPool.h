@@ -51,6 +51,8 @@ public:
   static ThreadPool &shared();
 
 private:
+  /// False if the system starts no more.
+  bool start(int worker);
   void stop();
   void workerLoop(int worker);
   /// Runs tasks of the current job until there are none left to take.

@@ -112,15 +112,15 @@ struct TwoLayers {
     }
   }
   /// The message of layer `layer`.
-  std::string step(size_t layer, std::vector<int32_t> reads,
-                   std::vector<int32_t> writes = {}) {
+  std::string step(size_t layer, const std::vector<int32_t> &reads,
+                   const std::vector<int32_t> &writes = {}) {
     Batch batch(static_cast<int64_t>(reads.size()));
     for (size_t row = 0; row < reads.size(); ++row)
       batch.set(static_cast<int64_t>(row), makeToken(1, 0));
     return decoders[layer].step(batch.with(reads, writes)).message();
   }
-  std::string advance(std::vector<int32_t> reads,
-                      std::vector<int32_t> writes = {}) {
+  std::string advance(const std::vector<int32_t> &reads,
+                      const std::vector<int32_t> &writes = {}) {
     return cursors.advance(reads, writes).message();
   }
 
