@@ -87,7 +87,6 @@ struct HostCursors final : Cursors::Impl {
     int32_t read = 0;  ///< the slot that it goes on from
     int64_t round = 0; ///< a number of its own, which layers that took it know
   };
-  const Token &tokenOf(int32_t slot) const { return tokens[slot]; }
   /// InvalidArgument if a slot has a prompt, or a token, that the cursor has
   /// yet to move on.
   Status checkMoved(int32_t slot) const override;

@@ -87,6 +87,10 @@ void Compiler::findSums() {
     if (llvm::any_of(write->getOperands(), comesFromRead))
       program.isSum[root] = false;
   }
+  // What a carry brings of a read comes back with the next token.
+  if (llvm::any_of(op.getYieldedCarries(),
+                   [&](Value value) { return read.contains(value); }))
+    program.isSum.assign(program.states.size(), false);
   for (auto [index, value] : llvm::enumerate(op.getYieldedStates()))
     if (size_t root = roots.at(value); root != index)
       program.isSum[root] = program.isSum[index] = false;

@@ -98,13 +98,12 @@ int tool::bench(const BenchOptions &options) {
     return 2;
   }
   const std::string &text = *read;
-  // Before anything is measured; that there is no file is said elsewhere.
-  if (!text.empty())
-    if (std::string wrong = check::parseErrors(options.source.file, text);
-        !wrong.empty()) {
-      fmt::print(stderr, "{}", wrong);
-      return 1;
-    }
+  // Before anything is measured.
+  if (std::string wrong = check::parseErrors(options.source.file, text);
+      !wrong.empty()) {
+    fmt::print(stderr, "{}", wrong);
+    return 1;
+  }
   bool isAttention =
       check::choosesAttention(options.source.file, text, elaboration);
   bool isBounded = isAttention && check::hasBoundedCache(options.source.file,

@@ -8,6 +8,7 @@
 #include "tools/ladle/CommandOptions.h"
 
 #include "runtime/jit/GpuLayout.h"
+#include "llvm/ADT/StringRef.h"
 
 #include <cmath>
 #include <cstdio>
@@ -21,7 +22,7 @@ static CLI::Validator numberFrom(double least, bool mayBeLeast,
   return CLI::Validator(
       [=](const std::string &text) {
         double number = NAN;
-        bool isRight = CLI::detail::lexical_cast(text, number) &&
+        bool isRight = !llvm::StringRef(text).getAsDouble(number) &&
                        std::isfinite(number) &&
                        (number > least || (mayBeLeast && number == least));
         return isRight ? std::string()
