@@ -95,6 +95,10 @@ struct Scheduler {
   char *shared[8];
   unsigned rank;
 
+  /// The stack of the fiber that runs, whose accesses are nobody else's affair.
+  const char *stack = nullptr;
+  std::size_t stackBytes = 0;
+
   /// Returns when all threads of the warp, of a part of the block, of the
   /// block, or of the cluster, are there. Does not return if that never
   /// happens.
@@ -136,7 +140,8 @@ __attribute__((no_sanitize("thread"))) void call(void (*kernel)(Args...),
 /// `source` maps a lane and the last lane of its group to a lane; where that
 /// is beyond the group, the thread keeps its value.
 template <class T, class F>
-inline T shuffle(T v, int width, int line, F source) {
+__attribute__((no_sanitize("thread"))) T shuffle(T v, int width, int line,
+                                                 F source) {
   static_assert(sizeof(T) <= sizeof(unsigned long long));
   Scheduler &s = *scheduler;
   int lane = static_cast<int>(s.lane), first = lane & ~(width - 1);
@@ -149,21 +154,21 @@ inline T shuffle(T v, int width, int line, F source) {
   return v;
 }
 
-/// What every lane of the warp has: all[lane] is its `mine`.
-template <class T> inline void gather(const T &mine, T (&all)[32], int line) {
+/// What every lane of the warp points at. What lies on their stacks is there
+/// until `leave`.
+template <class T>
+__attribute__((no_sanitize("thread"))) void
+gather(const T *mine, const T *(&all)[32], int line) {
   Scheduler &s = *scheduler;
-  constexpr int words = sizeof(T) / sizeof(unsigned long long);
-  static_assert(words * sizeof(unsigned long long) == sizeof(T));
-  unsigned long long mineWords[words], allWords[32][words];
-  std::memcpy(mineWords, &mine, sizeof mine);
-  for (int i = 0; i < words; ++i) {
-    unsigned long long *slots = s.slots;
-    slots[s.lane] = mineWords[i];
-    s.wait(s, Point::Shuffle, line);
-    for (int lane = 0; lane < 32; ++lane)
-      allWords[lane][i] = slots[lane];
-  }
-  std::memcpy(all, allWords, sizeof all);
+  unsigned long long *slots = s.slots;
+  slots[s.lane] = reinterpret_cast<std::size_t>(mine);
+  s.wait(s, Point::Shuffle, line);
+  for (int lane = 0; lane < 32; ++lane)
+    all[lane] = reinterpret_cast<const T *>(slots[lane]);
+}
+inline void leave(int line) {
+  Scheduler &s = *scheduler;
+  s.wait(s, Point::Shuffle, line);
 }
 
 /// What a GPU asks of addresses, and a CPU does not.
@@ -344,12 +349,22 @@ template <class T> inline T max(T x, T y) { return x < y ? y : x; }
 #endif
 #if __has_feature(thread_sanitizer) || defined(__SANITIZE_THREAD__)
 
+namespace ladle::emulation {
+__attribute__((no_sanitize("thread"), always_inline)) inline void
+note(const void *address, std::size_t bytes, bool writes) {
+  Scheduler *s = scheduler;
+  if (reinterpret_cast<std::size_t>(address) -
+          reinterpret_cast<std::size_t>(s->stack) >=
+      s->stackBytes)
+    s->access(*s, address, static_cast<unsigned>(bytes), writes);
+}
+} // namespace ladle::emulation
+
 #define LADLE_HOOK                                                             \
   extern "C" __attribute__((no_sanitize("thread"), used)) inline void
 #define LADLE_ACCESS(NAME, BYTES, WRITES)                                      \
   LADLE_HOOK __tsan_##NAME##BYTES(void *address) {                             \
-    auto *s = ladle::emulation::scheduler;                                     \
-    s->access(*s, address, BYTES, WRITES);                                     \
+    ladle::emulation::note(address, BYTES, WRITES);                            \
   }
 #define LADLE_ACCESSES(BYTES)                                                  \
   LADLE_ACCESS(read, BYTES, false)                                             \
@@ -367,28 +382,23 @@ LADLE_ACCESSES(16)
 #undef LADLE_ACCESS
 
 LADLE_HOOK __tsan_init() {}
-LADLE_HOOK __tsan_func_entry(void *) {}
-LADLE_HOOK __tsan_func_exit() {}
 #undef LADLE_HOOK
 extern "C" __attribute__((no_sanitize("thread"), used)) inline void *
 __tsan_memcpy(void *to, const void *from, std::size_t bytes) {
-  auto *s = ladle::emulation::scheduler;
-  s->access(*s, from, bytes, false);
-  s->access(*s, to, bytes, true);
+  ladle::emulation::note(from, bytes, false);
+  ladle::emulation::note(to, bytes, true);
   return __builtin_memcpy(to, from, bytes);
 }
 extern "C" __attribute__((no_sanitize("thread"), used)) inline void *
 __tsan_memset(void *to, int value, std::size_t bytes) {
-  auto *s = ladle::emulation::scheduler;
-  s->access(*s, to, bytes, true);
+  ladle::emulation::note(to, bytes, true);
   return __builtin_memset(to, value, bytes);
 }
 
 // Of other functions, those of atomics would be called again.
 extern "C" __attribute__((disable_sanitizer_instrumentation, used)) inline int
 __tsan_atomic32_fetch_add(volatile int *at, int value, int) {
-  auto *s = ladle::emulation::scheduler;
-  s->access(*s, const_cast<int *>(at), sizeof(int), true);
+  ladle::emulation::note(const_cast<int *>(at), sizeof(int), true);
   return __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);
 }
 

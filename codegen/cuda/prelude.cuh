@@ -598,27 +598,29 @@ LADLE_INLINE void prefetch(const void *line) {
 ///  - b, 16 × 8: column g at rows 2 t, 2 t + 1, 2 t + 8, 2 t + 9;
 ///  - c, 16 × 8: rows g and g + 8 at columns 2 t, 2 t + 1.
 #ifdef LADLE_EMULATION
-// The stack of a thread is small: one frame for all products.
+// The stack of a thread is small: one frame for all products, which touch
+// nothing but stacks.
 template <class T>
-__attribute__((noinline)) static Vec<float, 4>
-multiply_tiles(const Vec<T, 8> &a, const Vec<T, 4> &b, Vec<float, 4> c,
+__attribute__((noinline, no_sanitize("thread"))) static Vec<float, 4>
+multiply_tiles(Vec<T, 8> a, Vec<T, 4> b, Vec<float, 4> c,
                int line = __builtin_LINE()) {
   struct Fragments {
     Vec<T, 8> a;
     Vec<T, 4> b;
-    char padding[8];
-  } mine{a, b, {}}, all[32];
-  ladle::emulation::gather(mine, all, line);
+  } mine{a, b};
+  const Fragments *all[32];
+  ladle::emulation::gather(&mine, all, line);
   const int lane = ladle::emulation::scheduler->lane;
   for (int i = 0; i < 4; ++i) {
     const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
     double sum = c[i];
     for (int k = 0; k < 16; ++k)
       sum += to_float(all[row % 8 * 4 + k % 8 / 2]
-                          .a[k / 8 * 4 + row / 8 * 2 + k % 2]) *
-             to_float(all[column * 4 + k % 8 / 2].b[k / 8 * 2 + k % 2]);
+                          ->a[k / 8 * 4 + row / 8 * 2 + k % 2]) *
+             to_float(all[column * 4 + k % 8 / 2]->b[k / 8 * 2 + k % 2]);
     c[i] = static_cast<float>(sum);
   }
+  ladle::emulation::leave(line);
   return c;
 }
 #else
@@ -653,15 +655,15 @@ LADLE_MULTIPLY_TILES(half, "f16")
 ///  - b, 8 × 8: column g at rows t and t + 4;
 ///  - c, 16 × 8: rows g and g + 8 at columns 2 t, 2 t + 1.
 #ifdef LADLE_EMULATION
-__attribute__((noinline)) static Vec<float, 4>
-multiply_tiles(const Vec<float, 4> &a, const Vec<float, 2> &b, Vec<float, 4> c,
+__attribute__((noinline, no_sanitize("thread"))) static Vec<float, 4>
+multiply_tiles(Vec<float, 4> a, Vec<float, 2> b, Vec<float, 4> c,
                int line = __builtin_LINE()) {
   struct Fragments {
     Vec<float, 4> a;
     Vec<float, 2> b;
-    char padding[8];
-  } mine{a, b, {}}, all[32];
-  ladle::emulation::gather(mine, all, line);
+  } mine{a, b};
+  const Fragments *all[32];
+  ladle::emulation::gather(&mine, all, line);
   const int lane = ladle::emulation::scheduler->lane;
   auto cut = [](float x) -> double {
     return __uint_as_float(__float_as_uint(x) & 0xffffe000u);
@@ -670,10 +672,11 @@ multiply_tiles(const Vec<float, 4> &a, const Vec<float, 2> &b, Vec<float, 4> c,
     const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
     double sum = c[i];
     for (int k = 0; k < 8; ++k)
-      sum += cut(all[row % 8 * 4 + k % 4].a[k / 4 * 2 + row / 8]) *
-             cut(all[column * 4 + k % 4].b[k / 4]);
+      sum += cut(all[row % 8 * 4 + k % 4]->a[k / 4 * 2 + row / 8]) *
+             cut(all[column * 4 + k % 4]->b[k / 4]);
     c[i] = static_cast<float>(sum);
   }
+  ladle::emulation::leave(line);
   return c;
 }
 #else
@@ -700,17 +703,15 @@ template <bool IsTransposed, class T>
 __attribute__((noinline)) static Vec<T, 8>
 load_tiles(const T *row, int line = __builtin_LINE()) {
   ladle::emulation::check_aligned(row, 16);
-  struct Row {
-    const T *from;
-  } mine{row}, all[32];
-  ladle::emulation::gather(mine, all, line);
+  const T *all[32];
+  ladle::emulation::gather(row, all, line);
   const int g = ladle::emulation::scheduler->lane / 4;
   const int t = ladle::emulation::scheduler->lane % 4;
   Vec<T, 8> result;
   for (int i = 0; i < 8; ++i) {
     const int tile = i / 2, other = 2 * t + i % 2;
-    result[i] = IsTransposed ? all[8 * tile + other].from[g]
-                             : all[8 * tile + g].from[other];
+    result[i] = IsTransposed ? all[8 * tile + other][g]
+                             : all[8 * tile + g][other];
   }
   return result;
 }

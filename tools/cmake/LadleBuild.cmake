@@ -30,14 +30,20 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
 endif()
 
 # ladle_compiler_library(NAME sources... [LINK libs...] [DEPENDS targets...]
-#                        [INSTALL])
+#                        [PRECOMPILE header] [INSTALL])
 # A library that includes MLIR: no RTTI, no exceptions, as LLVM was built.
+# PRECOMPILE: a precompiled header of its own, in place of the common one.
 # INSTALL: a part of ladle_jit, which programs of others link.
 function(ladle_compiler_library name)
-  cmake_parse_arguments(ARG "INSTALL" "" "LINK;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "INSTALL" "PRECOMPILE" "LINK;DEPENDS" ${ARGN})
   add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
   target_compile_options(${name} PRIVATE -fno-rtti -fno-exceptions)
-  target_precompile_headers(${name} REUSE_FROM ladle_pch)
+  if(ARG_PRECOMPILE)
+    target_precompile_headers(${name} PRIVATE
+                              ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_PRECOMPILE})
+  else()
+    target_precompile_headers(${name} REUSE_FROM ladle_pch)
+  endif()
   target_link_libraries(${name}
     PUBLIC ${ARG_LINK} PRIVATE $<BUILD_INTERFACE:ladle_options>)
   ladle_link_mlir(${name} PUBLIC)

@@ -45,12 +45,6 @@ static const char *print(Point point) {
   return "";
 }
 
-static bool contains(const Memory &memory, const void *address, size_t bytes) {
-  auto offset = reinterpret_cast<uintptr_t>(address) -
-                reinterpret_cast<uintptr_t>(memory.begin);
-  return offset < memory.bytes && bytes <= memory.bytes - offset;
-}
-
 BlockRunner::BlockRunner(const Launch &launch, Memory shared, Cluster &cluster,
                          unsigned ofCluster)
     : launch(launch), shared(shared), cluster(cluster),
@@ -134,8 +128,9 @@ bool BlockRunner::noteShared(const void *address, size_t bytes, bool writes) {
          (writes ? "writes" : "reads") + " what " + partner + " accessed " +
          since);
   };
-  if (auto line = cluster.note(rank, *owner, address, bytes, writes))
-    race("another block of the cluster", *line);
+  if (cluster.size() > 1)
+    if (auto line = cluster.note(rank, *owner, address, bytes, writes))
+      race("another block of the cluster", *line);
   if (*owner != rank)
     return true;
   size_t offset = static_cast<const char *>(address) -
@@ -153,7 +148,7 @@ void BlockRunner::noteAccess(const void *address, size_t bytes, bool writes) {
   const char *what = writes ? "writes" : "reads";
   if (noteShared(address, bytes, writes))
     return;
-  if (launch.memory.empty() || fibers.isOnStack(current, address) ||
+  if (launch.memory.empty() ||
       contains({static_cast<Scheduler *>(this), sizeof(Scheduler)}, address,
                bytes) ||
       contains({values.data(), values.size() * sizeof(values[0])}, address,
@@ -222,6 +217,8 @@ bool BlockRunner::runWarp(size_t warp) {
       if (threads[i].state != State::Ready)
         continue;
       current = i;
+      stack = fibers.stack(i);
+      stackBytes = Fibers::stackBytes;
       threadIndex = indexOf(i);
       lane = i - first;
       // Two sets of slots: a thread may be at the next shuffle before all have

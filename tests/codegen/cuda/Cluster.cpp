@@ -52,22 +52,8 @@ void Cluster::fail(std::string text) {
   changed.notify_all();
 }
 
-std::optional<size_t> Cluster::ownerOf(const void *address,
-                                       size_t bytes) const {
-  for (size_t rank = 0; rank < members.size(); ++rank) {
-    const Memory &shared = members[rank].shared;
-    auto offset = reinterpret_cast<uintptr_t>(address) -
-                  reinterpret_cast<uintptr_t>(shared.begin);
-    if (offset < shared.bytes && bytes <= shared.bytes - offset)
-      return rank;
-  }
-  return std::nullopt;
-}
-
 std::optional<int> Cluster::note(size_t rank, size_t owner, const void *address,
                                  size_t bytes, bool writes) {
-  if (members.size() == 1)
-    return std::nullopt;
   std::lock_guard<std::mutex> lock(mutex);
   size_t offset = static_cast<const char *>(address) - sharedOf(owner);
   bool isOwn = rank == owner;

@@ -24,6 +24,12 @@ struct Memory {
   size_t bytes;
 };
 
+inline bool contains(const Memory &memory, const void *address, size_t bytes) {
+  auto offset = reinterpret_cast<uintptr_t>(address) -
+                reinterpret_cast<uintptr_t>(memory.begin);
+  return offset < memory.bytes && bytes <= memory.bytes - offset;
+}
+
 /// The blocks of a cluster, each on its own OS thread, and what they access of
 /// one another's shared memory. Two accesses of different blocks, of which one
 /// writes, race unless a barrier of the cluster lies in between.
@@ -50,7 +56,12 @@ public:
   }
 
   /// Whose shared memory this is.
-  std::optional<size_t> ownerOf(const void *address, size_t bytes) const;
+  std::optional<size_t> ownerOf(const void *address, size_t bytes) const {
+    for (size_t rank = 0; rank < members.size(); ++rank)
+      if (contains(members[rank].shared, address, bytes))
+        return rank;
+    return std::nullopt;
+  }
   /// The line of the barrier behind which another block accessed what this one
   /// does; 0 for the beginning.
   std::optional<int> note(size_t rank, size_t owner, const void *address,

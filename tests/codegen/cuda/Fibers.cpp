@@ -69,12 +69,6 @@ char *Fibers::stack(size_t i) const {
   return stacks + i * strideBytes + guardBytes;
 }
 
-bool Fibers::isOnStack(size_t i, const void *address) const {
-  auto offset = reinterpret_cast<uintptr_t>(address) -
-                reinterpret_cast<uintptr_t>(stack(i));
-  return offset < stackBytes;
-}
-
 void Fibers::start() {
   Fiber &fiber = running->fibers[running->current];
   fiber.entry(fiber.argument);

@@ -37,11 +37,11 @@ public:
   /// Called by the fiber that runs.
   void suspend();
 
-  bool isOnStack(size_t i, const void *address) const;
+  /// Where its stack begins.
+  char *stack(size_t i) const;
 
 private:
   static void start();
-  char *stack(size_t i) const;
 
   struct Fiber {
 #ifdef __x86_64__
