@@ -19,11 +19,22 @@ endif()
 
 # MLIR's headers are most of the compile time of every file that uses them:
 # one precompiled header serves all compiler libraries and tools.
-add_library(ladle_pch OBJECT ${CMAKE_CURRENT_LIST_DIR}/Precompiled.cpp)
+set(ladle_cmake ${CMAKE_CURRENT_LIST_DIR})
+add_library(ladle_pch OBJECT ${ladle_cmake}/Precompiled.cpp)
 target_compile_options(ladle_pch PRIVATE -fno-rtti -fno-exceptions)
 target_link_libraries(ladle_pch PRIVATE ladle_options)
-target_precompile_headers(ladle_pch PRIVATE
-                          ${CMAKE_CURRENT_LIST_DIR}/Precompiled.h)
+target_precompile_headers(ladle_pch PRIVATE ${ladle_cmake}/Precompiled.h)
+# Others for what knows no MLIR: the runtime with its tools, and the tests.
+function(ladle_add_host_pch name header)
+  add_library(${name} OBJECT ${ladle_cmake}/Precompiled.cpp)
+  target_precompile_headers(${name} PRIVATE ${ladle_cmake}/${header})
+  target_link_libraries(${name} PRIVATE ladle_options ${ARGN})
+endfunction()
+find_package(fmt REQUIRED)
+ladle_add_host_pch(ladle_runtime_pch PrecompiledRuntime.h fmt::fmt-header-only)
+if(LADLE_BUILD_TESTS)
+  ladle_add_host_pch(ladle_test_pch PrecompiledTest.h)
+endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # Lets ccache reuse a precompiled header whose text has not changed.
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang\ -fno-pch-timestamp>)
@@ -68,6 +79,18 @@ function(ladle_compiler_tool name)
   ladle_link_mlir(${name} PRIVATE)
 endfunction()
 
+# ladle_precompile(TARGET runtime|test)
+# Gives a target that includes no MLIR the precompiled header of its kind.
+function(ladle_precompile target kind)
+  target_precompile_headers(${target} REUSE_FROM ladle_${kind}_pch)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL EXECUTABLE)
+    # Code of executables would be -fPIE, which the precompiled header is not.
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
+endfunction()
+
 # ladle_fuzzer(NAME sources... [LINK libs...])
 # A libFuzzer target; only with LADLE_FUZZ.
 function(ladle_fuzzer name)
@@ -106,7 +129,7 @@ endfunction()
 
 # ladle_embed_text(OUTPUT FILE HEADER FUNCTION): sets OUTPUT to a source file in
 # which FUNCTION, as HEADER declares it, returns the text of FILE.
-set(ladle_embed_script ${CMAKE_CURRENT_LIST_DIR}/EmbedText.cmake)
+set(ladle_embed_script ${ladle_cmake}/EmbedText.cmake)
 function(ladle_embed_text output file header function)
   cmake_path(GET file STEM name)
   set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}Text.cpp)

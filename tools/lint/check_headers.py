@@ -9,7 +9,7 @@ import tree
 
 LICENCE = "SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception"
 # Compiled into a precompiled header, never included.
-UNGUARDED = {"Precompiled.h"}
+UNGUARDED = {"Precompiled.h", "PrecompiledRuntime.h", "PrecompiledTest.h"}
 
 
 def guard(path):

@@ -31,7 +31,7 @@ def sources(build):
     for entry in commands:
         path = pathlib.Path(entry["file"])
         if path.is_relative_to(tree.ROOT) and not path.is_relative_to(build):
-            ours[path] = "include-pch" in entry["command"]
+            ours[path] = "-fno-rtti" in entry["command"]  # As LLVM is.
     return sorted(ours, key=lambda path: (ours[path], age.get(path, -len(age))))
 
 
