@@ -141,8 +141,12 @@ LogicalResult GpuChunkKernel::check() {
   if (failed(checkStates(step)))
     return failure();
   for (BlockArgument argument : step.getArgumentsOfKind(ArgumentKind::State))
-    if (cast<PoolType>(argument.getType()).getValueSize() == 1)
-      return refuse(step) << "values of prompts are of one element";
+    if (cast<PoolType>(argument.getType()).getValueSize() == 1) {
+      InFlightDiagnostic error = refuse(step)
+                                 << "values of prompts are of one element";
+      error.attachNote() << "decode the prompt token by token, or on the CPU";
+      return error;
+    }
   for (Operation &op : step.getBody().front()) {
     if (failed(checkOp(op)))
       return failure();

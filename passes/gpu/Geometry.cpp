@@ -21,6 +21,9 @@ static constexpr int64_t kKeyRegisters = 16;
 /// Where rows cannot be parted, a thread may have to hold more.
 static constexpr int64_t kMostStateRegisters = 128;
 static constexpr int64_t kMaxThreads = 512;
+/// Where heads share a block, bytes of a row that a lane asks for, until so
+/// many lanes do.
+static constexpr int64_t kPackedBytes = 32, kPackedLanes = 4;
 /// Bytes of a state in a block, unless a schedule says otherwise: with several
 /// blocks a multiprocessor, enough is in flight and blocks start and end at
 /// different times.
@@ -342,19 +345,25 @@ LogicalResult GpuKernel::chooseGeometry() {
   while (width < widest && keySize % (width * 2) == 0)
     width *= 2;
   int64_t ranks = countRanks();
-  lanes = 1;
-  multipliesReads = mayMultiplyReads();
-  multipliesFolds = mayMultiplyFolds();
   auto mayDouble = [&] { return keySize % (width * lanes * 2) == 0; };
-  int64_t fewest = multipliesReads ? 4 : 8;
-  while (mayDouble() &&
-         (lanes < fewest || (!multipliesReads && lanes < 32 &&
-                             keySize / lanes * ranks > kKeyRegisters)))
-    lanes *= 2;
+  auto chooseLanes = [&](int64_t fewest) {
+    for (lanes = 1; mayDouble() && (lanes < fewest ||
+                                    (!multipliesReads && lanes < 32 &&
+                                     keySize / lanes * ranks > kKeyRegisters));
+         lanes *= 2)
+      ;
+  };
+  chooseLanes(std::min(kPackedLanes, keySize * stateBits / 8 / kPackedBytes));
+  packed = headsToPack();
+  if (packed == 1) {
+    multipliesReads = mayMultiplyReads();
+    multipliesFolds = mayMultiplyFolds();
+    chooseLanes(multipliesReads ? 4 : 8);
+  }
   // Of wide loads all lanes of a warp may still hold too much.
   bool hasState = step.getRoute() != Route::KvOnly;
-  while (hasState && !multipliesReads && ranks > 1 && lanes < 32 && width > 4 &&
-         keySize / lanes * ranks > kKeyRegisters) {
+  while (hasState && packed == 1 && !multipliesReads && ranks > 1 &&
+         lanes < 32 && width > 4 && keySize / lanes * ranks > kKeyRegisters) {
     width /= 2;
     lanes *= 2;
   }
@@ -364,7 +373,10 @@ LogicalResult GpuKernel::chooseGeometry() {
   int64_t perRow = width * chunks;
 
   int64_t rows = valueSize;
-  if (schedule.tileRows) {
+  if (packed > 1) {
+    rows *= packed;
+    hasWarpValues = false;
+  } else if (schedule.tileRows) {
     rows = std::min(schedule.tileRows, valueSize);
     if (ownsAllRows || valueSize % rows != 0)
       rows = valueSize;
@@ -380,8 +392,8 @@ LogicalResult GpuKernel::chooseGeometry() {
   }
   stagesWeights = !multipliesFolds;
   // A block that has no room for its entries may have it for fewer rows.
-  while (!schedule.tileRows && !ownsAllRows && rows % 2 == 0 && rows > 16 &&
-         sharedBytes(rows) > wantedShared())
+  while (!schedule.tileRows && packed == 1 && !ownsAllRows && rows % 2 == 0 &&
+         rows > 16 && sharedBytes(rows) > wantedShared())
     rows /= 2;
   materialises = readsMaterialisedState();
   if (failed(chooseTurns(rows)))
@@ -394,10 +406,13 @@ LogicalResult GpuKernel::chooseGeometry() {
         lanes, materialises ? llvm::bit_floor<uint64_t>(most) : lanes);
   };
   auto threadsFor = [&](int64_t most) {
+    if (packed > 1)
+      return uint64_t(rows * lanes);
     return llvm::alignTo(llvm::divideCeil(rows, most) * lanes, 32);
   };
-  int64_t threads = std::max<int64_t>(schedule.threads,
-                                      threadsFor(mostRows(kStateRegisters)));
+  int64_t threads = threadsFor(mostRows(kStateRegisters));
+  if (packed == 1)
+    threads = std::max<int64_t>(schedule.threads, threads);
   int64_t blocks = schedule.batch * heads / turns * (valueSize / rows);
   bool areMany = !schedule.batch || blocks > 2 * kFewBlocks;
   threads = std::max(threads, fewestThreads(rows, areMany));
@@ -422,7 +437,7 @@ LogicalResult GpuKernel::chooseGeometry() {
   }
   schedule.threads = threads;
   schedule.tileRows = rows;
-  tiles = valueSize / rows;
+  tiles = packed > 1 ? 1 : valueSize / rows;
   rowsPerThread = llvm::PowerOf2Ceil(llvm::divideCeil(rows, threads / lanes));
 
   // A warp has whole tiles of rows.
@@ -452,7 +467,7 @@ GpuKernel::Sheet GpuKernel::storeSheet() {
   bool replays = false;
   for (StepOp form : forms())
     form.walk([&](ReplayOp) { replays = true; });
-  if (materialises || replays || !place)
+  if (materialises || replays || !place || packed > 1)
     return readSheet();
   int64_t rows = rowsPerThread * (32 / lanes);
   Sheet sheet{*place, warpRow, {}, 1, rows, rows};

@@ -58,7 +58,7 @@ void GpuKernel::createFunction() {
   function.setKnownBlockSizeAttr(
       b.getDenseI32ArrayAttr({static_cast<int32_t>(schedule.threads), 1, 1}));
   function->setAttr(kGridBlocksAttr,
-                    b.getIndexAttr(heads / headGroup / turns * tiles));
+                    b.getIndexAttr(heads / headGroup / turns / packed * tiles));
   function->setAttr(kCommonArgumentsAttr, b.getIndexAttr(firstStepArgument));
   function->setAttr(kWideProductsAttr, b.getUnitAttr());
   if (startsEarly())
@@ -150,7 +150,7 @@ void GpuKernel::emitTask() {
   thread = named(gpu::ThreadIdOp::create(b, gpu::Dimension::x), "thread");
   row = named(gpu::BlockIdOp::create(b, gpu::Dimension::y), "row");
   Value block = named(gpu::BlockIdOp::create(b, gpu::Dimension::x),
-                      tiles > 1 || turns > 1 ? "block" : "head");
+                      tiles * turns * packed > 1 ? "block" : "head");
   head = block;
   tileStart = constantIndex(0);
   if (tiles > 1) {
@@ -161,9 +161,10 @@ void GpuKernel::emitTask() {
               "first_row");
     isFirstTile = isBelow(tile, 1);
   }
-  if (turns > 1)
-    head = named(arith::MulIOp::create(b, head, constantIndex(turns)),
+  if (turns * packed > 1)
+    head = named(arith::MulIOp::create(b, head, constantIndex(turns * packed)),
                  "first_head");
+  firstHead = head;
 
   // Which rows a thread reads, and which one it owns.
   lane = rest(thread, lanes, "lane");
@@ -186,6 +187,12 @@ void GpuKernel::emitTask() {
   if (schedule.threads / lanes * rowsPerThread > schedule.tileRows)
     ownsRow = both(ownsRow, isBelow(own, schedule.tileRows));
   ownRow = named(clampedRow(own), "own_row");
+  if (packed == 1)
+    return;
+  head =
+      named(arith::AddIOp::create(b, head, divided(own, valueSize, "passed")),
+            "head");
+  ownRow = rest(own, valueSize, "own_row");
 }
 
 /// Loads the slots of the row, and returns whether it is padding.
@@ -249,11 +256,13 @@ void GpuKernel::zeroOutputs(Value tokenRow) {
     // A block writes its own heads, the first of the tiles of a head; of heads
     // that share an output, all write the same.
     int64_t of = heads / count;
-    Value first = arith::MulIOp::create(b, head, constantIndex(headGroup));
+    Value first = arith::MulIOp::create(b, packed > 1 ? firstHead : head,
+                                        constantIndex(headGroup));
     Value begin = arith::DivUIOp::create(b, first, constantIndex(of));
-    Value end = add(arith::DivUIOp::create(b, add(first, headGroup * turns - 1),
-                                           constantIndex(of)),
-                    1);
+    Value end = add(
+        arith::DivUIOp::create(b, add(first, headGroup * turns * packed - 1),
+                               constantIndex(of)),
+        1);
     if (tiles > 1)
       end = arith::SelectOp::create(b, isFirstTile, end, begin);
     auto loop = scf::ForOp::create(b, begin, end, constantIndex(1));

@@ -78,6 +78,7 @@ protected:
   virtual int64_t bytesToSpill() const { return 0; } ///< for as many blocks
   /// Of a block with so many rows, one of few or of many.
   virtual int64_t fewestThreads(int64_t rows, bool areMany);
+  int64_t headsToPack(); ///< PackedHeads.cpp
   virtual void chooseSizes();
   /// How many heads a block with so many rows takes in turn.
   virtual mlir::LogicalResult chooseTurns(int64_t /*rows*/) {
@@ -499,9 +500,9 @@ protected:
 
   // Geometry.
   int64_t heads = 1, headGroup = 1;
-  int64_t turns = 1; ///< heads that a block takes one after the other
-  int64_t keySize = 1, valueSize = 1;
-  int64_t stateBits = 32;
+  int64_t turns = 1;  ///< heads that a block takes one after the other
+  int64_t packed = 1; ///< heads that it takes at once
+  int64_t keySize = 1, valueSize = 1, stateBits = 32;
   int64_t width = 1, lanes = 1, chunks = 1; ///< of a row: width·lanes·chunks
   int64_t rowsPerThread = 1, tiles = 1;
   bool materialises = false; ///< a state is read that is not as it was loaded
@@ -517,7 +518,7 @@ protected:
 
   // The task.
   mlir::Value row, readSlot, writeSlot, base, length, folds;
-  mlir::Value head, tileStart, isFirstTile;
+  mlir::Value head, firstHead, tileStart, isFirstTile;
   /// Which of its heads a block is at, if that is not known yet or no more.
   int64_t headScope = 0;
   mlir::Value thread, warpLane, lane, group;
@@ -557,7 +558,6 @@ protected:
   llvm::SmallVector<std::function<void()>> lateCopies;
   llvm::DenseMap<unsigned, mlir::Value> stagedStates;
   std::map<std::pair<unsigned, std::string>, mlir::Value> stagedFields;
-
   /// What is computed alike in both forms: the fold's values to the step's.
   llvm::DenseMap<mlir::Value, mlir::Value> sameValues;
 

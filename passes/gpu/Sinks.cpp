@@ -42,7 +42,11 @@ LogicalResult GpuKernel::storeValue(Value value, Value target,
   if (!place.isRow) {
     if (tiles > 1)
       mine = both(mine, isFirstTile);
-    mine = both(mine, isBelow(thread, place.lanes));
+    Value ofHead = thread;
+    if (packed > 1)
+      ofHead =
+          arith::RemUIOp::create(b, thread, constantIndex(lanes * valueSize));
+    mine = both(mine, isBelow(ofHead, place.lanes));
   } else {
     mine = both(mine, ownsRowIn(type.getShape().back()));
   }

@@ -114,8 +114,9 @@ void GpuKernel::stageStates() {
     }
     int64_t size = schedule.tileRows * keySize;
     if (copiesInBulk && size * bytesOf(element) % kCopyBytes == 0) {
+      Value first = packed > 1 ? firstHead : head;
       Operation *copy =
-          startCopy(pool, {readState, head, tileStart, constantIndex(0)}, tile,
+          startCopy(pool, {readState, first, tileStart, constantIndex(0)}, tile,
                     constantIndex(0), constantIndex(size), copies, 0, 0);
       // A state is read once a step, and written where it was if it folds.
       auto isStored = [&](StepOp form) {

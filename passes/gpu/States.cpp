@@ -269,7 +269,8 @@ LogicalResult GpuKernel::storeRows(const Target &target, const Sheet &sheet,
     if (hasSpareRows())
       inside = isBelow(local, schedule.tileRows);
     guarded(inside, [&] {
-      Value at = arith::AddIOp::create(b, tileStart, local);
+      Value at = packed > 1 ? ownRow
+                            : Value(arith::AddIOp::create(b, tileStart, local));
       for (int64_t c = 0; c < place.chunks; ++c) {
         Value part = (*rows)[i * place.chunks + c];
         if (target.tile)
