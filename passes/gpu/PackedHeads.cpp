@@ -62,7 +62,6 @@ int64_t GpuKernel::headsToPack() {
     count /= 2;
   while (count > 1 && heads % count != 0)
     count /= 2;
-  bool isWhole = count * each % 32 == 0 &&
-                 count * valueSize * keySize * stateBits / 8 % 16 == 0;
-  return isWhole ? count : 1;
+  // Elements of whole warps are whole parts of a bulk copy.
+  return count * each % 32 == 0 ? count : 1;
 }
