@@ -4,7 +4,7 @@
 #
 # Installs what is missing, builds, and runs every check: the tests, the same
 # under AddressSanitizer and UBSan, random checks of one seed, the fuzzer for a
-# minute, the linters. Needs about 50 minutes on two cores from nothing, minutes
+# minute, the linters. Needs about 45 minutes on two cores from nothing, minutes
 # afterwards.
 #
 #   LADLE_FUZZ_SECONDS   how long to fuzz (60)
