@@ -28,8 +28,6 @@ static constexpr int64_t kPackedBytes = 32, kPackedLanes = 4;
 /// blocks a multiprocessor, enough is in flight and blocks start and end at
 /// different times.
 static constexpr int64_t kTileBytes = 32 << 10;
-/// Fewer blocks than these leave multiprocessors of a large GPU idle.
-static constexpr int64_t kFewBlocks = 256;
 /// From so many instructions an element on, groups of lanes do not all compute
 /// the same: an exchange through shared memory takes less.
 static constexpr int64_t kDearKeyValues = 30;
@@ -347,11 +345,11 @@ LogicalResult GpuKernel::chooseGeometry() {
   int64_t ranks = countRanks();
   auto mayDouble = [&] { return keySize % (width * lanes * 2) == 0; };
   auto chooseLanes = [&](int64_t fewest) {
-    for (lanes = 1; mayDouble() && (lanes < fewest ||
-                                    (!multipliesReads && lanes < 32 &&
-                                     keySize / lanes * ranks > kKeyRegisters));
-         lanes *= 2)
-      ;
+    lanes = 1;
+    while (mayDouble() &&
+           (lanes < fewest || (!multipliesReads && lanes < 32 &&
+                               keySize / lanes * ranks > kKeyRegisters)))
+      lanes *= 2;
   };
   chooseLanes(std::min(kPackedLanes, keySize * stateBits / 8 / kPackedBytes));
   packed = headsToPack();
@@ -385,7 +383,7 @@ LogicalResult GpuKernel::chooseGeometry() {
     auto isLarge = [&] {
       int64_t blocks = schedule.batch * heads * (valueSize / rows);
       return rows * keySize * stateBits / 8 > tileBytes() ||
-             (schedule.batch && blocks < kFewBlocks);
+             (schedule.batch && blocks < kBlocksToFill);
     };
     while (!ownsAllRows && rows % 2 == 0 && rows > 16 && isLarge())
       rows /= 2;
@@ -414,7 +412,7 @@ LogicalResult GpuKernel::chooseGeometry() {
   if (packed == 1)
     threads = std::max<int64_t>(schedule.threads, threads);
   int64_t blocks = schedule.batch * heads / turns * (valueSize / rows);
-  bool areMany = !schedule.batch || blocks > 2 * kFewBlocks;
+  bool areMany = !schedule.batch || blocks > 2 * kBlocksToFill;
   threads = std::max(threads, fewestThreads(rows, areMany));
   // Keys that decay are loaded two elements a thread.
   if (!decayedKeys.empty())

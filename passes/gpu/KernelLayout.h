@@ -34,6 +34,9 @@ struct GpuSchedule {
   int64_t heads = 0;
 };
 
+/// Fewer blocks than these leave multiprocessors of a large GPU idle.
+inline constexpr int64_t kBlocksToFill = 256;
+
 /// What the slots of a pool have besides what a step takes.
 struct GpuSlots {
   int64_t drafts = 0;      ///< the most of a row, 0 for none

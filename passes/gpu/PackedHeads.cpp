@@ -20,8 +20,6 @@ using namespace ladle;
 
 /// Threads of a block of many heads, unless a schedule says otherwise.
 static constexpr int64_t kThreads = 128;
-/// Fewer blocks than these leave multiprocessors of a large GPU idle.
-static constexpr int64_t kFewBlocks = 256;
 
 /// Whether all that is exchanged stays within the group of a row: shared memory
 /// is one head's.
@@ -58,7 +56,7 @@ int64_t GpuKernel::headsToPack() {
   int64_t count =
       llvm::bit_floor<uint64_t>(std::max<int64_t>(1, threads / each));
   while (count * each > 32 && schedule.batch &&
-         schedule.batch * heads < count * kFewBlocks)
+         schedule.batch * heads < count * kBlocksToFill)
     count /= 2;
   while (count > 1 && heads % count != 0)
     count /= 2;
