@@ -276,7 +276,6 @@ private:
   void multiplyHalves(const Factor &factor, const Together &together,
                       mlir::Value row, mlir::Value column,
                       llvm::SmallVectorImpl<mlir::Value> &sums);
-  std::pair<mlir::Value, mlir::Value> splitTerms(mlir::Value value);
   mlir::Value loadTwo(mlir::Value memory, mlir::Value row, mlir::Value column);
   void storeTwo(mlir::Value memory, mlir::Value row, mlir::Value column,
                 mlir::Value value);

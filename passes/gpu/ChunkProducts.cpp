@@ -98,18 +98,6 @@ Value GpuChunkKernel::loadTerms(const Operand &operand, Value at, int64_t row,
                  loadElement(operand.memory, {zero, second})});
 }
 
-/// The upper and the lower bits.
-std::pair<Value, Value> GpuChunkKernel::splitTerms(Value value) {
-  auto type = cast<VectorType>(value.getType());
-  auto bits = VectorType::get(type.getShape(), b.getI32Type());
-  Value cut = arith::ConstantOp::create(
-      b, DenseElementsAttr::get(bits, static_cast<int32_t>(0xffffe000u)));
-  Value upper = arith::BitcastOp::create(
-      b, type,
-      arith::AndIOp::create(b, arith::BitcastOp::create(b, bits, value), cut));
-  return {upper, arith::SubFOp::create(b, value, upper)};
-}
-
 /// The tiles of a warp for which it has least to do: what is loaded and split
 /// of one side is for all tiles of the other.
 GpuChunkKernel::Together

@@ -57,6 +57,7 @@ protected:
   /// All components of a value; of a vector over dk its chunks one after the
   /// other.
   using Components = llvm::SmallVector<mlir::Value>;
+  using Values = llvm::ArrayRef<mlir::Value>;
 
   /// Diagnostics of what no kernel is made of.
   virtual mlir::LogicalResult check();
@@ -119,10 +120,8 @@ protected:
   virtual mlir::Value emitCursor();
   /// Loads where the row stands. Returns from which fill on it folds, or null.
   mlir::Value loadCursor();
-  mlir::Value loadRaw(mlir::Value from, llvm::ArrayRef<mlir::Value> at,
-                      llvm::StringRef name);
-  mlir::Value loadNumber(mlir::Value from, llvm::ArrayRef<mlir::Value> at,
-                         llvm::StringRef name);
+  mlir::Value loadRaw(mlir::Value from, Values at, llvm::StringRef name);
+  mlir::Value loadNumber(mlir::Value from, Values at, llvm::StringRef name);
   /// Entries that a place is known of: those of drafts may be more than fit.
   int64_t knownPlaces();
   virtual void emitPlaces();
@@ -134,8 +133,7 @@ protected:
   void takeVersions();
 
   //===--- Prologue.cpp ---------------------------------------------------===//
-  mlir::LogicalResult handToGroups(llvm::ArrayRef<mlir::Value> roots,
-                                   const Place &place);
+  mlir::LogicalResult handToGroups(Values roots, const Place &place);
   mlir::LogicalResult emitKeyValues();
   mlir::LogicalResult emitLateQueries();
   mlir::LogicalResult emitNumbers();
@@ -166,8 +164,8 @@ protected:
 
   //===--- Sinks.cpp ------------------------------------------------------===//
   mlir::LogicalResult storeValue(mlir::Value value, mlir::Value memory,
-                                 llvm::ArrayRef<mlir::Value> outer,
-                                 mlir::Value entry, bool alongRows);
+                                 Values outer, mlir::Value entry,
+                                 bool alongRows);
   mlir::LogicalResult emitSinks(StepOp form);
 
   //===--- Staging.cpp: copies to shared memory ---------------------------===//
@@ -181,8 +179,7 @@ protected:
   virtual int64_t headsToStage(FieldAttr) const { return 1; }
   bool isStaged(unsigned argument, FieldAttr field) const;
   void gatherFields();
-  mlir::memref::DmaStartOp startCopy(mlir::Value from,
-                                     llvm::ArrayRef<mlir::Value> at,
+  mlir::memref::DmaStartOp startCopy(mlir::Value from, Values at,
                                      mlir::Value to, mlir::Value toRow,
                                      mlir::Value count, mlir::Value counter,
                                      int64_t stride, int64_t each);
@@ -240,7 +237,7 @@ protected:
   mlir::FailureOr<mlir::Value> whole(mlir::Value value, const Place &place);
   /// The same before a barrier that is the caller's.
   mlir::FailureOr<mlir::Value> putWhole(mlir::Value value, const Place &place);
-  Components assemble(llvm::ArrayRef<mlir::Value> scalars, const Place &place);
+  Components assemble(Values scalars, const Place &place);
   mlir::Value sumOverBlock(mlir::Value value);
   mlir::Value sumOverLanes(mlir::Value value, int64_t count);
   mlir::Value sumOverGroup(mlir::Value value);
@@ -281,10 +278,8 @@ protected:
   void guarded(mlir::Value condition, llvm::function_ref<void()> body);
   mlir::Value toF32(mlir::Value value);
   mlir::Value convertTo(mlir::Value value, mlir::Type elementType);
-  mlir::Value loadElement(mlir::Value memory,
-                          llvm::ArrayRef<mlir::Value> indices);
-  Components loadVector(mlir::Value memory, llvm::ArrayRef<mlir::Value> outer,
-                        const Place &place);
+  mlir::Value loadElement(mlir::Value memory, Values indices);
+  Components loadVector(mlir::Value memory, Values outer, const Place &place);
   mlir::Value splat(mlir::Value scalar, int64_t width);
   mlir::Value shuffle(mlir::Value value, mlir::Value operand, int64_t width,
                       mlir::gpu::ShuffleMode mode);
@@ -336,27 +331,27 @@ protected:
     return schedule.threads / lanes * rowsPerThread > schedule.tileRows;
   }
   mlir::Value clampedRow(mlir::Value local);
-  mlir::Value dotChunks(llvm::ArrayRef<mlir::Value> lhs,
-                        llvm::ArrayRef<mlir::Value> rhs);
+  mlir::Value dotChunks(Values lhs, Values rhs);
 
   //===--- Tiles.cpp: products of tiles by tensor cores -------------------===//
   virtual bool mayMultiplyReads();
-  bool mayMultiplyFold(FoldBufferOp op);
   bool mayMultiplyFolds();
   mlir::Value multiplyTiles(mlir::Value a, mlir::Value b, mlir::Value c);
   mlir::Value multiplyShortTiles(mlir::Value a, mlir::Value b, mlir::Value c);
   Components partsOf(mlir::Value value, int64_t count);
+  virtual mlir::Value upperBits();
+  std::pair<mlir::Value, mlir::Value> splitTerms(mlir::Value value,
+                                                 mlir::Value cut = {});
   int64_t numberQueries();
   int64_t queryPartBytes();
-  mlir::LogicalResult putQueries(llvm::ArrayRef<mlir::Value> queries);
+  mlir::LogicalResult putQueries(Values queries);
   mlir::FailureOr<Components>
   multiplyQueries(llvm::ArrayRef<int64_t> queries, int64_t tileCount,
                   llvm::function_ref<mlir::Value(int64_t, mlir::Value)> load);
-  mlir::FailureOr<llvm::SmallVector<int64_t>>
-  queriesOf(llvm::ArrayRef<mlir::Value> values);
+  mlir::FailureOr<llvm::SmallVector<int64_t>> queriesOf(Values values);
   mlir::LogicalResult multiplyReads(llvm::ArrayRef<ReadOp> reads);
   mlir::LogicalResult multiplyEntries(ReadBufferOp op, mlir::Value scratch,
-                                      llvm::ArrayRef<mlir::Value> weights);
+                                      Values weights);
   Sheet tileSheet();
   mlir::LogicalResult putRowOperands(mlir::Value state);
   mlir::LogicalResult prepareTile(mlir::Value state, Sheet &sheet,
@@ -368,6 +363,9 @@ protected:
   /// Lanes have values of entries for rows side by side: one, of two rows.
   virtual bool holdsRows() const { return false; }
   virtual mlir::Value heldValue(int64_t, mlir::Value, int64_t) { return {}; }
+  bool takesShortTiles(FoldBufferOp op);
+  void multiplyShortFold(Values values, Values keys,
+                         llvm::MutableArrayRef<mlir::Value> sums);
   Components weightedTiles(FoldBufferOp op, const Sheet &sheet,
                            mlir::Value later);
   Components multiplyFold(FoldBufferOp op, const Sheet &sheet);
@@ -399,7 +397,7 @@ protected:
                            mlir::Value local);
   /// A number of every entry: entry 32 p + i is with lane i of part p.
   Components numbersOf(mlir::Value buffer, llvm::StringRef name);
-  mlir::Value numberAt(llvm::ArrayRef<mlir::Value> parts, mlir::Value position);
+  mlir::Value numberAt(Values parts, mlir::Value position);
   mlir::LogicalResult emitReadBuffer(ReadBufferOp op);
   Components
   sumWeightedValues(mlir::Value buffer,
@@ -456,8 +454,7 @@ protected:
                const EntryColumns &loaded, mlir::Value passed);
   Entries entriesFrom(mlir::Value newest, int64_t count);
   Entries entriesOfPart(const Columns &columns);
-  mlir::Value decaysOfNewerParts(const Columns &columns,
-                                 llvm::ArrayRef<mlir::Value> decays);
+  mlir::Value decaysOfNewerParts(const Columns &columns, Values decays);
   void loadDecayedEntries();
   void emitVectorDecays(mlir::Value buffer, llvm::StringRef name,
                         Decays &result);
@@ -468,7 +465,7 @@ protected:
   void planTile(mlir::Value state);
   void splitDecayedKeys();
   void splitRows(const DecayedKey &key, mlir::Value from, mlir::Value count,
-                 mlir::Value firstRow, llvm::ArrayRef<mlir::Value> factors);
+                 mlir::Value firstRow, Values factors);
 
   //===--- Folds.cpp and Transport.cpp ------------------------------------===//
   mlir::FailureOr<Components> emitFold(FoldBufferOp op, const Sheet &sheet,
@@ -487,8 +484,7 @@ protected:
   Transition loadTransition(mlir::Value buffer, TransitionAttr transition,
                             mlir::Value position);
   Components passBack(const Transition &entry, TransitionAttr transition,
-                      mlir::Value buffer, mlir::Value position,
-                      llvm::ArrayRef<mlir::Value> query,
+                      mlir::Value buffer, mlir::Value position, Values query,
                       llvm::SmallVectorImpl<mlir::Value> &weights);
 
   StepOp step, fold;

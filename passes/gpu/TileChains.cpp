@@ -111,12 +111,16 @@ void GpuKernel::splitRows(const DecayedKey &key, Value from, Value count,
   Value all = load(from, row);
   for (Value factor : factors)
     all = arith::MulFOp::create(b, all, load(factor, constantIndex(0)));
+  if (firstRow)
+    row = arith::AddIOp::create(b, firstRow, row);
+  if (!key.parts) {
+    vector::StoreOp::create(b, all, key.memory, ValueRange{row, column});
+    return;
+  }
   Components parts = partsOf(all, kKeyParts);
   SmallVector<int64_t> order(kKeyParts * half);
   std::iota(order.begin(), order.end(), 0);
   Value split = vector::ShuffleOp::create(b, parts[0], parts[1], order);
-  if (firstRow)
-    row = arith::AddIOp::create(b, firstRow, row);
   vector::StoreOp::create(
       b, split, key.parts,
       ValueRange{row,
@@ -131,6 +135,11 @@ void GpuKernel::splitDecayedKeys() {
     auto same = sameValues.find(value);
     return wholeValues.at(same == sameValues.end() ? value : same->second);
   };
+  bool isTogether = false;
+  auto meet = [&] {
+    if (!std::exchange(isTogether, true))
+      barrier();
+  };
   llvm::SmallPtrSet<DecayedKey *, 2> keys;
   for (auto &[op, later] : tileChain.later) {
     auto fold = cast<FoldBufferOp>(op);
@@ -138,21 +147,26 @@ void GpuKernel::splitDecayedKeys() {
         decayedKey(fold.getBuffer(), fold.getKey(), fold.getDecay());
     if (!key || !keys.insert(key).second)
       continue;
-    if (keys.size() == 1)
-      barrier();
+    WriteOp write = tileChain.own.lookup(op);
+    bool isShort = takesShortTiles(fold);
+    if (isShort && later.empty() && !write)
+      continue;
+    meet();
     auto type = cast<MemRefType>(key->memory.getType());
-    key->parts = sharedIn(key->memory,
-                          {type.getDimSize(0), type.getDimSize(1) * kKeyParts},
-                          "parts_of_" + key->name, b.getBF16Type());
+    if (!isShort)
+      key->parts = sharedIn(
+          key->memory, {type.getDimSize(0), type.getDimSize(1) * kKeyParts},
+          "parts_of_" + key->name, b.getBF16Type());
     int64_t ranks = type.getDimSize(0) / mostEntries();
     splitRows(*key, key->memory,
               arith::MulIOp::create(b, length, constantIndex(ranks)), {},
               llvm::to_vector(llvm::map_range(later, wholeOf)));
-    if (WriteOp write = tileChain.own.lookup(op))
+    if (write)
       splitRows(*key, wholeOf(write.getKey()), constantIndex(1), length, {});
   }
-  if (tileChain.decays.empty())
+  if (tileChain.decays.empty() || tileChain.product)
     return;
+  meet();
   // Where parts of a block have told each other of decays, if they have.
   tileChain.product = partDecays ? sharedIn(std::exchange(partDecays, {}),
                                             {keySize}, "decay_of_state")

@@ -57,10 +57,10 @@ bool GpuKernel::mayMultiplyFolds() {
         hasFolds = true;
         BufferType type = each.getBuffer().getType();
         may &= tilesOfEntries(each) <= kMostTiles;
-        // Keys that decay by elements are split once, where they lie: two
-        // parts take as much as an f32, and nobody else may need it.
+        // Keys that decay by elements are multiplied with what else decays
+        // where they lie, and nobody else may need them.
         if (decayedKey(each.getBuffer(), each.getKey(), each.getDecay()))
-          may &= stateBits == 16 && isOnlyState;
+          may &= isOnlyState && (stateBits == 16 || step.verifies());
         for (StringRef name : {each.getKey(), each.getValue()})
           may &= type.getField(name).getShape().size() > 1;
       }
@@ -97,10 +97,19 @@ GpuKernel::Sheet GpuKernel::tileSheet() {
 LogicalResult GpuKernel::putRowOperands(Value state) {
   Operation *op = state.getDefiningOp();
   auto put = [&](Value value) -> LogicalResult {
+    bool isOnlyDecay =
+        tileChain.decays.size() == 1 && tileChain.decays.front() == value;
     if (auto same = sameValues.find(value); same != sameValues.end())
       value = same->second;
     if (cast<RankedTensorType>(value.getType()).getRank() == 1)
       return LogicalResult(get(value, Place()));
+    // What entries decay by is there already.
+    if (auto product = value.getDefiningOp<DecayProductOp>();
+        product && isOnlyDecay) {
+      tileChain.product =
+          decaysOf(product.getBuffer(), product.getDecay()).productMemory;
+      return success();
+    }
     if (wholeValues.contains(value))
       return success();
     FailureOr<Value> memory = putWhole(value, valuePlace(keySize));
@@ -260,8 +269,8 @@ GpuKernel::weightedTiles(FoldBufferOp op, const Sheet &sheet, Value later) {
   // What the token adds is one entry more.
   WriteOp own = tileChain.own.lookup(op);
   bool isWeighed = !weights.empty() || later || own;
-  int64_t parts =
-      partCount(isWeighed ? Type(b.getF32Type()) : field.getElementType());
+  Type stored = isWeighed ? Type(b.getF32Type()) : field.getElementType();
+  bool isShort = takesShortTiles(op);
   Components result;
   for (int64_t tile = 0; tile < tilesOfEntries(op); ++tile) {
     // Elements 4 (i / 2) + 2 row + i % 2.
@@ -293,9 +302,58 @@ GpuKernel::weightedTiles(FoldBufferOp op, const Sheet &sheet, Value later) {
     }
     Value all = vector::FromElementsOp::create(
         b, VectorType::get({8}, b.getF32Type()), elements);
-    llvm::append_range(result, partsOf(all, parts));
+    if (!isShort) {
+      llvm::append_range(result, partsOf(all, partCount(stored)));
+      continue;
+    }
+    // A short tile has rows beside one another, not entries.
+    all = vector::ShuffleOp::create(b, all, all,
+                                    ArrayRef<int64_t>{0, 2, 1, 3, 4, 6, 5, 7});
+    if (!stored.isF32()) {
+      result.push_back(all);
+      continue;
+    }
+    auto [most, rest] = splitTerms(all);
+    result.append({most, rest});
   }
   return result;
+}
+
+/// Keys that decay by elements are f32 that change with every entry: for a
+/// state that keeps their bits, products take 11 of them at a time, of 8
+/// entries, and values of 16 bits as they are.
+bool GpuKernel::takesShortTiles(FoldBufferOp op) {
+  return stateBits != 16 &&
+         decayedKey(op.getBuffer(), op.getKey(), op.getDecay());
+}
+
+/// Adds what the four entries that a lane has of a tile, `keys`, add to
+/// columns: sums of the first two of each column, then those of the others.
+void GpuKernel::multiplyShortFold(ArrayRef<Value> values, ArrayRef<Value> keys,
+                                  MutableArrayRef<Value> sums) {
+  Value cut = upperBits();
+  int64_t half = cast<VectorType>(keys.front().getType()).getNumElements();
+  for (int64_t pair = 0; pair < 2; ++pair) {
+    SmallVector<Value, 2> left;
+    for (Value part : values)
+      left.push_back(vector::ExtractStridedSliceOp::create(
+          b, part, ArrayRef<int64_t>{4 * pair}, ArrayRef<int64_t>{4},
+          ArrayRef<int64_t>{1}));
+    for (int64_t e = 0; e < half; ++e) {
+      SmallVector<Value> elements;
+      for (Value key : keys.slice(2 * pair, 2))
+        elements.push_back(vector::ExtractOp::create(b, key, e));
+      auto [most, rest] =
+          splitTerms(vector::FromElementsOp::create(
+                         b, VectorType::get({2}, b.getF32Type()), elements),
+                     cut);
+      Value &sum = sums[pair * half + e];
+      if (left.size() > 1)
+        sum = multiplyShortTiles(left[1], most, sum);
+      sum = multiplyShortTiles(left[0], rest, sum);
+      sum = multiplyShortTiles(left[0], most, sum);
+    }
+  }
 }
 
 /// What entries add to a chunk of two rows: a vector each.
@@ -308,8 +366,10 @@ GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
   int64_t tiles = tilesOfEntries(op);
   int64_t valueParts = static_cast<int64_t>(values.size()) / tiles;
   DecayedKey *decayed = decayedKey(buffer, op.getKey(), op.getDecay());
+  bool isShort = takesShortTiles(op);
   int64_t keyParts = decayed ? kKeyParts : partCount(field.getElementType());
-  Value memory = decayed
+  Value memory = isShort ? decayed->memory
+                 : decayed
                      ? decayed->parts
                      : entryMemory(buffer, field, 0, constantIndex(0)).first;
   Value count = arith::MulIOp::create(b, length, constantIndex(ranks));
@@ -324,11 +384,12 @@ GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
   // Of a row of the keys, what a thread has of all parts.
   auto load = [&](Value row) -> Components {
     Type element = cast<MemRefType>(memory.getType()).getElementType();
-    if (!decayed)
-      return partsOf(
+    if (!decayed || isShort) {
+      Value whole =
           toF32(vector::LoadOp::create(b, VectorType::get({half}, element),
-                                       memory, ValueRange{row, column})),
-          keyParts);
+                                       memory, ValueRange{row, column}));
+      return isShort ? Components{whole} : partsOf(whole, keyParts);
+    }
     Value all = vector::LoadOp::create(
         b, VectorType::get({kKeyParts * half}, element), memory,
         ValueRange{row,
@@ -341,13 +402,14 @@ GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
   };
 
   auto accumulator = VectorType::get({4}, b.getF32Type());
-  Components sums(half,
+  int64_t sumCount = isShort ? 2 * half : half;
+  Components sums(sumCount,
                   arith::ConstantOp::create(b, b.getZeroAttr(accumulator)));
   for (int64_t tile = 0; tile < tiles; ++tile) {
     // There may be no entry, and what is not there may be no number.
     Value exists = arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, count,
                                          constantIndex(tile * kTileEntries));
-    SmallVector<Type> types(half, accumulator);
+    SmallVector<Type> types(sumCount, accumulator);
     auto branch = scf::IfOp::create(b, types, exists, /*withElseRegion=*/true);
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(branch.elseBlock());
@@ -359,7 +421,12 @@ GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
       keys.push_back(load(entry));
     }
     Components next(sums);
-    for (int64_t part = 0; part < keyParts; ++part)
+    if (isShort)
+      multiplyShortFold(
+          ArrayRef(values).slice(tile * valueParts, valueParts),
+          llvm::map_to_vector(keys, [](auto &key) { return key.front(); }),
+          next);
+    for (int64_t part = 0; !isShort && part < keyParts; ++part)
       for (int64_t e = 0; e < half; ++e) {
         SmallVector<Value> elements;
         for (int64_t i = 0; i < 4; ++i)
@@ -376,6 +443,8 @@ GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
     scf::YieldOp::create(b, next);
     sums.assign(branch.result_begin(), branch.result_end());
   }
+  for (int64_t e = half; e < sumCount; ++e)
+    sums[e - half] = arith::AddFOp::create(b, sums[e - half], sums[e]);
   Components result;
   for (int64_t row = 0; row < 2; ++row) {
     SmallVector<Value> elements;

@@ -85,6 +85,24 @@ GpuKernel::Components GpuKernel::partsOf(Value value, int64_t count) {
   return parts;
 }
 
+/// The bits of an f32 that a product of short tiles takes.
+Value GpuKernel::upperBits() {
+  return arith::ConstantIntOp::create(b, b.getI32Type(),
+                                      static_cast<int32_t>(0xffffe000u));
+}
+
+/// The upper bits of a vector of f32, which are those of `cut`, and the others.
+std::pair<Value, Value> GpuKernel::splitTerms(Value value, Value cut) {
+  auto type = cast<VectorType>(value.getType());
+  auto bits = VectorType::get(type.getShape(), b.getI32Type());
+  Value ofAll = vector::BroadcastOp::create(b, bits, cut ? cut : upperBits());
+  Value upper = arith::BitcastOp::create(
+      b, type,
+      arith::AndIOp::create(b, arith::BitcastOp::create(b, bits, value),
+                            ofAll));
+  return {upper, arith::SubFOp::create(b, value, upper)};
+}
+
 //===----------------------------------------------------------------------===//
 // Reads
 //===----------------------------------------------------------------------===//

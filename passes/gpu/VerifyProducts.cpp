@@ -107,18 +107,12 @@ GpuKernel::Components GpuVerifyKernel::sumFloats(Value memory,
   Type vectorElement = cast<MemRefType>(memory.getType()).getElementType();
   auto vectorTiles = static_cast<int64_t>(vectorRows.size());
   auto rowTiles = static_cast<int64_t>(rows.size()) / 2;
-  auto part = VectorType::get({kPart}, f32);
-  auto bits = VectorType::get({kPart}, b.getI32Type());
-  Value cut = vector::BroadcastOp::create(b, bits, upperBits());
-  // The upper part comes first.
+  Value cut = upperBits();
   auto split = [&](Value value) -> SmallVector<Value, 2> {
     if (isShort(cast<VectorType>(value.getType()).getElementType()))
       return {toF32(value)};
-    Value upper = arith::BitcastOp::create(
-        b, part,
-        arith::AndIOp::create(b, arith::BitcastOp::create(b, bits, value),
-                              cut));
-    return {upper, arith::SubFOp::create(b, value, upper)};
+    auto [upper, lower] = splitTerms(value, cut);
+    return {upper, lower};
   };
   auto element = [&](Value value, int64_t i) -> Value {
     return vector::ExtractOp::create(b, value, i);

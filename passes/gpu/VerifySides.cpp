@@ -131,10 +131,11 @@ int64_t GpuVerifyKernel::costOfKeyValues() {
 }
 
 /// All of a head of 128 × 128: what drafts have in common is computed once for
-/// all of its rows.
+/// all of its rows. Vectors of decays are more of it: of larger heads, blocks
+/// have more rows.
 int64_t GpuVerifyKernel::tileBytes() {
   constexpr int64_t most = 64 << 10;
-  return stateBits == 16 ? most / 2 : most;
+  return stateBits == 16 && decayedKeys.empty() ? most / 2 : most;
 }
 
 /// A warp for each draft. A thread has what was read of its row, and what is

@@ -72,6 +72,7 @@ LogicalResult GpuVerifyKernel::chooseTurns(int64_t rows) {
     if (states.size() > 1)
       return success();
   }
+  constexpr int64_t smallTile = 16 << 10;
   int64_t bytes = rows * keySize * stateBits / 8;
   if (terms.empty() || pools != 1 || schedule.heads == 1 || bytes % 16 != 0)
     return success();
@@ -82,6 +83,10 @@ LogicalResult GpuVerifyKernel::chooseTurns(int64_t rows) {
       return success();
     // Of rows without a state, what heads have in common is most of the work.
     wanted = isStateless() ? std::min(group, kTurns) : kTurns;
+    // What heads share is computed while a large tile is on its way, and a tile
+    // that is folded has to leave before the next head's can come.
+    if (!isStateless() && bytes > smallTile)
+      return success();
     if (group % wanted != 0 || !hasManyBlocks(wanted * rows))
       return success();
   }
