@@ -389,10 +389,23 @@ LogicalResult GpuKernel::chooseGeometry() {
       rows /= 2;
   }
   stagesWeights = !multipliesFolds;
-  // A block that has no room for its entries may have it for fewer rows.
-  while (!schedule.tileRows && packed == 1 && !ownsAllRows && rows % 2 == 0 &&
-         rows > 16 && sharedBytes(rows) > wantedShared())
-    rows /= 2;
+  // A block that has no room for its entries may have it for fewer rows. Where
+  // these have none either, all would do again what the others do.
+  if (!schedule.tileRows && packed == 1 && !ownsAllRows) {
+    auto rowsWithin = [&](int64_t most) {
+      int64_t fewer = rows;
+      while (fewer % 2 == 0 && fewer > 16 && sharedBytes(fewer) > most)
+        fewer /= 2;
+      return fewer;
+    };
+    int64_t fewer = rowsWithin(wantedShared());
+    if (sharedBytes(fewer) > wantedShared()) {
+      stagesEntries = false;
+      fewer = rowsWithin(mostShared());
+      stagesEntries = true;
+    }
+    rows = fewer;
+  }
   materialises = readsMaterialisedState();
   if (failed(chooseTurns(rows)))
     return failure();

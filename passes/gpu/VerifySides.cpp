@@ -143,10 +143,12 @@ int64_t GpuVerifyKernel::tileBytes() {
 int64_t GpuVerifyKernel::fewestThreads(int64_t rows, bool areMany) {
   if (hasShapeOfOther)
     return 0;
-  constexpr int64_t mostOfRow = 24, fewWarps = 4;
-  int64_t ofDraft = 0;
+  constexpr int64_t mostOfRow = 24, fewWarps = 4, manyRanks = 4;
+  int64_t ofDraft = 0, ranks = 0;
   step.walk([&](ReadOp read) {
-    ofDraft += componentCount(unstackType(read.getQuery().getType()));
+    int64_t ofRead = componentCount(unstackType(read.getQuery().getType()));
+    ofDraft += ofRead;
+    ranks = std::max(ranks, ofRead);
   });
   step.walk([&](AppendDraftsOp append) {
     for (FieldAttr field : append.getBuffer().getType().getFields())
@@ -157,8 +159,9 @@ int64_t GpuVerifyKernel::fewestThreads(int64_t rows, bool areMany) {
   if (most() * ofDraft > mostOfRow)
     warps = std::min(warps, fewWarps);
   // Threads without rows of their own idle wherever rows are the work, and many
-  // blocks wait for them; keys that decay outweigh that.
-  if (areMany && decayedKeys.empty())
+  // blocks wait for them; keys that decay outweigh that, and many
+  // vectors of a draft.
+  if (areMany && decayedKeys.empty() && ranks < manyRanks)
     warps = std::clamp<int64_t>(rows / 32, 1, warps);
   return 32 * warps;
 }
