@@ -154,6 +154,7 @@ static Status allocate(AttentionPoolImpl::Array &array, int64_t outer,
                   fmt::format("no memory for {} times {} of {} bytes", outer,
                               shapeText(shape), elementBytes));
   array.elementBytes = elementBytes;
+  array.outerBytes = bytes / outer;
   describe(array, outer, shape);
   return Status();
 }
@@ -256,13 +257,15 @@ AttentionPool::create(const AttentionProgram &program,
   int64_t places = 0;
   if (__builtin_mul_overflow(options.slots, impl->pagesOfSlot, &places) ||
       !canHold(impl->cursors, options.slots) || !canHold(impl->table, places) ||
-      !canHold(impl->freePages, options.pages))
+      !canHold(impl->freePages, options.pages) ||
+      !canHold(impl->holders, options.pages))
     return Status(ErrorCode::ResourceExhausted,
                   fmt::format("no memory for the tables of {} slots of {} "
                               "pages, of {} in all; set maxTokens",
                               options.slots, impl->pagesOfSlot, options.pages));
   impl->cursors.resize(static_cast<size_t>(options.slots));
   impl->table.resize(static_cast<size_t>(places));
+  impl->holders.resize(static_cast<size_t>(options.pages));
   // The first pages are taken first.
   for (int64_t page = options.pages; page-- > 0;)
     impl->freePages.push_back(static_cast<int32_t>(page));
@@ -353,16 +356,6 @@ Status AttentionPoolImpl::checkSlot(int32_t slot) const {
       fmt::format("slot {} is out of range, wanted 0 to {}", slot, slots - 1));
 }
 
-void AttentionPoolImpl::takePage(int32_t slot) {
-  tableOf(slot)[cursors[slot].pages++] = freePages.back();
-  freePages.pop_back();
-}
-
-void AttentionPoolImpl::keepPages(int32_t slot, int64_t count) {
-  for (int64_t &pages = cursors[slot].pages; pages > count;)
-    freePages.push_back(tableOf(slot)[--pages]);
-}
-
 Result<AttentionPoolImpl::Cursor> AttentionPoolImpl::read(int32_t slot) const {
   if (Status status = checkSlot(slot); !status)
     return status;
@@ -413,11 +406,20 @@ Status AttentionPool::truncate(int32_t slot, int64_t length) {
 /// What the ring holds of tokens that stay, stays; without any it begins anew.
 Status AttentionPoolImpl::cut(int32_t slot, Cursor cursor, int64_t length) {
   int64_t dropped = cursor.length - length;
+  // The page of the next token is to be the slot's own.
+  int64_t last = length / program.pageSize, kept = pagesFor(length);
+  bool copies = length % program.pageSize != 0 && isShared(slot, last);
+  if (copies)
+    if (Status status = checkFree(1, pagesGiven({&slot, 1}, kept)); !status)
+      return status;
   bool isLeft = dropped == 0 || dropped < cursor.entries;
   if (dropped > 0 && isLeft && program.estimates)
     if (Status status = dropMoments(slot, cursor, length); !status)
       return status;
-  keepPages(slot, pagesFor(length));
+  keepPages(slot, kept);
+  if (copies)
+    if (Status status = takeCopy(slot, last); !status)
+      return status;
   cursor.entries = isLeft ? cursor.entries - dropped : 0;
   cursor.amended = isLeft ? cursor.amended - dropped : 0;
   cursor.length = length;
@@ -517,10 +519,8 @@ Status AttentionPool::reserve(std::span<const int32_t> slots, int64_t tokens) {
                                      cursor->pages);
     found.push_back(*cursor);
   }
-  if (more > freePages())
-    return Status(
-        ErrorCode::ResourceExhausted,
-        fmt::format("the call needs {} pages, {} are free", more, freePages()));
+  if (Status status = impl->checkFree(more, 0); !status)
+    return status;
   for (size_t i = 0; i < found.size(); ++i) {
     bool isMore = false;
     while (impl->cursors[slots[i]].pages <

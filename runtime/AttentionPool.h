@@ -31,6 +31,7 @@ struct AttentionPoolImpl {
     Memory memory;
     MemoryDescriptor descriptor;
     int64_t elementBytes = 0;
+    int64_t outerBytes = 0; ///< of a slot, or a page
   };
 
   AttentionProgramImpl program; ///< what it was made for
@@ -39,6 +40,7 @@ struct AttentionPoolImpl {
   std::vector<Cursor> cursors;
   std::vector<int32_t> table; ///< [slots, pagesOfSlot]
   std::vector<int32_t> freePages;
+  std::vector<int32_t> holders; ///< [pages]: slots whose page it is
   MemoryDescriptor tableDescriptor;
   Array keys, values;
   /// Queries, rotated ones, summaries, log sums, depths, ends, moments; those
@@ -63,10 +65,25 @@ struct AttentionPoolImpl {
   /// dropped: estimates are of the others from now on.
   Status dropMoments(int32_t slot, const Cursor &before, int64_t length);
   int32_t *tableOf(int32_t slot) { return table.data() + slot * pagesOfSlot; }
+
+  // AttentionBranches.cpp
   /// There is a free one.
   void takePage(int32_t slot);
+  void givePage(int32_t page);
   /// Gives back the pages behind the first so many.
   void keepPages(int32_t slot, int64_t count);
+  int64_t pagesGiven(std::span<const int32_t> ofSlots, int64_t kept);
+  /// Whether so many pages are free, or will be.
+  Status checkFree(int64_t wanted, int64_t given) const;
+  /// Whether other slots hold this page, too, counted in the slot.
+  bool isShared(int32_t slot, int64_t page);
+  Status copyPage(int32_t from, int32_t to);
+  Status takeCopy(int32_t slot, int64_t page);
+  Status copySlot(int32_t from, int32_t to);
+  Status checkFork(std::span<const int32_t> from,
+                   std::span<const int32_t> to) const;
+  Status sharePages(int32_t from, int32_t to, int64_t length);
+
   /// Where a slot stands, on a device, too.
   Result<Cursor> read(int32_t slot) const;
   Status write(int32_t slot, const Cursor &cursor);

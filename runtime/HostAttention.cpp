@@ -178,11 +178,7 @@ Status HostAttention::checkRoom(
     pages += std::max<int64_t>(0, pool.pagesFor(length + tokens) -
                                       pool.cursors[slot].pages);
   }
-  if (pages > static_cast<int64_t>(pool.freePages.size()))
-    return Status(ErrorCode::ResourceExhausted,
-                  fmt::format("the call needs {} pages, {} are free", pages,
-                              pool.freePages.size()));
-  return Status();
+  return pool.checkFree(pages, 0);
 }
 
 void HostAttention::append(const Token &token) {

@@ -32,6 +32,7 @@ static void visitKeys(Case &c, Visitor visit) {
   visit("tokens", c.tokens);
   visit("prompt", c.prompt);
   visit("guesses", c.guesses);
+  visit("forks", c.forks);
   visit("tau", c.settings.tau);
   visit("window", c.settings.window);
   visit("band", c.settings.band);
@@ -59,13 +60,13 @@ Result<AttentionCase> AttentionCase::parse(std::string_view text) {
   if (Status status = checkTypeKey("summaries", result.summaryType); !status)
     return status;
   if (result.tokens < 1 || result.prompt < 0 || result.guesses < 0 ||
-      result.pageSize < 1 || result.threads < 1)
+      result.forks < 0 || result.pageSize < 1 || result.threads < 1)
     return Status(ErrorCode::InvalidArgument,
-                  fmt::format("tokens = {}, prompt = {}, guesses = {}, page = "
-                              "{} and threads = {} of a case are not 1, 0, 0, "
-                              "1 and 1 at least",
+                  fmt::format("tokens = {}, prompt = {}, guesses = {}, forks = "
+                              "{}, page = {} and threads = {} of a case are "
+                              "not 1, 0, 0, 0, 1 and 1 at least",
                               result.tokens, result.prompt, result.guesses,
-                              result.pageSize, result.threads));
+                              result.forks, result.pageSize, result.threads));
   return result;
 }
 
@@ -114,6 +115,7 @@ private:
                 int64_t count);
   Status guess(AttentionPool &pool, AttentionDecoder &decoder, int32_t slot,
                bool byPrompt);
+  Status fork(AttentionPool &pool, int64_t number);
   Status step(AttentionPool &pool, AttentionDecoder &decoder,
               const std::vector<int32_t> &slots);
   void compare(int64_t row, const std::vector<double> &expected,
@@ -309,6 +311,19 @@ Status Run::guess(AttentionPool &pool, AttentionDecoder &decoder, int32_t slot,
   return pool.truncate(slot, static_cast<int64_t>(length));
 }
 
+/// Slots 2 and 3 in turn become branches of 0 and 1, whole or as far as half.
+Status Run::fork(AttentionPool &pool, int64_t number) {
+  auto from = static_cast<int32_t>(number / 2 % 2), to = 2 + from;
+  if (Status status = pool.fork({&from, 1}, {&to, 1}); !status)
+    return status;
+  AttentionInterpreter::Row &row = rows[to] = rows[from];
+  if (number % 2 == 0 || row.keys.size() < 2)
+    return Status();
+  size_t length = row.keys.size() / 2;
+  row.truncate(length, static_cast<size_t>(config.settings.window));
+  return pool.truncate(to, static_cast<int64_t>(length));
+}
+
 Status Run::step(AttentionPool &pool, AttentionDecoder &decoder,
                  const std::vector<int32_t> &slots) {
   std::vector<Arrays> tokens;
@@ -390,7 +405,7 @@ Result<AttentionResult> Run::run() {
     std::vector<int32_t> slots{0, static_cast<int32_t>(i % 3 ? 2 : -1)};
     if (i % 2)
       slots.push_back(1);
-    if (i > config.tokens / 2)
+    if (i > config.tokens / 2 || !rows[3].keys.empty())
       slots.push_back(3);
     if (i == config.tokens * 2 / 3) {
       const int32_t ended[] = {2};
@@ -402,6 +417,9 @@ Result<AttentionResult> Run::run() {
       return status;
     if (!result.passed())
       result.failure += fmt::format(" in step {}", i);
+    if (config.forks && i % config.forks == config.forks - 1)
+      if (Status status = fork(*pool, i / config.forks); !status)
+        return status;
     if (config.guesses == 0 || i % 3 || !result.passed())
       continue;
     if (Status status = guess(*pool, *decoder, 0, i % 2); !status)

@@ -46,6 +46,9 @@ struct AttentionCase {
   int64_t prompt = 0;
   /// guesses: so many tokens more, which are dropped, after every third step.
   int64_t guesses = 0;
+  /// forks: after so many steps each, a slot becomes a branch of another, the
+  /// first half of it every other time; 0 is never.
+  int64_t forks = 0;
   /// Instead of the file's, where it matches: tau, window, band, sinks,
   /// max_gap, max_chain, skip, drift, wide_band, wide_gap.
   AttentionSettings settings;

@@ -25,6 +25,7 @@ AttentionCase check::planOwn(const AttentionInterpreter &oracle,
   one.seed = seed;
   one.prompt = 33;
   one.guesses = 3;
+  one.forks = 7;
   if (!canMatch(oracle))
     return one;
   AttentionSettings &settings = one.settings;
@@ -53,16 +54,16 @@ std::vector<AttentionCase> check::planAttention(bool reuses, bool hasWideBand,
     const char *type, *summaries;
     int64_t page, prompt;
     double tau;
-    int64_t window, band, sinks, maxGap, maxChain, skip, guesses;
+    int64_t window, band, sinks, maxGap, maxChain, skip, guesses, forks;
   };
   // Each column's values once at least; windows that wrap around.
   static constexpr Line lines[] = {
-      {"bf16", "f32", 16, 0, 0.3, 16, 4, 0, 0, 0, 0, 2},
-      {"f16", "bf16", 1, 20, 0.3, 8, 0, 0, 0, 2, 0, 5},
-      {"f32", "f32", 64, 7, 0.5, 24, 3, 2, 0, 0, 6, 0},
-      {"bf16", "f16", 16, 33, 0.2, 64, 8, 5, 9, 3, 0, 1},
-      {"f32", "f32", 1, 0, 1.0, 16, 4, 0, 0, 0, 0, 3},
-      {"f16", "f32", 64, 70, 0.0, 7, 1, 1, 0, 0, 0, 9},
+      {"bf16", "f32", 16, 0, 0.3, 16, 4, 0, 0, 0, 0, 2, 4},
+      {"f16", "bf16", 1, 20, 0.3, 8, 0, 0, 0, 2, 0, 5, 5},
+      {"f32", "f32", 64, 7, 0.5, 24, 3, 2, 0, 0, 6, 0, 0},
+      {"bf16", "f16", 16, 33, 0.2, 64, 8, 5, 9, 3, 0, 1, 9},
+      {"f32", "f32", 1, 0, 1.0, 16, 4, 0, 0, 0, 0, 3, 0},
+      {"f16", "f32", 64, 70, 0.0, 7, 1, 1, 0, 0, 0, 9, 6},
   };
   std::vector<AttentionCase> cases;
   for (const Line &line : lines) {
@@ -72,6 +73,7 @@ std::vector<AttentionCase> check::planAttention(bool reuses, bool hasWideBand,
     one.pageSize = line.page;
     one.prompt = line.prompt;
     one.guesses = line.guesses;
+    one.forks = line.forks;
     one.seed = seed++;
     one.threads = 1 + static_cast<int>(cases.size() % 2);
     one.batchInvariant = cases.size() % 2 == 1;

@@ -54,6 +54,7 @@ static void visitKeys(Case &c, Visitor visit) {
   visit("later", c.later);
   visit("segments", c.segments);
   visit("lowered", c.lowered);
+  visit("forks", c.forks);
   visit("threads", c.threads);
   visit("seed", c.seed);
 }
@@ -365,6 +366,12 @@ Result<BoundedResult> BoundedRun::run() {
       if (Status status = pool->reset(ended); !status)
         return status;
       rows[2] = oracle.makeRow();
+    }
+    if (config.forks && i == config.tokens / 2) {
+      const int32_t from[] = {0}, to[] = {3};
+      if (Status status = pool->fork(from, to); !status)
+        return status;
+      rows[3] = rows[0];
     }
     if (config.later && i == config.tokens / 2)
       if (Status status = prompt(*decoder, 1, config.later); !status)

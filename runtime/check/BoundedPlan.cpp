@@ -52,6 +52,7 @@ check::planSegments(const interpreter::SegmentNumbers &numbers, uint64_t seed) {
     one.later = line.later;
     one.seed = seed++;
     one.threads = 1 + static_cast<int>(cases.size() % 2);
+    one.forks = cases.size() % 2 == 0;
     cases.push_back(one);
   }
   std::vector<BoundedCase> own = planOwnSegments(numbers);
@@ -84,6 +85,7 @@ check::planEviction(const interpreter::EvictionNumbers &numbers,
     one.lowered = line.lowered;
     one.seed = seed++;
     one.threads = 1 + static_cast<int>(cases.size() % 2);
+    one.forks = cases.size() % 2 == 0;
     cases.push_back(one);
   }
   return cases;

@@ -102,6 +102,9 @@ struct DeviceAttentionPool {
   /// With the pages of the slot; waits for the device, too.
   Status write(int32_t slot, const Cursor &cursor, const int32_t *pages);
   Status writeHeads(int32_t slot, const Cursor &cursor);
+  Status copyPage(int32_t from, int32_t to) const;
+  /// The rings of a slot, or its bounded cache with the cursors of its heads.
+  Status copySlot(int32_t from, int32_t to) const;
   /// Of positions that are not there any more, in all heads of a slot.
   Status clearValues(int32_t slot, int64_t from, int64_t to);
   /// Of a cache that evicts, in their order; empty if the device has failed.
@@ -116,7 +119,7 @@ struct DeviceAttentionPool {
   /// Of a bounded cache: entries of a head, of which the first stay where they
   /// are and the others are a ring, and bytes of a value.
   int64_t entries = 0, firstEntries = 0, valueBytes = 0;
-  int64_t headsOfSlot = 1;
+  int64_t slots = 0, headsOfSlot = 1;
   cuda::Memory cursors;
   cuda::Memory table; ///< [slots, pagesOfSlot + 1]; unused ones: the spare page
   cuda::Memory keys, values; ///< with the spare page behind the others

@@ -80,6 +80,7 @@ DeviceAttentionPool::create(const AttentionPoolImpl &pool) {
   memory->code = made.gpu;
   memory->pagesOfSlot = pool.pagesOfSlot;
   memory->sparePage = pool.pages;
+  memory->slots = pool.slots;
   memory->isBounded = made.bounded.has_value();
   memory->headsOfSlot = made.bounded ? made.cacheHeads : 1;
   if (made.bounded && made.bounded->kind == BoundedKind::Segmented) {
@@ -260,6 +261,35 @@ Status DeviceAttentionPool::clearValues(int32_t slot, int64_t from,
     from += count;
   }
   return Status();
+}
+
+Status DeviceAttentionPool::copyPage(int32_t from, int32_t to) const {
+  for (const cuda::Memory *memory : {&keys, &values}) {
+    int64_t bytes = memory->bytes() / (sparePage + 1);
+    if (Status status =
+            code->device.copy(memory->address() + to * bytes,
+                              memory->address() + from * bytes, bytes, nullptr);
+        !status)
+      return status;
+  }
+  return code->device.synchronize();
+}
+
+Status DeviceAttentionPool::copySlot(int32_t from, int32_t to) const {
+  std::vector<const cuda::Memory *> all;
+  if (isBounded)
+    all = {&cursors, &keys, &values};
+  for (const auto &[name, ring] : rings)
+    all.push_back(&ring);
+  for (const cuda::Memory *memory : all) {
+    int64_t bytes = memory->bytes() / slots;
+    if (Status status =
+            code->device.copy(memory->address() + to * bytes,
+                              memory->address() + from * bytes, bytes, nullptr);
+        !status)
+      return status;
+  }
+  return code->device.synchronize();
 }
 
 std::vector<int64_t> DeviceAttentionPool::keptPositions(int32_t slot,

@@ -178,6 +178,16 @@ void cut(Engine &engine, int32_t slot, int64_t length) {
 }
 // [kv-cut]
 
+// [kv-fork]
+/// Sequences that go on from that of a slot, each in its own way: several
+/// answers to a prompt, a beam, prompts that begin alike.
+void fork(Engine &engine, int32_t from, const std::vector<int32_t> &to) {
+  std::vector<int32_t> same(to.size(), from);
+  for (AttentionPool &pool : engine.pools)
+    need(pool.fork(same, to));
+}
+// [kv-fork]
+
 std::vector<float> answers(const Engine &engine, int64_t rows) {
   std::vector<float> all;
   for (int64_t layer = 0; layer < layerCount; ++layer) {
@@ -273,6 +283,59 @@ TEST_CASE("guesses that were wrong are cut off again") {
   for (Engine *each : {&engine, &plain})
     step(*each, {1}, {{2, 32}});
   compare(answers(engine, 1), answers(plain, 1));
+}
+
+TEST_CASE("branches share what they have in common, and go on alone") {
+  for (const char *name : {"exact_attention", "mac"}) {
+    CAPTURE(name);
+    Engine engine = makeEngine(read(name), small()),
+           plain = makeEngine(read(name), small());
+    auto free = [&] { return engine.pools[0].freePages(); };
+    prefill(engine, {0}, {0, 40}, range(3, 0, 40)); // two pages and a half
+    fork(engine, 0, {1, 3});
+    CHECK(free() == pageCount - 5);
+    for (int32_t slot : {0, 1, 3})
+      prefill(plain, {slot}, {0, 40}, range(3, 0, 40));
+    CHECK(plain.pools[0].freePages() == pageCount - 9);
+    auto compareSteps = [&](const std::vector<int32_t> &slots,
+                            const std::vector<Place> &places) {
+      for (Engine *each : {&engine, &plain}) {
+        CHECK(reserve(*each, slots, 1));
+        step(*each, slots, places);
+      }
+      compare(answers(engine, static_cast<int64_t>(slots.size())),
+              answers(plain, static_cast<int64_t>(slots.size())));
+    };
+    for (int64_t i : {40, 41})
+      compareSteps({0, 1, 3}, {{3, i}, {4, i}, {5, i}});
+
+    // Who goes leaves the others what they share.
+    for (Engine *each : {&engine, &plain})
+      release(*each, 0);
+    CHECK(free() == pageCount - 4);
+    compareSteps({1, 3}, {{4, 42}, {5, 42}});
+    // What is cut to the middle of a page gets one of its own.
+    for (Engine *each : {&engine, &plain})
+      cut(*each, 1, 20);
+    CHECK(free() == pageCount - 4);
+    for (int64_t i : {20, 21})
+      compareSteps({3, 1}, {{5, 23 + i}, {6, i}});
+    CHECK(engine.pools[0].ringEntries(3) == plain.pools[0].ringEntries(3));
+    // A branch of a branch, where another sequence was.
+    fork(engine, 1, {3});
+    prefill(plain, {0}, {0, 20}, range(3, 0, 20));
+    for (int64_t i : {20, 21}) // as slot 1 has it
+      step(plain, {0}, {{6, i}});
+    for (int32_t slot : {1, 3}) {
+      step(engine, {slot}, {{7, 22}});
+      step(plain, {slot == 3 ? 0 : slot}, {{7, 22}});
+      compare(answers(engine, 1), answers(plain, 1));
+    }
+    CHECK(engine.pools[0].length(3) == 23);
+    for (int32_t slot : {1, 3})
+      release(engine, slot);
+    CHECK(free() == pageCount);
+  }
 }
 
 TEST_CASE("too few pages are said before a step needs them") {

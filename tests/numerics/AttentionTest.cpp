@@ -329,6 +329,15 @@ TEST_CASE("a call that is wrong says why, and changes nothing") {
   says(head.pool->reset(std::vector<int32_t>{0, 2}),
        "slots[1]: slot 2 is out of range");
   CHECK(head.pool->reset(std::vector<int32_t>{-1, 0}).ok());
+  auto refusesFork = [&](const std::vector<int32_t> &from,
+                         const std::vector<int32_t> &to, const char *text) {
+    says(head.pool->fork(from, to), text);
+  };
+  refusesFork({0}, {}, "to has 0 slots, wanted 1, one for each of from");
+  refusesFork({0}, {2}, "to[0]: slot 2 is out of range");
+  refusesFork({-1}, {1}, "from[0]: slot -1 is out of range");
+  refusesFork({0, 0}, {1, 1}, "to[1] is 1, which is to[0]");
+  refusesFork({0, 1}, {1, 0}, "to[0] is 1, which is from[1]");
   auto refuses = [&](const AttentionSettings &wrong, const char *text) {
     says(AttentionDecoder::create(*head.program, *head.pool,
                                   {.settings = wrong, .preference = {}})
@@ -355,6 +364,15 @@ TEST_CASE("a call that is wrong says why, and changes nothing") {
   for (int i = 0; i < 16; ++i)
     small.step(1);
   says(small.tryStep(*small.decoder, 1, 1), "needs 1 pages, 0 are free");
+  // Two slots hold the page: none may write it.
+  const std::vector<int32_t> first{0}, second{1};
+  CHECK(small.pool->fork(first, second).ok());
+  says(small.pool->truncate(1, 8), "needs 1 pages, 0 are free");
+  CHECK(small.pool->length(1) == 16);
+  CHECK(small.pool->truncate(1, 0).ok());
+  CHECK(small.pool->truncate(0, 8).ok()); // its own now
+  says(small.pool->fork(first, second), "needs 1 pages, 0 are free");
+  CHECK(small.pool->length(1) == 0);
   OneHead odd(near, /*tokens=*/21); // not all of its second page
   for (int i = 0; i < 21; ++i)
     odd.step(1);

@@ -90,8 +90,8 @@ TEST_CASE("a case of an attention that cannot be is refused") {
   REQUIRE(message("tau=near") == "case key 'tau' cannot be 'near'");
   REQUIRE(
       message("page=0,guesses=-2") ==
-      "tokens = 60, prompt = 0, guesses = -2, page = 0 and threads = 1 of a "
-      "case are not 1, 0, 0, 1 and 1 at least");
+      "tokens = 60, prompt = 0, guesses = -2, forks = 0, page = 0 and threads "
+      "= 1 of a case are not 1, 0, 0, 0, 1 and 1 at least");
   REQUIRE(message("segments=1:2:3") == "a case has no key 'segments'");
   auto ofBounded = [](const char *text) {
     return BoundedCase::parse(text).message();

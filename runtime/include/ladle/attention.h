@@ -174,7 +174,19 @@ public:
   /// segments were folded `length` is at least where the last of them ends:
   /// nothing is taken out of a memory again. A cache that evicts drops none,
   /// as its tokens have noted what they gave to others: reset the slot.
+  /// ResourceExhausted, and nothing has changed, if other slots hold the page
+  /// of the next token, too (`fork`), and there is none for a copy.
   Status truncate(int32_t slot, int64_t length);
+  /// Makes slots to[i] what from[i] are: sequences with a prefix in common,
+  /// each of which goes on by itself. Full pages are held by all of them until
+  /// the last has given them up; rings, bounded caches, and a page that is not
+  /// full are copied. What was in `to` is forgotten. A prefix of a sequence is
+  /// a branch that is cut (`truncate`).
+  ///
+  /// InvalidArgument if a slot is out of range, or named in `to` and elsewhere;
+  /// ResourceExhausted if there is no free page for a copy. Nothing has changed
+  /// then.
+  Status fork(std::span<const int32_t> from, std::span<const int32_t> to);
   /// Drops what earlier tokens left: the next tokens take the exact path.
   Status invalidateRings(std::span<const int32_t> slots);
   /// Takes the pages that the next `tokens` tokens of each slot need.

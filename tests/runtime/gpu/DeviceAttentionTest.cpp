@@ -56,6 +56,7 @@ TEST_CASE("attentions on a GPU: heads, pages and types of every kind") {
   config.pageSize = shape.page;
   config.tokens = 18;
   config.prompt = shape.prompt;
+  config.forks = 4;
   config.settings = {.tau = 0.3, .window = 7, .band = 3};
   config.sizes = {
       {"Hq", shape.heads}, {"Hkv", shape.cacheHeads}, {"D", shape.size}};

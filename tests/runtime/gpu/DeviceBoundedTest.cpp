@@ -50,6 +50,7 @@ TEST_CASE("caches that evict on a GPU: heads, sizes and types of every kind") {
   BoundedCase config;
   config.type = shape.type;
   config.tokens = 64;
+  config.forks = true;
   config.sizes = {
       {"Hq", shape.heads}, {"Hkv", shape.cacheHeads}, {"D", shape.size}};
   BoundedResult result =
@@ -62,6 +63,7 @@ TEST_CASE("policies on a GPU: sums of weights, sinks, no choice, a guard") {
     return;
   BoundedCase config;
   config.tokens = 60;
+  config.forks = true;
   CHECK(passes("h2o", config, {{"budget", 16}, {"recent", 4}}).evicted > 60);
   CHECK(
       passes("streaming_llm", config, {{"budget", 16}, {"sinks", 3}}).evicted >
