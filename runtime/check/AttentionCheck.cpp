@@ -311,10 +311,13 @@ Status Run::guess(AttentionPool &pool, AttentionDecoder &decoder, int32_t slot,
   return pool.truncate(slot, static_cast<int64_t>(length));
 }
 
-/// Slots 2 and 3 in turn become branches of 0 and 1, whole or as far as half.
+/// Slots 2 and 3 in turn become branches of 0 and 1, whole or as far as half;
+/// now and then by way of the host.
 Status Run::fork(AttentionPool &pool, int64_t number) {
   auto from = static_cast<int32_t>(number / 2 % 2), to = 2 + from;
-  if (Status status = pool.fork({&from, 1}, {&to, 1}); !status)
+  if (Status status = number % 3 == 2 ? copyByContents(pool, from, to)
+                                      : pool.fork({&from, 1}, {&to, 1});
+      !status)
     return status;
   AttentionInterpreter::Row &row = rows[to] = rows[from];
   if (number % 2 == 0 || row.keys.size() < 2)

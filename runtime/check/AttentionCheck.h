@@ -94,6 +94,9 @@ struct AttentionRequest {
   std::function<void(size_t done, size_t total)> progress;
 };
 
+/// Makes a slot what another is, by way of the host.
+Status copyByContents(AttentionPool &pool, int32_t from, int32_t to);
+
 /// Whether it matches: what can never match is exact attention, whatever
 /// settings say.
 bool canMatch(const interpreter::AttentionInterpreter &oracle);

@@ -13,6 +13,11 @@ using namespace ladle;
 using namespace ladle::check;
 using interpreter::AttentionInterpreter;
 
+Status check::copyByContents(AttentionPool &pool, int32_t from, int32_t to) {
+  Result<AttentionContents> contents = pool.exportSlot(from);
+  return contents ? pool.importSlot(to, *contents) : contents.status();
+}
+
 bool check::canMatch(const AttentionInterpreter &oracle) {
   return oracle.reuses() && oracle.numbers.tau < 1;
 }

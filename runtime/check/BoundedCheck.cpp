@@ -373,6 +373,11 @@ Result<BoundedResult> BoundedRun::run() {
         return status;
       rows[3] = rows[0];
     }
+    if (config.forks && i == config.tokens * 3 / 4) {
+      if (Status status = copyByContents(*pool, 1, 2); !status)
+        return status;
+      rows[2] = rows[1];
+    }
     if (config.later && i == config.tokens / 2)
       if (Status status = prompt(*decoder, 1, config.later); !status)
         return status;

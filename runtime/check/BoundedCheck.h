@@ -45,7 +45,8 @@ struct BoundedCase {
   /// lowered: of a cache that evicts, that of one slot falls to it among the
   /// steps; 0 leaves it.
   int64_t lowered = 0;
-  /// forks: a slot that was empty becomes a branch of another among the steps.
+  /// forks: a slot that was empty becomes a branch of another among the steps,
+  /// and another does by way of the host.
   bool forks = false;
   int threads = 1;                      ///< threads
   uint64_t seed = 1;                    ///< seed

@@ -128,6 +128,9 @@ struct DeviceAttentionPool {
   cuda::HostWord fault; ///< not 0 where tokens had no page
 };
 
+/// What kernels call the arrays of ringArrays.
+std::vector<std::string> ringNames(const AttentionProgramImpl &program);
+
 } // namespace ladle
 
 #endif // LADLE_RUNTIME_CUDA_DEVICEATTENTION_H

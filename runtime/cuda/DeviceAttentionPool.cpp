@@ -58,8 +58,7 @@ static int64_t elementBytes(const AttentionProgramImpl &made,
   return name == "window_squares" ? 2 * number : number;
 }
 
-/// What kernels call the arrays of ringArrays.
-static std::vector<std::string> ringNames(const AttentionProgramImpl &program) {
+std::vector<std::string> ladle::ringNames(const AttentionProgramImpl &program) {
   if (!program.hasRing)
     return {};
   std::vector<std::string> names{"ring_queries"};

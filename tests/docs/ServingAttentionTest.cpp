@@ -168,6 +168,23 @@ void release(Engine &engine, int32_t slot) {
 }
 // [kv-release]
 
+// [kv-preempt]
+/// What a slot holds, in the memory of the host.
+std::vector<AttentionContents> takeOut(Engine &engine, int32_t slot) {
+  std::vector<AttentionContents> contents;
+  for (AttentionPool &pool : engine.pools)
+    contents.push_back(need(pool.exportSlot(slot)));
+  release(engine, slot);
+  return contents;
+}
+
+void bringBack(Engine &engine, int32_t slot,
+               const std::vector<AttentionContents> &contents) {
+  for (size_t layer = 0; layer < contents.size(); ++layer)
+    need(engine.pools[layer].importSlot(slot, contents[layer]));
+}
+// [kv-preempt]
+
 // [kv-cut]
 /// Keeps the first `length` tokens of a slot, of which the others are dropped:
 /// the end of a turn, a prefix that the next prompt shares, or guesses that
@@ -335,6 +352,64 @@ TEST_CASE("branches share what they have in common, and go on alone") {
     for (int32_t slot : {1, 3})
       release(engine, slot);
     CHECK(free() == pageCount);
+  }
+}
+
+TEST_CASE("a sequence goes through the memory of the host") {
+  for (const char *name : {"exact_attention", "mac", "slake"}) {
+    CAPTURE(name);
+    bool isBounded = std::string_view(name) == "slake";
+    AttentionCompileOptions options = small(), other = small();
+    options.pageSize = isBounded ? 0 : 16;
+    other.pageSize = isBounded ? 0 : 4;
+    Engine plain = makeEngine(read(name), options),
+           engine = makeEngine(read(name), options),
+           from = makeEngine(read(name), other);
+    for (Engine *each : {&plain, &engine, &from})
+      prefill(*each, {1}, {0, 37}, range(3, 0, 37));
+    // Within a pool, and from one of other pages to another.
+    std::vector<AttentionContents> contents = takeOut(engine, 1);
+    CHECK(contents[0].length == 37);
+    CHECK(engine.pools[0].length(1) == 0);
+    CHECK(engine.pools[0].freePages() == (isBounded ? 0 : pageCount));
+    bringBack(engine, 2, contents);
+    bringBack(engine, 0, takeOut(from, 1));
+    CHECK(engine.pools[0].freePages() == (isBounded ? 0 : pageCount - 6));
+    for (int64_t i = 37; i < 60; ++i) {
+      step(plain, {1}, {{3, i}});
+      for (int32_t slot : {2, 0}) {
+        step(engine, {slot}, {{3, i}});
+        compare(answers(engine, 1), answers(plain, 1));
+      }
+    }
+
+    // What cannot be is said, and nothing has changed.
+    auto refuses = [&](const AttentionContents &wrong, const char *text) {
+      Status status = engine.pools[0].importSlot(2, wrong);
+      CAPTURE(status.message());
+      CHECK(!status.ok());
+      CHECK(status.message().find(text) != std::string::npos);
+      CHECK(engine.pools[0].length(2) == 60);
+    };
+    AttentionContents wrong = contents[0];
+    wrong.layout = "7 heads";
+    refuses(wrong, "contents have 7 heads, wanted ");
+    wrong = contents[0];
+    wrong.data.pop_back();
+    refuses(wrong, " bytes, wanted 7 and ");
+    wrong = contents[0];
+    wrong.length = -1;
+    refuses(wrong, "contents have -1 tokens, wanted 0 to ");
+    if (isBounded)
+      continue;
+    CHECK(reserve(engine, {1}, 128));
+    CHECK(reserve(engine, {3}, 128));
+    CHECK(engine.pools[0].freePages() == 0);
+    release(engine, 2);
+    CHECK(reserve(engine, {0}, 60)); // takes what is free
+    Status status = engine.pools[0].importSlot(2, contents[0]);
+    CHECK(status.code() == ErrorCode::ResourceExhausted);
+    CHECK(engine.pools[0].length(2) == 0);
   }
 }
 

@@ -136,6 +136,14 @@ struct AttentionPoolOptions {
   int64_t window = 0;
 };
 
+/// A copy of one sequence, for another slot, pool or machine.
+struct AttentionContents {
+  std::string layout; ///< what pools have to agree in, as text
+  int64_t length = 0; ///< tokens
+  std::vector<int64_t> numbers;
+  std::vector<std::byte> data;
+};
+
 /// The tokens of each slot in pages of one pool, and its ring of summaries.
 /// Pages are taken as sequences grow and given back by `reset`; on a GPU they
 /// have to be reserved before. Whether a ring may be used is data: a slot
@@ -187,6 +195,17 @@ public:
   /// ResourceExhausted if there is no free page for a copy. Nothing has changed
   /// then.
   Status fork(std::span<const int32_t> from, std::span<const int32_t> to);
+  /// Copies a sequence to the host, with what its rings hold; the slot stays as
+  /// it is. Waits for the device.
+  Result<AttentionContents> exportSlot(int32_t slot);
+  /// Replaces the sequence of a slot. Pages may be of another size, and the
+  /// contents of a cache with pages from the CPU or a GPU; those of a bounded
+  /// cache are of one kind of device.
+  ///
+  /// InvalidArgument if the layouts differ, which it shows, or there are more
+  /// than maxTokens; ResourceExhausted if too few pages are free; InvalidData
+  /// if the bytes are not those of the length. Nothing has changed then.
+  Status importSlot(int32_t slot, const AttentionContents &contents);
   /// Drops what earlier tokens left: the next tokens take the exact path.
   Status invalidateRings(std::span<const int32_t> slots);
   /// Takes the pages that the next `tokens` tokens of each slot need.

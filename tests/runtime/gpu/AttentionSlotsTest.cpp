@@ -205,6 +205,29 @@ TEST_CASE("a captured step finds rings and slots as the host has left them") {
   CHECK(head.answer() == Approx(3));
 }
 
+TEST_CASE("a sequence moves between the CPU and a GPU, with its ring") {
+  if (!hasGpu())
+    return;
+  for (bool isToGpu : {false, true}) {
+    CAPTURE(isToGpu);
+    OneHead from(isToGpu ? "cpu" : "cuda", near),
+        to(isToGpu ? "cuda" : "cpu", near);
+    for (int i = 0; i < 21; ++i) // more than a page, and the ring wraps around
+      from.step(1 + 0.01F * static_cast<float>(i % 3), 0,
+                static_cast<float>(i));
+    need(to.pool->importSlot(1, need(from.pool->exportSlot(0))));
+    CHECK(to.pool->length(1) == 21);
+    CHECK(to.pool->ringEntries(1) == from.pool->ringEntries(0));
+    for (int i = 21; i < 30; ++i) {
+      float query = 1 + 0.01F * static_cast<float>(i % 3);
+      int64_t match = from.step(query, 0, static_cast<float>(i));
+      CHECK(match >= 0);
+      CHECK(to.step(query, 1, static_cast<float>(i)) == match);
+      CHECK(to.answer() == Approx(from.answer()));
+    }
+  }
+}
+
 TEST_CASE("values that a truncation took away are in no answer") {
   for (const std::string &target : targetsOfOneHead()) {
     CAPTURE(target);
