@@ -10,8 +10,13 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 using namespace ladle;
+
+static Status invalid(std::string message) {
+  return Status(ErrorCode::InvalidArgument, std::move(message));
+}
 
 namespace {
 
@@ -174,5 +179,28 @@ Status ladle::bindArguments(const Signature &signature, int64_t rows,
     }
   if (found != tensors.size())
     return unknownArgument(signature, tensors);
+  return Status();
+}
+
+Status ladle::checkBranches(std::span<const int32_t> from,
+                            std::span<const int32_t> to,
+                            const std::function<Status(int32_t)> &checkSlot) {
+  if (from.size() != to.size())
+    return invalid(fmt::format("to has {} slots, wanted {}, one for each of "
+                               "from",
+                               to.size(), from.size()));
+  for (auto [name, list] : {std::pair{"from", from}, {"to", to}})
+    for (size_t i = 0; i < list.size(); ++i)
+      if (Status status = checkSlot(list[i]); !status)
+        return invalid(fmt::format("{}[{}]: {}", name, i, status.message()));
+  std::map<int32_t, std::pair<const char *, size_t>> named;
+  for (size_t i = 0; i < from.size(); ++i)
+    named.try_emplace(from[i], "from", i);
+  for (size_t i = 0; i < to.size(); ++i)
+    if (auto [at, isNew] = named.try_emplace(to[i], "to", i); !isNew)
+      return invalid(fmt::format(
+          "to[{}] is {}, which is {}[{}], wanted slots that no other branch "
+          "comes from or goes to",
+          i, to[i], at->second.first, at->second.second));
   return Status();
 }

@@ -11,6 +11,8 @@
 #include "ladle/decode.h"
 #include "runtime/Kernels.h"
 
+#include <functional>
+
 namespace ladle {
 
 using NamedTensors = std::map<std::string, TensorView, std::less<>>;
@@ -25,6 +27,12 @@ struct ArgumentDescriptors {
 Status bindArguments(const Signature &signature, int64_t rows, DeviceId device,
                      const NamedTensors &tensors,
                      ArgumentDescriptors descriptors);
+
+/// Whether slots can become branches of others: one for each that they come
+/// from, all of which `checkSlot` lets pass, and none named in `to` and
+/// elsewhere.
+Status checkBranches(std::span<const int32_t> from, std::span<const int32_t> to,
+                     const std::function<Status(int32_t)> &checkSlot);
 
 } // namespace ladle
 

@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/Arguments.h"
 #include "runtime/AttentionPool.h"
 #include "runtime/cuda/DeviceAttention.h"
 
@@ -18,10 +19,6 @@
 #include <map>
 
 using namespace ladle;
-
-static Status invalid(std::string message) {
-  return Status(ErrorCode::InvalidArgument, std::move(message));
-}
 
 //===----------------------------------------------------------------------===//
 // Pages
@@ -120,33 +117,6 @@ Status AttentionPoolImpl::copySlot(int32_t from, int32_t to) {
   return Status();
 }
 
-Status AttentionPoolImpl::checkFork(std::span<const int32_t> from,
-                                    std::span<const int32_t> to) const {
-  if (from.size() != to.size())
-    return invalid(fmt::format("to has {} slots, wanted {}, one for each of "
-                               "from",
-                               to.size(), from.size()));
-  for (auto [name, list] : {std::pair{"from", from}, {"to", to}})
-    for (size_t i = 0; i < list.size(); ++i)
-      if (Status status = checkSlot(list[i]); !status)
-        return invalid(fmt::format("{}[{}]: {}", name, i, status.message()));
-  // 0: named in neither; else one more than where.
-  std::vector<size_t> sources(static_cast<size_t>(slots)), targets(sources);
-  for (size_t i = 0; i < from.size(); ++i)
-    sources[static_cast<size_t>(from[i])] = i + 1;
-  for (size_t i = 0; i < to.size(); ++i) {
-    auto slot = static_cast<size_t>(to[i]);
-    if (sources[slot] || targets[slot])
-      return invalid(fmt::format(
-          "to[{}] is {}, which is {}[{}], wanted slots that no other branch "
-          "comes from or goes to",
-          i, to[i], sources[slot] ? "from" : "to",
-          (sources[slot] ? sources[slot] : targets[slot]) - 1));
-    targets[slot] = i + 1;
-  }
-  return Status();
-}
-
 /// Of a slot without pages: it holds what another holds.
 Status AttentionPoolImpl::sharePages(int32_t from, int32_t to, int64_t length) {
   int64_t full = length / program.pageSize;
@@ -164,7 +134,9 @@ Status AttentionPoolImpl::sharePages(int32_t from, int32_t to, int64_t length) {
 
 Status AttentionPool::fork(std::span<const int32_t> from,
                            std::span<const int32_t> to) {
-  if (Status status = impl->checkFork(from, to); !status)
+  if (Status status = checkBranches(
+          from, to, [&](int32_t slot) { return impl->checkSlot(slot); });
+      !status)
     return status;
   if (Status status = impl->takeFault(); !status)
     return status;

@@ -12,9 +12,10 @@
 #include "runtime/AttentionPool.h"
 #include "runtime/cuda/DeviceAttention.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 using namespace ladle;
 
@@ -236,10 +237,31 @@ static std::array<int64_t *, 7> numbersOf(AttentionPoolImpl::Cursor &cursor) {
           &cursor.wideBand, &cursor.segments, &cursor.budget};
 }
 
+/// What no slot can have written. Bytes are trusted to be what they were.
+static Status checkNumbers(const AttentionProgramImpl &made,
+                           AttentionPoolImpl::Cursor &cursor) {
+  bool isRight = true;
+  for (const int64_t *number : numbersOf(cursor))
+    isRight &= *number >= 0;
+  isRight &= std::max(cursor.entries, cursor.amended) <= cursor.length;
+  if (made.bounded)
+    isRight &= cursor.budget <= made.bounded->budget &&
+               cursor.segments <= cursor.length;
+  if (isRight)
+    return Status();
+  return Status(
+      ErrorCode::InvalidData,
+      fmt::format(
+          "contents have numbers {}, which no slot of {} "
+          "tokens has",
+          fmt::join({cursor.entries, cursor.amended, cursor.band, cursor.sinks,
+                     cursor.wideBand, cursor.segments, cursor.budget},
+                    ", "),
+          cursor.length));
+}
+
 Result<AttentionContents> AttentionPool::exportSlot(int32_t slot) {
-  if (Status status = impl->takeFault(); !status)
-    return status;
-  Result<AttentionPoolImpl::Cursor> cursor = impl->read(slot);
+  Result<AttentionPoolImpl::Cursor> cursor = impl->settle(slot);
   if (!cursor)
     return cursor.status();
   SlotBytes bytes(*impl, slot);
@@ -256,9 +278,7 @@ Result<AttentionContents> AttentionPool::exportSlot(int32_t slot) {
 
 Status AttentionPool::importSlot(int32_t slot,
                                  const AttentionContents &contents) {
-  if (Status status = impl->takeFault(); !status)
-    return status;
-  Result<AttentionPoolImpl::Cursor> cursor = impl->read(slot);
+  Result<AttentionPoolImpl::Cursor> cursor = impl->settle(slot);
   if (!cursor)
     return cursor.status();
   SlotBytes bytes(*impl, slot);
@@ -277,6 +297,11 @@ Status AttentionPool::importSlot(int32_t slot,
                               "and {}",
                               contents.numbers.size(), size, numbers.size(),
                               bytes.count(length)));
+  for (size_t i = 0; i < numbers.size(); ++i)
+    *numbers[i] = contents.numbers[i];
+  cursor->length = length;
+  if (Status status = checkNumbers(impl->program, *cursor); !status)
+    return status;
   bool hasPages = !impl->program.bounded;
   if (hasPages) {
     if (Status status = impl->checkFree(impl->pagesFor(length),
@@ -287,9 +312,6 @@ Status AttentionPool::importSlot(int32_t slot,
     while (impl->cursors[slot].pages < impl->pagesFor(length))
       impl->takePage(slot);
   }
-  cursor->length = length;
-  for (size_t i = 0; i < numbers.size(); ++i)
-    *numbers[i] = contents.numbers[i];
   cursor->pages = impl->cursors[slot].pages;
   // What is written is what was read.
   auto *data = const_cast<std::byte *>(contents.data.data());

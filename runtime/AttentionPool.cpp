@@ -453,6 +453,11 @@ Status AttentionPoolImpl::takeFault() {
                   fmt::join(lost, ", ")));
 }
 
+Result<AttentionPoolImpl::Cursor> AttentionPoolImpl::settle(int32_t slot) {
+  Status status = takeFault();
+  return status ? read(slot) : status;
+}
+
 /// What has left a cache does not come back, and what tokens have noted of
 /// those that a cache may evict is not taken back.
 Status AttentionPoolImpl::checkTruncation(int32_t slot, const Cursor &cursor,

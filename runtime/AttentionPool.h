@@ -58,6 +58,8 @@ struct AttentionPoolImpl {
   Status cut(int32_t slot, Cursor cursor, int64_t length);
   /// Says, once, that steps on a device had no pages, and drops their tokens.
   Status takeFault();
+  /// Both: of a slot that is about to move as it is.
+  Result<Cursor> settle(int32_t slot);
   /// Of a bounded cache; `length` is at most that of the slot.
   Status checkTruncation(int32_t slot, const Cursor &cursor,
                          int64_t length) const;
@@ -80,8 +82,6 @@ struct AttentionPoolImpl {
   Status copyPage(int32_t from, int32_t to);
   Status takeCopy(int32_t slot, int64_t page);
   Status copySlot(int32_t from, int32_t to);
-  Status checkFork(std::span<const int32_t> from,
-                   std::span<const int32_t> to) const;
   Status sharePages(int32_t from, int32_t to, int64_t length);
 
   /// Where a slot stands, on a device, too.

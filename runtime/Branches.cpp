@@ -16,19 +16,12 @@ static Status invalid(std::string message) {
 
 Status Cursors::Impl::checkFork(std::span<const int32_t> from,
                                 std::span<const int32_t> to) const {
-  for (size_t i = 0; i < from.size(); ++i) {
+  for (size_t i = 0; i < from.size(); ++i)
     for (auto [list, slot] :
          {std::pair<const char *, int32_t>("from", from[i]), {"to", to[i]}})
       for (auto check : {&Impl::checkCommitted, &Impl::checkMoved})
         if (Status status = (this->*check)(slot); !status)
           return invalid(fmt::format("{}[{}]: {}", list, i, status.message()));
-    for (size_t other = 0; other < from.size(); ++other)
-      if ((other != i && to[other] == to[i]) || from[other] == to[i])
-        return invalid(fmt::format(
-            "to[{}] is {}, which is {}[{}], wanted slots that no other branch "
-            "comes from or goes to",
-            i, to[i], from[other] == to[i] ? "from" : "to", other));
-  }
   return Status();
 }
 

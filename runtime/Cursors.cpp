@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ladle/cursors.h"
+#include "runtime/Arguments.h"
 #include "runtime/HostCursors.h"
 #include "runtime/PoolImpl.h"
 #include "runtime/Text.h"
@@ -416,14 +417,10 @@ Status Cursors::Impl::flushRows(std::span<const int32_t> slots,
 
 Status Cursors::fork(std::span<const int32_t> from,
                      std::span<const int32_t> to) {
-  if (from.size() != to.size())
-    return invalid(fmt::format("to has {} slots, wanted {}, one for each of "
-                               "from",
-                               to.size(), from.size()));
-  for (auto [name, list] : {std::pair{"from", from}, {"to", to}})
-    for (size_t i = 0; i < list.size(); ++i)
-      if (Status status = impl->checkSlot(list[i]); !status)
-        return invalid(fmt::format("{}[{}]: {}", name, i, status.message()));
+  if (Status status = checkBranches(
+          from, to, [&](int32_t slot) { return impl->checkSlot(slot); });
+      !status)
+    return status;
   return impl->fork(from, to);
 }
 

@@ -102,6 +102,8 @@ struct DeviceAttentionPool {
   /// With the pages of the slot; waits for the device, too.
   Status write(int32_t slot, const Cursor &cursor, const int32_t *pages);
   Status writeHeads(int32_t slot, const Cursor &cursor);
+  Status copyParts(std::initializer_list<const cuda::Memory *> memories,
+                   int64_t count, int32_t from, int32_t to) const;
   Status copyPage(int32_t from, int32_t to) const;
   /// The rings of a slot, or its bounded cache with the cursors of its heads.
   Status copySlot(int32_t from, int32_t to) const;

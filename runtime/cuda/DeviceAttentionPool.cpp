@@ -262,32 +262,34 @@ Status DeviceAttentionPool::clearValues(int32_t slot, int64_t from,
   return Status();
 }
 
-Status DeviceAttentionPool::copyPage(int32_t from, int32_t to) const {
-  for (const cuda::Memory *memory : {&keys, &values}) {
-    int64_t bytes = memory->bytes() / (sparePage + 1);
+/// Of `count` parts of each memory, one to the place of another.
+Status DeviceAttentionPool::copyParts(
+    std::initializer_list<const cuda::Memory *> memories, int64_t count,
+    int32_t from, int32_t to) const {
+  for (const cuda::Memory *memory : memories) {
+    int64_t bytes = memory->bytes() / count;
     if (Status status =
             code->device.copy(memory->address() + to * bytes,
                               memory->address() + from * bytes, bytes, nullptr);
         !status)
       return status;
   }
-  return code->device.synchronize();
+  return Status();
+}
+
+Status DeviceAttentionPool::copyPage(int32_t from, int32_t to) const {
+  Status status = copyParts({&keys, &values}, sparePage + 1, from, to);
+  return status ? code->device.synchronize() : status;
 }
 
 Status DeviceAttentionPool::copySlot(int32_t from, int32_t to) const {
-  std::vector<const cuda::Memory *> all;
   if (isBounded)
-    all = {&cursors, &keys, &values};
-  for (const auto &[name, ring] : rings)
-    all.push_back(&ring);
-  for (const cuda::Memory *memory : all) {
-    int64_t bytes = memory->bytes() / slots;
-    if (Status status =
-            code->device.copy(memory->address() + to * bytes,
-                              memory->address() + from * bytes, bytes, nullptr);
+    if (Status status = copyParts({&cursors, &keys, &values}, slots, from, to);
         !status)
       return status;
-  }
+  for (const auto &[name, ring] : rings)
+    if (Status status = copyParts({&ring}, slots, from, to); !status)
+      return status;
   return code->device.synchronize();
 }
 

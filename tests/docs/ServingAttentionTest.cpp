@@ -400,6 +400,11 @@ TEST_CASE("a sequence goes through the memory of the host") {
     wrong = contents[0];
     wrong.length = -1;
     refuses(wrong, "contents have -1 tokens, wanted 0 to ");
+    wrong = contents[0];
+    wrong.numbers[0] = 38;
+    refuses(wrong, "contents have numbers 38, ");
+    wrong.numbers[0] = -1;
+    refuses(wrong, ", which no slot of 37 tokens has");
     if (isBounded)
       continue;
     CHECK(reserve(engine, {1}, 128));
