@@ -253,7 +253,7 @@ TEST_CASE("what is no branch and no prefix is an error") {
           "to[0]: slot 6 is outside of the pool, which has 6");
   REQUIRE(fork({0}, {-1}) == "to[0]: slot -1 marks padding");
   REQUIRE(fork({0, 1}, {2, 2}) ==
-          "to[0] is 2, which is to[1], wanted slots that no other branch comes "
+          "to[1] is 2, which is to[0], wanted slots that no other branch comes "
           "from or goes to");
   REQUIRE(fork({0, 1}, {2, 0}) ==
           "to[1] is 0, which is from[0], wanted slots that no other branch "
