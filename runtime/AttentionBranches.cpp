@@ -63,19 +63,24 @@ Status AttentionPoolImpl::checkFree(int64_t wanted, int64_t given) const {
       fmt::format("the call needs {} pages, {} are free", wanted, free));
 }
 
+/// A slot of a device may be longer than its pages (takeFault).
 bool AttentionPoolImpl::isShared(int32_t slot, int64_t page) {
-  return holders[static_cast<size_t>(tableOf(slot)[page])] > 1;
+  return page < cursors[slot].pages &&
+         holders[static_cast<size_t>(tableOf(slot)[page])] > 1;
 }
 
+void AttentionPoolImpl::Array::copy(int64_t from, int64_t to) {
+  auto *bytes = static_cast<std::byte *>(memory.data());
+  std::memcpy(bytes + to * outerBytes, bytes + from * outerBytes,
+              static_cast<size_t>(outerBytes));
+}
+
+/// Keys and values of a page, or of a slot of a bounded cache.
 Status AttentionPoolImpl::copyPage(int32_t from, int32_t to) {
   if (device)
     return device->copyPage(from, to);
-  for (Array *array : {&keys, &values}) {
-    int64_t bytes = array->outerBytes;
-    auto *memory = static_cast<std::byte *>(array->memory.data());
-    std::memcpy(memory + to * bytes, memory + from * bytes,
-                static_cast<size_t>(bytes));
-  }
+  keys.copy(from, to);
+  values.copy(from, to);
   return Status();
 }
 
@@ -100,21 +105,10 @@ Status AttentionPoolImpl::takeCopy(int32_t slot, int64_t page) {
 Status AttentionPoolImpl::copySlot(int32_t from, int32_t to) {
   if (device)
     return device->copySlot(from, to);
-  auto copy = [&](Array &array) {
-    int64_t bytes = array.outerBytes;
-    auto *memory = static_cast<std::byte *>(array.memory.data());
-    std::memcpy(memory + to * bytes, memory + from * bytes,
-                static_cast<size_t>(bytes));
-  };
-  for (Array &ring : rings)
-    copy(ring);
-  if (!program.bounded)
-    return Status();
-  for (Array *array : {&keys, &values})
-    copy(*array);
-  for (Array &array : bounded)
-    copy(array);
-  return Status();
+  for (std::vector<Array> *arrays : {&rings, &bounded})
+    for (Array &array : *arrays)
+      array.copy(from, to);
+  return program.bounded ? copyPage(from, to) : Status();
 }
 
 /// Of a slot without pages: it holds what another holds.

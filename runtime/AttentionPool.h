@@ -32,6 +32,8 @@ struct AttentionPoolImpl {
     MemoryDescriptor descriptor;
     int64_t elementBytes = 0;
     int64_t outerBytes = 0; ///< of a slot, or a page
+
+    void copy(int64_t from, int64_t to); ///< of these
   };
 
   AttentionProgramImpl program; ///< what it was made for

@@ -421,25 +421,28 @@ GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
       keys.push_back(load(entry));
     }
     Components next(sums);
-    if (isShort)
+    if (isShort) {
       multiplyShortFold(
           ArrayRef(values).slice(tile * valueParts, valueParts),
           llvm::map_to_vector(keys, [](auto &key) { return key.front(); }),
           next);
-    for (int64_t part = 0; !isShort && part < keyParts; ++part)
-      for (int64_t e = 0; e < half; ++e) {
-        SmallVector<Value> elements;
-        for (int64_t i = 0; i < 4; ++i)
-          elements.push_back(vector::ExtractOp::create(b, keys[i][part], e));
-        Value factor = vector::FromElementsOp::create(
-            b, VectorType::get({4}, b.getBF16Type()), elements);
-        // What is beyond the last part of either is beyond that of the product.
-        int64_t most = std::max(valueParts, keyParts);
-        for (int64_t other = 0; other < valueParts; ++other)
-          if (part + other < most)
-            next[e] = multiplyTiles(values[tile * valueParts + other], factor,
-                                    next[e]);
-      }
+    } else {
+      for (int64_t part = 0; part < keyParts; ++part)
+        for (int64_t e = 0; e < half; ++e) {
+          SmallVector<Value> elements;
+          for (int64_t i = 0; i < 4; ++i)
+            elements.push_back(vector::ExtractOp::create(b, keys[i][part], e));
+          Value factor = vector::FromElementsOp::create(
+              b, VectorType::get({4}, b.getBF16Type()), elements);
+          // What is beyond the last part of either is beyond that of the
+          // product.
+          int64_t most = std::max(valueParts, keyParts);
+          for (int64_t other = 0; other < valueParts; ++other)
+            if (part + other < most)
+              next[e] = multiplyTiles(values[tile * valueParts + other], factor,
+                                      next[e]);
+        }
+    }
     scf::YieldOp::create(b, next);
     sums.assign(branch.result_begin(), branch.result_end());
   }

@@ -305,3 +305,33 @@ TEST_CASE("tokens that had no page are told of, and are not there") {
   CHECK(head.pool->length(0) == size + 1);
   CHECK(head.answer() == Approx(1));
 }
+
+TEST_CASE("a cut where there is no page leaves the pages of branches alone") {
+  if (!hasGpu())
+    return;
+  OneHead head("cuda", near);
+  head.decoder.reset();
+  head.pool = std::make_unique<AttentionPool>(need(AttentionPool::create(
+      *head.program, {.slots = 3, .pages = 8, .window = 4})));
+  head.decoder = std::make_unique<AttentionDecoder>(head.decoderOf(near));
+  AttentionPool &pool = *head.pool;
+  int64_t size = head.program->pageSize(), all = pool.freePages();
+  // Slot 0 gives a page back, which two branches hold then: its table still has
+  // the number, where it has no page.
+  for (int64_t i = 0; i < size + 1; ++i)
+    head.step(1, 0);
+  need(pool.truncate(0, size));
+  for (int64_t i = 0; i < size; ++i)
+    head.step(1, 1);
+  need(pool.fork(std::vector{1}, std::vector{2}));
+  CHECK(pool.freePages() == all - 2);
+  head.fill(1, 0);
+  need(head.decoder->step(head.arguments)); // a token without a page
+  need(synchronize(gpu));
+  CHECK(pool.length(0) == size + 1);
+  need(pool.truncate(0, size + 1));
+  CHECK(pool.freePages() == all - 2);
+  need(pool.truncate(0, size));
+  need(pool.reset(std::vector{0, 1, 2}));
+  CHECK(pool.freePages() == all);
+}
