@@ -56,6 +56,7 @@ def Ladle_Form : I32EnumAttr<"Form", "what a step does", [
   I32EnumAttrCase<"VerifyFold", 4, "verify_fold">,
   I32EnumAttrCase<"PrefillFold", 5, "prefill_fold">,
   I32EnumAttrCase<"PrefillEntries", 6, "prefill_entries">,
+  I32EnumAttrCase<"PrefillScan", 7, "prefill_scan">,
 ]> {
   let cppNamespace = "::ladle";
   let genSpecializedAttr = 0;
@@ -76,7 +77,9 @@ def Ladle_FormAttr : EnumAttr<Ladle_Dialect, Ladle_Form, "form"> {
     state, `prefill_entries` appends its tokens as entries, and reads those of
     the chunks before it among the others. What a `prefill_fold` stores is what
     it loads for the next chunk, unrounded: the pool is read before the first
-    chunk of a row and written after its last.
+    chunk of a row and written after its last. `prefill_scan` is for prompts
+    whose tokens wait for one another: it answers one of them and is repeated
+    for those of a row, between which the state stays unrounded, too.
   }];
   let assemblyFormat = "`<` $value `>`";
 }

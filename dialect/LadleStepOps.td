@@ -53,7 +53,7 @@ def Ladle_StepOp : Ladle_Op<"step", [
       return getForm() == ::ladle::Form::Verify ||
              getForm() == ::ladle::Form::VerifyFold;
     }
-    /// Whether it answers a chunk of a prompt.
+    /// Whether it answers a chunk of a prompt at once.
     bool prefills() {
       return getForm() == ::ladle::Form::PrefillFold ||
              getForm() == ::ladle::Form::PrefillEntries;

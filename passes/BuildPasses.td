@@ -87,6 +87,10 @@ def BuildPrefill : Pass<"ladle-build-prefill", "::mlir::ModuleOp"> {
       routes does so, and there is no `prefill_fold`: the state that is stored
       is that where the last chunk of the sequence ends, and what follows is
       appended.
+    - `prefill_scan`, with `scans-prompts`, takes the place of both where a chunk
+      cannot be answered at once, or where nothing is gained by it, because the
+      values of a head are one number: the step of `recurrent`, for a kernel that
+      goes from token to token. Entries are folded before.
 
     ```mlir
     %p = ladle.read %S, %k : ...
@@ -116,7 +120,8 @@ def BuildPrefill : Pass<"ladle-build-prefill", "::mlir::ModuleOp"> {
     ```
     Where a decay, a key or a query depends on a read, or a written value is not
     affine in reads, or a carry depends on one, a token waits for the one before
-    it: a remark says so, and the runtime decodes the prompt token by token.
+    it: a remark says so, and without `scans-prompts` the runtime decodes the
+    prompt token by token.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::math::MathDialect"];
@@ -141,6 +146,9 @@ def BuildPrefill : Pass<"ladle-build-prefill", "::mlir::ModuleOp"> {
     Option<"foldsByChunk", "folds-by-chunk", "bool", "false",
            "whether prompts of the other routes do instead, which then fold "
            "where chunks end and leave the rest as entries">,
+    Option<"scansPrompts", "scans-prompts", "bool", "false",
+           "whether prompts whose tokens wait for one another, and those of "
+           "heads with one value, are answered token by token">,
   ];
 }
 

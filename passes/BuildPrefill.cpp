@@ -28,6 +28,16 @@ findObstacle(const PreparedRoute &prepared) {
   return std::nullopt;
 }
 
+/// Whether a head is a channel: of vectors over dk alone, there is nothing that
+/// products of matrices would save.
+static bool isChannels(RecurrenceOp recurrence) {
+  return llvm::all_of(
+      recurrence.getArgumentsOfKind(ArgumentKind::State),
+      [](BlockArgument state) {
+        return cast<StateType>(state.getType()).getValueSize() == 1;
+      });
+}
+
 /// Builds the prefill forms of `route` after the recurrence, or says why there
 /// are none.
 static LogicalResult buildRoute(RecurrenceOp original, Route route,
@@ -54,9 +64,16 @@ static LogicalResult buildRoute(RecurrenceOp original, Route route,
         << "' prefills one token after another: " << obstacle->reason;
     diag.attachNote() << "what is written may be a sum of reads times "
                          "numbers of the token, and of values of the token";
-    return success();
   }
   b.setInsertionPoint(prepared->recurrence);
+  if (options.scansPrompts && (obstacle || isChannels(prepared->recurrence))) {
+    // Where it is left off decides about folds, nobody stops amid a prompt.
+    if (route != Route::KvOnly && !options.foldsByChunk)
+      StepBuilder(*prepared, options, b).build(Form::PrefillScan);
+    return success();
+  }
+  if (obstacle)
+    return success();
   VerifyBuilder builder(*prepared, roots, options, b);
   // Once there is a state, kv_only has handed over to inner.
   if (route != Route::KvOnly && !options.foldsByChunk)
@@ -80,6 +97,7 @@ struct BuildPrefill : ladle::impl::BuildPrefillBase<BuildPrefill> {
     options.chunk = chunk;
     options.carriesState = carriesState;
     options.foldsByChunk = foldsByChunk;
+    options.scansPrompts = scansPrompts;
     Type type = checkStepOptions(module, options, entryType, stateLayout);
     if (!type)
       return signalPassFailure();

@@ -18,6 +18,7 @@
 #include "passes/gpu/ChunkKernel.h"
 #include "passes/gpu/DraftKernel.h"
 #include "passes/gpu/KernelInfo.h"
+#include "passes/gpu/ScanKernel.h"
 #include "passes/gpu/VerifyKernel.h"
 
 namespace ladle {
@@ -37,11 +38,10 @@ struct ConvertLadleToGPU
   bool keeps(Form form) const {
     if (form == Form::Verify || form == Form::VerifyFold)
       return true;
-    bool prefills = form == Form::PrefillFold || form == Form::PrefillEntries;
     int64_t number = form == Form::Decode       ? kDecodeForm
                      : form == Form::DecodeFold ? kDecodeFoldForm
-                     : prefills                 ? kPrefillForm
-                                                : kFoldForm;
+                     : form == Form::Fold       ? kFoldForm
+                                                : kPrefillForm;
     return forms == 0 || (forms & number);
   }
   /// Prompts that carry no state along become entries on the CPU alone.
@@ -193,8 +193,7 @@ struct ConvertLadleToGPU
           (step.getForm() == Form::DecodeFold && keeps(Form::Decode)))
         continue;
       GpuSlots slots = slotsOf(module, step);
-      if (step.getForm() == Form::PrefillFold ||
-          step.getForm() == Form::PrefillEntries) {
+      if (step.prefills() || step.getForm() == Form::PrefillScan) {
         // Those of decoding are no good for prompts.
         GpuSchedule schedule;
         schedule.batch = batch;
@@ -203,7 +202,11 @@ struct ConvertLadleToGPU
           schedule.threads = threads;
           schedule.tileRows = tileRows;
         }
-        if (failed(GpuChunkKernel::buildBest(step, schedule, slots, builder)))
+        FailureOr<gpu::GPUFuncOp> kernel =
+            step.prefills()
+                ? GpuChunkKernel::buildBest(step, schedule, slots, builder)
+                : GpuScanKernel(step, schedule, slots, builder).build();
+        if (failed(kernel))
           return signalPassFailure();
         continue;
       }

@@ -55,6 +55,7 @@ void ladle::buildStepPipeline(OpPassManager &pm,
     prefill.chunk = options.chunk;
     prefill.carriesState = options.carriesState;
     prefill.foldsByChunk = options.carriesState && options.foldsByChunk;
+    prefill.scansPrompts = options.scansPrompts;
     pm.addPass(createBuildPrefill(prefill));
   }
   OpPassManager &step = pm.nest<StepOp>();
@@ -116,6 +117,7 @@ void ladle::buildGPUStepPipeline(OpPassManager &pm,
   // Prompts that stay entries lie in pages, or behind the last whole chunk.
   DecodePipelineOptions carrying = options;
   carrying.carriesState = options.page > 0 || options.foldsByChunk;
+  carrying.scansPrompts = true;
   buildStepPipeline(pm, carrying);
 }
 

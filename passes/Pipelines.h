@@ -33,6 +33,9 @@ struct DecodePipelineOptions {
   bool carriesState = false;
   /// Whether those of the other routes do, and fold where chunks end: likewise.
   bool foldsByChunk = false;
+  /// Whether prompts whose tokens wait for one another have a form, too:
+  /// likewise.
+  bool scansPrompts = false;
   /// Rows of the state in a tile of the CPU schedule.
   int64_t tileRows = 16;
 };

@@ -408,6 +408,7 @@ std::vector<RouteCost> ladle::collectCosts(Operation *module,
       break;
     case Form::PrefillFold: // a prompt is no part of a cycle
     case Form::PrefillEntries:
+    case Form::PrefillScan:
       break;
     }
   });

@@ -30,6 +30,8 @@ struct StepOptions {
   /// Whether that of the others does instead, and stores the state where chunks
   /// end and nowhere else.
   bool foldsByChunk = false;
+  /// Whether tokens that wait for one another have a form of their own.
+  bool scansPrompts = false;
 };
 
 /// Checks the numbers of the options, sets the layout to the one called

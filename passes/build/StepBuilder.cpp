@@ -39,7 +39,7 @@ StepOp StepBuilder::begin(Form form) {
     addArgument(recurrence.getArgumentName(index),
                 recurrence.getArgumentKind(index), type, argument.getLoc());
   }
-  if (isBuffered() && form != Form::PrefillFold)
+  if (isBuffered() && form != Form::PrefillFold && form != Form::PrefillScan)
     for (const StateHistory &state : history.getStates())
       addArgument(
           recurrence.getArgumentName(state.state.getArgNumber()) + "_entries",
@@ -119,7 +119,7 @@ Value StepBuilder::demand(Value value) {
 void StepBuilder::cloneUpdate(const StateHistory &state) {
   Value next = demand(recurrence.getYieldedStates()[state.index]);
   StoreStateOp::create(b, state.state.getLoc(), next, pools[state.index]);
-  if (isBuffered())
+  if (!buffers.empty())
     ClearOp::create(b, state.state.getLoc(), buffer(state));
 }
 
@@ -288,8 +288,11 @@ StepOp StepBuilder::build(Form form) {
     return step;
   }
 
-  bool folds = form == Form::DecodeFold || route == Route::Recurrent;
-  switch (route) {
+  // Tokens that wait for one another find no entries: those that a slot holds
+  // have been folded before.
+  Route by = form == Form::PrefillScan ? Route::Recurrent : route;
+  bool folds = form == Form::DecodeFold || by == Route::Recurrent;
+  switch (by) {
   case Route::Recurrent:
     for (const StateHistory &state : history.getStates())
       mapping.map(state.state, load(state));
@@ -301,7 +304,7 @@ StepOp StepBuilder::build(Form form) {
   case Route::Inner:
   case Route::KvOnly:
     for (const StateHistory &state : history.getStates()) {
-      mapReadsInner(state, /*readsState=*/route == Route::Inner);
+      mapReadsInner(state, /*readsState=*/by == Route::Inner);
       if (folds)
         mapping.map(state.state, rebuild(state));
     }

@@ -335,6 +335,11 @@ LogicalResult ladle::checkStates(StepOp step) {
   return success();
 }
 
+/// Of a row, where heads share a block.
+int64_t GpuKernel::fewestLanes() {
+  return std::min(kPackedLanes, keySize * stateBits / 8 / kPackedBytes);
+}
+
 LogicalResult GpuKernel::chooseGeometry() {
   chooseSizes();
   // A lane loads 16 bytes at a time if a row divides so.
@@ -351,7 +356,7 @@ LogicalResult GpuKernel::chooseGeometry() {
                                keySize / lanes * ranks > kKeyRegisters)))
       lanes *= 2;
   };
-  chooseLanes(std::min(kPackedLanes, keySize * stateBits / 8 / kPackedBytes));
+  chooseLanes(fewestLanes());
   packed = headsToPack();
   if (packed == 1) {
     multipliesReads = mayMultiplyReads();

@@ -79,6 +79,7 @@ protected:
   virtual int64_t bytesToSpill() const { return 0; } ///< for as many blocks
   /// Of a block with so many rows, one of few or of many.
   virtual int64_t fewestThreads(int64_t rows, bool areMany);
+  virtual int64_t fewestLanes();
   int64_t headsToPack(); ///< PackedHeads.cpp
   virtual void chooseSizes();
   /// How many heads a block with so many rows takes in turn.
@@ -166,6 +167,7 @@ protected:
   mlir::LogicalResult storeValue(mlir::Value value, mlir::Value memory,
                                  Values outer, mlir::Value entry,
                                  bool alongRows);
+  mlir::LogicalResult emitOutputs(StepOp form);
   mlir::LogicalResult emitSinks(StepOp form);
 
   //===--- Staging.cpp: copies to shared memory ---------------------------===//

@@ -37,8 +37,9 @@ static bool staysInGroups(StepOp form) {
 }
 
 int64_t GpuKernel::headsToPack() {
-  if (step.getForm() != Form::Decode || fold || headGroup > 1 || hasPieces() ||
-      !staysInGroups(step))
+  bool isForTokens = step.getForm() == Form::Decode && !fold;
+  if ((!isForTokens && step.getForm() != Form::PrefillScan) || headGroup > 1 ||
+      hasPieces() || !staysInGroups(step))
     return 1;
   // States in pages or of transposed layout, and entries, are a head's.
   for (BlockArgument argument : step.getBody().getArguments())

@@ -83,7 +83,7 @@ LogicalResult GpuKernel::storeValue(Value value, Value target,
   return success();
 }
 
-LogicalResult GpuKernel::emitSinks(StepOp form) {
+LogicalResult GpuKernel::emitOutputs(StepOp form) {
   for (auto [value, output] : llvm::zip(form.getYieldedOutputs(), outputs)) {
     b.setLoc(value.getLoc());
     // dk = dv leaves open which it is; along rows all threads store.
@@ -92,6 +92,12 @@ LogicalResult GpuKernel::emitSinks(StepOp form) {
                           dependsOnRows(value) || size == valueSize)))
       return failure();
   }
+  return success();
+}
+
+LogicalResult GpuKernel::emitSinks(StepOp form) {
+  if (failed(emitOutputs(form)))
+    return failure();
   LogicalResult result = success();
   form.walk([&](AppendOp append) {
     b.setLoc(append.getLoc());

@@ -171,7 +171,7 @@ public:
 private:
   Status checkRanges();
   std::vector<SizeMap> findSizes();
-  bool takesPrompts(const SizeMap &sizes);
+  bool scansPrompts(const SizeMap &sizes);
   std::vector<CheckCase> plan();
   CaseResult runOne(const CheckCase &config);
   Status runTraces();
@@ -249,17 +249,23 @@ std::vector<SizeMap> Checker::findSizes() {
                                       : std::vector<SizeMap>{{}};
 }
 
-/// Whether a GPU takes prompts of the recurrence: not where their tokens wait
-/// for those before them.
-bool Checker::takesPrompts(const SizeMap &sizes) {
+/// Whether a GPU goes through prompts token by token: all of them fold then, at
+/// once.
+bool Checker::scansPrompts(const SizeMap &sizes) {
+  auto route = std::ranges::find_if(routes, [](RouteKind each) {
+    return each != RouteKind::Recurrent && each != RouteKind::KvOnly;
+  });
+  if (route == routes.end())
+    return false;
   // One of the cases, whose programs are not compiled twice.
   CheckCase prompts;
-  prompts.route = routes.front();
+  prompts.route = *route;
   prompts.prompts = 1;
-  prompts.capacity = 8;
+  prompts.byChunk = true;
+  prompts.chunk = prompts.capacity = prompts.threshold = 16;
   prompts.sizes = sizes;
   Result<Program> program = workbench.getProgram(prompts);
-  return program || program.status().code() != ErrorCode::Unsupported;
+  return !program && program.status().code() == ErrorCode::Unsupported;
 }
 
 std::vector<CheckCase> Checker::plan() {
@@ -290,9 +296,10 @@ std::vector<CheckCase> Checker::plan() {
   if (!isOnCpu) {
     // A GPU keeps prompts of kv_only as entries in pages alone and by chunks in
     // rings, and takes no drafts of states that lie [dk, dv].
-    bool hasPrompts = takesPrompts(sizes.back());
+    bool isScan = scansPrompts(sizes.back());
     std::erase_if(cases, [&](const CheckCase &config) {
-      return (config.prompts > 0 && !hasPrompts) ||
+      bool keepsEntries = config.byChunk || config.route == RouteKind::KvOnly;
+      return (config.prompts > 0 && isScan && keepsEntries) ||
              (config.prompts > 0 &&
               (config.byChunk
                    ? config.page > 0 || config.route == RouteKind::KvOnly

@@ -191,11 +191,15 @@ Status DevicePrefill::run(const PrefillArguments &arguments, void *stream) {
                                "CompileOptions::prefill",
                                program.signature().name));
   if (!kernels.prefills())
-    return Status(ErrorCode::Unsupported,
-                  fmt::format("route '{}' keeps prompts as entries in pages "
-                              "alone on a GPU (CompileOptions::page); prefill, "
-                              "and decode what follows, by withRoute(Inner)",
-                              toString(route.route)));
+    return Status(
+        ErrorCode::Unsupported,
+        fmt::format("route '{}' keeps prompts as entries {}; prefill, and "
+                    "decode what follows, by withRoute(Inner)",
+                    toString(route.route),
+                    pool.page ? "if a GPU can answer their tokens at once, not "
+                                "one after another"
+                              : "in pages alone on a GPU "
+                                "(CompileOptions::page)"));
   if (arguments.rows == 0)
     return Status();
   if (Status status = fill(arguments); !status)

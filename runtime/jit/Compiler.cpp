@@ -249,6 +249,8 @@ Result<RouteObject> jit::Compiler::compile(RouteKind kind) {
     case Form::PrefillEntries:
       result.prefillEntries = symbol;
       break;
+    case Form::PrefillScan: // of GPUs alone
+      break;
     }
   }
 
@@ -302,9 +304,9 @@ Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind,
   if (impl->options.prefill && !program.prefill && kind != RouteKind::KvOnly)
     return Status(ErrorCode::Unsupported,
                   "route '" + std::string(toString(kind)) +
-                      "' prefills one token after another, which GPUs do not: "
-                      "compile without prefill and decode the prompt by steps, "
-                      "or for the target cpu\n" +
+                      "' prefills one token after another, which GPUs do not "
+                      "where chunks end at their own places: compile without "
+                      "numerics chunk, or for the target cpu\n" +
                       impl->diagnostics);
   RouteObject result;
   result.route = kind;

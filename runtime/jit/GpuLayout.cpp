@@ -126,14 +126,15 @@ Result<int64_t> jit::formsOf(const std::vector<std::string> &names) {
       forms |= kDecodeFoldForm;
     else if (form == Form::Fold)
       forms |= kFoldForm;
-    else if (form == Form::PrefillFold || form == Form::PrefillEntries)
+    else if (form == Form::PrefillFold || form == Form::PrefillEntries ||
+             form == Form::PrefillScan)
       forms |= kPrefillForm;
     else
       return Status(
           ErrorCode::InvalidArgument,
           "kernels of a GPU have no form '" + name +
-              "'\nnote: they have decode, decode_fold, fold, prefill_fold "
-              "and, of kv_only in pages, prefill_entries");
+              "'\nnote: they have decode, decode_fold, fold, prefill_fold, "
+              "prefill_scan and, of kv_only in pages, prefill_entries");
   }
   return forms;
 }

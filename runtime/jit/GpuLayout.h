@@ -46,7 +46,7 @@ int64_t sharedBytesOf(llvm::StringRef arch);
 int64_t clusterBlocksOf(llvm::StringRef arch);
 
 /// The value of the parameter "forms" for these: decode, decode_fold, fold,
-/// prefill_fold and prefill_entries, which are one number.
+/// prefill_fold, prefill_scan and prefill_entries, which are one number.
 Result<int64_t> formsOf(const std::vector<std::string> &names);
 
 /// Empty, or which name is none of a parameter and which there are.

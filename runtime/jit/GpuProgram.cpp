@@ -134,6 +134,7 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
       verify = step.getSymName();
       break;
     case Form::PrefillFold:
+    case Form::PrefillScan:
       prefill = step.getSymName();
       break;
     case Form::PrefillEntries:

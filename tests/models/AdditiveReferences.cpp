@@ -216,6 +216,27 @@ private:
   }
 };
 
+/// Mamba, unrolled: y = sum_s C exp(sum_{s<r<=t} A dt_r) dt_s B_s x_s, plus
+/// skip x, gated by silu(z); A has a number for each of a channel's.
+class Mamba : public Additive {
+public:
+  explicit Mamba(const ReferenceShape &shape)
+      : Additive(shape.size("D"), shape.size("N"), 1) {}
+
+private:
+  Vector stepHead(const Tensors &params, const Tensors &tokens, int64_t head,
+                  History &history) override {
+    double dt =
+        softplus(number(tokens, "dt", head) + number(params, "dt_bias", head));
+    double x = number(tokens, "x", head), z = number(tokens, "z", head);
+    Vector decay = map(keyRow(params, "A_log", head),
+                       [&](double a) { return -std::exp(a) * dt; });
+    history.push(decay, keyRow(tokens, "B", head), Vector(1, x * dt));
+    double y = history.attend(keyRow(tokens, "C", head))[0];
+    return {(y + number(params, "skip", head) * x) * silu(z)};
+  }
+};
+
 /// Mamba-2, the dual form of the paper: y = (L * C B^T) (dt x) with
 /// L_ts = exp(sum_{s<r<=t} A dt_r), plus D x, gated by silu(z).
 class Mamba2 : public Additive {
@@ -254,6 +275,8 @@ ladle::reference::makeAdditive(const std::string &model,
     return std::make_unique<Gla>(shape);
   if (model == "rwkv6")
     return std::make_unique<Rwkv6>(shape);
+  if (model == "mamba")
+    return std::make_unique<Mamba>(shape);
   if (model == "mamba2")
     return std::make_unique<Mamba2>(shape);
   return nullptr;

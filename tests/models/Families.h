@@ -20,7 +20,7 @@ namespace ladle::reference {
 using Family = std::unique_ptr<Reference>(const std::string &model,
                                           const ReferenceShape &shape);
 
-/// linear_attention, retnet, lightning, gla, rwkv6, mamba2
+/// linear_attention, retnet, lightning, gla, rwkv6, mamba, mamba2
 Family makeAdditive;
 /// delta_net, gated_delta_rule, gated_delta_net, kda, kda_lower_bound, gdn2
 Family makeDelta;

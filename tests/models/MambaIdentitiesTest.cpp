@@ -79,6 +79,33 @@ TEST_CASE("mamba2 with a constant step is retention") {
   CHECK(relativeError(mamba->state("S"), retnet->state("S")) < 1e-13);
 }
 
+// Channels of a head have its step and its decay.
+TEST_CASE("mamba with one number for A is mamba2, head by head") {
+  Inputs inputs("mamba2", shape);
+  ReferenceShape shared = shape;
+  shared.sizes["G"] = 1;
+  auto mamba2 = makeReference("mamba2", shared);
+  auto mamba = makeReference("mamba", {{{"D", values}, {"N", 6}}, {}});
+  Tensors params =
+      inputs.draw({{"A_log", heads}, {"dt_bias", heads}, {"D", heads}});
+  Tensors wide;
+  for (int64_t channel = 0; channel < values; ++channel) {
+    wide["dt_bias"].push_back(params["dt_bias"][channel / 5]);
+    wide["skip"].push_back(params["D"][channel / 5]);
+    wide["A_log"].insert(wide["A_log"].end(), 6, params["A_log"][channel / 5]);
+  }
+  for (int t = 0; t < 10; ++t) {
+    Tensors token = inputs.draw(
+        {{"x", values}, {"z", values}, {"B", 6}, {"C", 6}, {"dt", heads}});
+    Tensors spread = token;
+    spread["dt"].clear();
+    for (int64_t channel = 0; channel < values; ++channel)
+      spread["dt"].push_back(token["dt"][channel / 5]);
+    CHECK(relativeError(mamba->step(wide, spread).at("y"),
+                        mamba2->step(params, token).at("y")) < 1e-13);
+  }
+}
+
 TEST_CASE("mamba3 without trapezoid and rotation is mamba2") {
   Inputs inputs("mamba3", shape);
   auto mamba3 = makeReference("mamba3", shape);

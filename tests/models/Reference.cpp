@@ -35,6 +35,7 @@ std::vector<std::string> ladle::reference::modelNames() {
           "kda_lower_bound",
           "lightning",
           "linear_attention",
+          "mamba",
           "mamba2",
           "mamba3",
           "mamba3_mimo",
@@ -98,6 +99,11 @@ ladle::reference::inputRanges(const std::string &model,
   }
   if (model == "gla")
     return normal({"q", "k", "g", "v"});
+  if (model == "mamba") {
+    Ranges ranges = withGate(normal({"x", "z", "B", "C", "dt"}));
+    ranges["skip"] = uniform(0.5, 1.5);
+    return ranges;
+  }
   if (model == "mamba2") {
     Ranges ranges = withGate(normal({"x", "z", "B", "C", "dt"}));
     ranges["D"] = uniform(0.5, 1.5);

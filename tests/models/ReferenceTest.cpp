@@ -13,6 +13,7 @@ using namespace ladle::reference;
 static const ReferenceShape everything{{{"H", 4},
                                         {"Hk", 2},
                                         {"Hv", 4},
+                                        {"D", 20},
                                         {"G", 2},
                                         {"R", 3},
                                         {"Dk", 6},

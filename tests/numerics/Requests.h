@@ -42,14 +42,17 @@ inline void requirePassed(const check::CheckRequest &request,
 }
 
 /// A case on a GPU, as a report names it.
-inline void checkOnGpu(const std::string &model, const std::string &text) {
-  CAPTURE(model, text);
-  check::CheckRequest request = requestOf(model);
+inline void checkOnGpu(check::CheckRequest request, const std::string &text) {
+  CAPTURE(request.path, text);
   request.target = "cuda";
   Result<check::CheckCase> parsed = check::CheckCase::parse(text);
   INFO(parsed.message());
   REQUIRE(parsed.ok());
   requirePassed(request, {*parsed});
+}
+
+inline void checkOnGpu(const std::string &model, const std::string &text) {
+  checkOnGpu(requestOf(model), text);
 }
 
 /// `LADLE_FULL=1` runs what does not fit into the budget of every change.

@@ -107,7 +107,8 @@ parseForms(const std::vector<std::string> &names) {
     if (!form) {
       llvm::errs() << "error: unknown form '" << name
                    << "'\nnote: forms are decode, decode_fold, fold, verify, "
-                      "verify_fold, prefill_fold and prefill_entries\n";
+                      "verify_fold, prefill_fold, prefill_entries and "
+                      "prefill_scan\n";
       return std::nullopt;
     }
     forms.push_back(*form);
@@ -276,16 +277,25 @@ int ladle::tool::emit(const EmitOptions &options) {
   bool verifies = llvm::any_of(*forms, [](Form form) {
     return form == Form::Verify || form == Form::VerifyFold;
   });
-  bool prefills = llvm::any_of(*forms, [](Form form) {
-    return form == Form::PrefillFold || form == Form::PrefillEntries;
-  });
+  bool scans = llvm::is_contained(*forms, Form::PrefillScan);
+  bool prefills =
+      scans || llvm::any_of(*forms, [](Form form) {
+        return form == Form::PrefillFold || form == Form::PrefillEntries;
+      });
   pipeline.drafts = options.drafts.value_or(verifies ? 8 : 0);
   pipeline.chunk = options.chunk.value_or(prefills ? 64 : 0);
+  pipeline.scansPrompts = scans;
   bool isForCpu = options.stage == "step" ||
                   (options.stage == "kernel" && options.target == "cpu");
   jit::GpuLayout layout = options.layout;
   if (int64_t &shared = layout["shared"]; shared == 0)
     shared = jit::sharedBytesOf(options.arch);
+  if (scans && isForCpu && options.stage == "kernel") {
+    llvm::errs() << "error: kernels of the CPU have no form 'prefill_scan'\n"
+                    "note: steps decode such a prompt there; a GPU has one "
+                    "(--target cuda)\n";
+    return 2;
+  }
   if (!forms->empty() && !isForCpu) {
     if (options.stage == "spec" || options.stage == "history")
       return refuseForms(options);

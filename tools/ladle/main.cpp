@@ -87,8 +87,9 @@ int main(int argc, char **argv) {
       ->add_option("--form", emitOptions.forms,
                    "forms to print of the step stage and the CPU's kernels, or "
                    "that a GPU's kernels hold: decode, decode_fold, fold, "
-                   "verify, verify_fold, prefill_fold, prefill_entries; of an "
-                   "attention decode, prefill_amend, prefill_select (default: "
+                   "verify, verify_fold, prefill_fold, prefill_entries, "
+                   "prefill_scan; of an attention decode, prefill_amend, "
+                   "prefill_select (default: "
                    "all)")
       ->delimiter(',')
       ->allow_extra_args(false);

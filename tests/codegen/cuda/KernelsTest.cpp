@@ -54,7 +54,7 @@ private:
 
 TEST_CASE("kernels agree with the oracle on every example", "[cuda]") {
   auto model = GENERATE(as<std::string>(), "linear_attention", "retnet",
-                        "lightning", "lightning_core", "mamba2", "gla",
+                        "lightning", "lightning_core", "mamba", "mamba2", "gla",
                         "delta_net", "gated_delta_rule", "gated_delta_net",
                         "kda", "kda_lower_bound", "gdn2", "rwkv6", "rwkv7",
                         "rwkv7_core", "mamba3", "mamba3_mimo", "short_conv");

@@ -156,10 +156,10 @@ TEST_CASE("drafts of all examples by all their routes") {
   if (!hasGpu() || (emulatedGpu() && !isFull()))
     return;
   auto model = GENERATE(
-      as<std::string>(), "linear_attention", "retnet", "lightning", "mamba2",
-      "gla", "delta_net", "gated_delta_rule", "gated_delta_net", "kda",
-      "kda_lower_bound", "gdn2", "rwkv6", "rwkv7", "rwkv7_core", "mamba3",
-      "mamba3_mimo", "short_conv", "coupled");
+      as<std::string>(), "linear_attention", "retnet", "lightning", "mamba",
+      "mamba2", "gla", "delta_net", "gated_delta_rule", "gated_delta_net",
+      "kda", "kda_lower_bound", "gdn2", "rwkv6", "rwkv7", "rwkv7_core",
+      "mamba3", "mamba3_mimo", "short_conv", "coupled");
   for (RouteKind route : routesOf(requestOf(model)))
     for (const char *trees : {"0", "1"})
       checkOnGpu(model, "route=" + std::string(toString(route)) +

@@ -10,6 +10,7 @@
 
 #include "runtime/cuda/Driver.h"
 #include "tests/numerics/Requests.h"
+#include "tests/numerics/SerialRecurrences.h"
 #include "tests/runtime/gpu/Gpu.h"
 
 using namespace ladle;
@@ -118,14 +119,35 @@ TEST_CASE("prompts beside drafts, whose slots keep versions of carries") {
              "tokens=12,staggered=1,resets=1,trees=1,seed=5");
 }
 
+// By a route with entries, by one that keeps a state for each draft, and with
+// states that others share, so that what a branch leaves is its own.
+TEST_CASE("prompts whose tokens wait for one another") {
+  if (!hasGpu())
+    return;
+  auto [source, text] = GENERATE(table<const char *, std::string>({
+      {saturating, "route=inner,entries=bf16,prompts=20,L=8,m=8"},
+      {saturating, "route=outer,page=8,L=16,m=8,drafts=3,prompts=12,forks=1"},
+      {feedback, "route=inner,state=bf16,prompts=20,L=8,m=8"},
+      {feedback, "route=recurrent,L=8,m=4,drafts=3,prompts=12"},
+      {gatedByState, "route=recurrent,layout=dk_dv,prompts=20"},
+      {gatedByState, "route=recurrent,size.D=64,prompts=9"},
+  }));
+  check::CheckRequest request;
+  request.path = "serial.ladle";
+  request.source = source;
+  request.elaboration.preset = "tiny";
+  checkOnGpu(request, text + ",rows=3,tokens=6,staggered=1,pads=1,"
+                             "resets=1,seed=3");
+}
+
 TEST_CASE("all examples take prompts", "[.full]") {
   if (!hasGpu())
     return;
   for (const char *model :
        {"delta_net", "gated_delta_net", "gated_delta_rule", "gdn2", "gla",
-        "kda", "kda_lower_bound", "lightning", "linear_attention", "mamba2",
-        "mamba3", "mamba3_mimo", "retnet", "rwkv6", "rwkv7", "rwkv7_core",
-        "short_conv", "coupled"})
+        "kda", "kda_lower_bound", "lightning", "linear_attention", "mamba",
+        "mamba2", "mamba3", "mamba3_mimo", "retnet", "rwkv6", "rwkv7",
+        "rwkv7_core", "short_conv", "coupled"})
     checkOnGpu(model, std::string("route=inner,prompts=70,chunk=64") + moving);
 }
 
@@ -297,20 +319,23 @@ TEST_CASE("what a prefill on a GPU refuses") {
   CHECK_THAT(Prompt(tinyProgram()).decoder.prefill({}).message(),
              Contains("compiled without prompts"));
 
+  // Tokens that wait for one another all fold.
   CompileOptions options;
   options.preset = "tiny";
   options.target = "cuda";
   options.prefill = true;
-  Result<Program> serial = compileSource(R"(
-    recurrence serial(H, D) {
-      preset "tiny" { H = 2, D = 16 }
-      token k[H, D], v[H, D] : bf16
-      state S[H, D, D] : f32
-      S = write(S, k, tanh(v - read(S, k)))
-      out y[H, D] : f32 = read(S, k)
-    })",
-                                         "serial.ladle", options);
-  CHECK(serial.status().code() == ErrorCode::Unsupported);
-  CHECK_THAT(serial.message(),
-             Contains("prefills one token after another, which GPUs do not"));
+  options.route = "kv_only";
+  options.page = 8;
+  Prompt serial(need(compileSource(saturating, "serial.ladle", options)));
+  CHECK_THAT(serial.decoder.prefill(serial.arguments()).message(),
+             Contains("if a GPU can answer their tokens at once") &&
+                 Contains("withRoute(Inner)"));
+  options.route = "inner";
+  options.page = 0;
+  options.numerics = "chunk";
+  Result<Program> byChunk = compileSource(saturating, "serial.ladle", options);
+  CHECK(byChunk.status().code() == ErrorCode::Unsupported);
+  CHECK_THAT(byChunk.message(),
+             Contains("prefills one token after another, which GPUs do not "
+                      "where chunks end at their own places"));
 }

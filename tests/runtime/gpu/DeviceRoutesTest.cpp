@@ -94,7 +94,7 @@ TEST_CASE("all examples by all their routes") {
   if (!hasGpu() || (emulatedGpu() && !isFull()))
     return;
   auto model = GENERATE(as<std::string>(), "linear_attention", "retnet",
-                        "lightning", "lightning_core", "mamba2", "gla",
+                        "lightning", "lightning_core", "mamba", "mamba2", "gla",
                         "delta_net", "gated_delta_rule", "gated_delta_net",
                         "kda", "kda_lower_bound", "gdn2", "rwkv6", "rwkv7",
                         "rwkv7_core", "mamba3", "mamba3_mimo", "short_conv");

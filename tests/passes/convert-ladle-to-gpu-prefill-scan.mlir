@@ -1,0 +1,71 @@
+// RUN: ladle-opt %s --convert-ladle-to-gpu | FileCheck %s
+
+// Heads of one value: two lanes have a head's row, from the first token to the
+// last.
+ladle.step @channels of @channels route(inner) form(prefill_scan)
+    (param %A: tensor<64x16xf32>, token %x: tensor<64x1xbf16>,
+     token %B: tensor<1x16xbf16>, state %S: !ladle.pool<64x16x1xf32>)
+    -> (y: tensor<64x1xf32>) {
+  %xf = arith.extf %x : tensor<64x1xbf16> to tensor<64x1xf32>
+  %Bf = arith.extf %B : tensor<1x16xbf16> to tensor<1x16xf32>
+  %a = math.exp %A : tensor<64x16xf32>
+  %s = ladle.load_state %S : !ladle.pool<64x16x1xf32> to !ladle.state<64x16x1xf32>
+  %s1 = ladle.decay %s, %a : !ladle.state<64x16x1xf32>, tensor<64x16xf32>
+  %s2 = ladle.write %s1, %Bf, %xf : !ladle.state<64x16x1xf32>, tensor<1x16xf32>, tensor<64x1xf32>
+  %y = ladle.read %s2, %Bf : !ladle.state<64x16x1xf32>, tensor<1x16xf32> -> tensor<64x1xf32>
+  ladle.store_state %s2, %S : !ladle.state<64x16x1xf32>, !ladle.pool<64x16x1xf32>
+  ladle.yield %y : tensor<64x1xf32>
+}
+
+// CHECK-LABEL: gpu.func @channels(
+// CHECK-SAME: ladle.name = "pad_slot"
+// CHECK-SAME: ladle.name = "cu_seqlens"
+// CHECK-SAME: ladle.name = "A"
+// CHECK-SAME: known_block_size = array<i32: 128, 1, 1>
+// CHECK-SAME: ladle.common_arguments = 6
+// CHECK-SAME: ladle.grid_blocks = 1
+// Rows of the tile go to registers; what needs no token is computed ahead.
+// CHECK: memref.dma_start
+// CHECK: memref.dma_wait
+// CHECK-DAG: math.exp
+// CHECK-DAG: vector.load %{{.*}} : memref<64x16xf32, {{.*}}workgroup
+// Of four tokens, the first are loaded before any is answered, and the next
+// with each one that is.
+// CHECK-COUNT-4: vector.load %{{.*}} : memref<?x1x16xbf16
+// CHECK: scf.for %{{.*}} iter_args(%{{.*}}) -> (vector<4xf32>, vector<4xf32>,
+// CHECK-NOT: math.exp
+// CHECK: vector.load %{{.*}} : memref<?x1x16xbf16
+// CHECK: vector.fma
+// CHECK: gpu.shuffle
+// CHECK: memref.store %{{.*}} : memref<?x64x1xf32
+// CHECK: scf.yield
+// CHECK-NOT: scf.for
+// CHECK: vector.store %{{.*}} : memref<?x64x1x16xf32
+// CHECK: gpu.return
+
+// What is read of a state becomes a carry: rows meet in shared memory, twice a
+// token, so that nobody writes what another still reads.
+ladle.step @carried of @carried route(recurrent) form(prefill_scan)
+    (token %k: tensor<2x32xf32>, carry %c: tensor<2x32xbf16>,
+     state %S: !ladle.pool<2x32x32xf32>) -> (y: tensor<2x32xf32>) {
+  %cf = arith.extf %c : tensor<2x32xbf16> to tensor<2x32xf32>
+  %q = arith.addf %k, %cf : tensor<2x32xf32>
+  %s = ladle.load_state %S : !ladle.pool<2x32x32xf32> to !ladle.state<2x32x32xf32>
+  %r = ladle.read %s, %q : !ladle.state<2x32x32xf32>, tensor<2x32xf32> -> tensor<2x32xf32>
+  %u = math.tanh %r : tensor<2x32xf32>
+  %s1 = ladle.write %s, %k, %u : !ladle.state<2x32x32xf32>, tensor<2x32xf32>, tensor<2x32xf32>
+  ladle.store_state %s1, %S : !ladle.state<2x32x32xf32>, !ladle.pool<2x32x32xf32>
+  %next = arith.truncf %u : tensor<2x32xf32> to tensor<2x32xbf16>
+  ladle.yield %r, %next : tensor<2x32xf32>, tensor<2x32xbf16>
+}
+
+// What it leaves goes to memory of its own, from the last argument on, rounded
+// as a step would have.
+// CHECK-LABEL: gpu.func @carried(
+// CHECK-SAME: %[[NEXT:[^:]*]]: memref<?x2x32xbf16{{[^{]*}} {ladle.name = "next_c"}
+// CHECK: scf.for
+// CHECK: gpu.barrier
+// CHECK: arith.truncf
+// CHECK: gpu.barrier
+// CHECK: scf.yield
+// CHECK: memref.store %{{.*}}, %[[NEXT]]
