@@ -16,6 +16,36 @@ include "mlir/Pass/PassBase.td"
 include "passes/AttentionPasses.td"
 include "passes/BuildPasses.td"
 
+def ApproximateDecays : Pass<"ladle-approximate-decays",
+                             "::ladle::RecurrenceOp"> {
+  let summary = "let targets approximate the exponentials of decays";
+  let description = [{
+    Marks the exponentials whose products are decays, and those in the exponents
+    of these. That of an argument x may then err by 2 + 1.2 |x| units in the last
+    place: of a decay, whose x is not positive, that is most where e^x is least,
+    |x| e^x ≤ 0.37, so that the decay errs by less than 3·10⁻⁷ of 1, and by less
+    than 10⁻⁶ if its x is an exponential, too, of -10 to 10. GPUs have an
+    instruction for it, where an accurate one takes eight.
+
+    ```mlir
+    %e = math.exp %A : tensor<2x4xf32>
+    %x = arith.mulf %e, %d : tensor<2x4xf32>
+    %n = arith.negf %x : tensor<2x4xf32>
+    %a = math.exp %n : tensor<2x4xf32>
+    %S1 = ladle.decay %S, %a : !ladle.state<2x4x8xf32>, tensor<2x4xf32>
+    ```
+    becomes
+    ```mlir
+    %e = math.exp %A fastmath<afn> : tensor<2x4xf32>
+    %x = arith.mulf %e, %d : tensor<2x4xf32>
+    %n = arith.negf %x : tensor<2x4xf32>
+    %a = math.exp %n fastmath<afn> : tensor<2x4xf32>
+    %S1 = ladle.decay %S, %a : !ladle.state<2x4x8xf32>, tensor<2x4xf32>
+    ```
+  }];
+  let dependentDialects = ["::mlir::math::MathDialect"];
+}
+
 def ConvertLadleToCPU : Pass<"convert-ladle-to-cpu", "::mlir::ModuleOp"> {
   let summary = "lower scheduled steps to functions over memrefs";
   let description = [{

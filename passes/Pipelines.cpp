@@ -25,6 +25,8 @@ void ladle::buildSpecPipeline(OpPassManager &pm) {
 void ladle::buildStepPipeline(OpPassManager &pm,
                               const DecodePipelineOptions &options) {
   buildSpecPipeline(pm);
+  if (options.approximatesDecays)
+    pm.addNestedPass<RecurrenceOp>(createApproximateDecays());
   BuildDecodeOptions build;
   for (Route route : options.routes)
     build.routes.push_back(stringifyRoute(route).str());
@@ -117,7 +119,7 @@ void ladle::buildGPUStepPipeline(OpPassManager &pm,
   // Prompts that stay entries lie in pages, or behind the last whole chunk.
   DecodePipelineOptions carrying = options;
   carrying.carriesState = options.page > 0 || options.foldsByChunk;
-  carrying.scansPrompts = true;
+  carrying.scansPrompts = carrying.approximatesDecays = true;
   buildStepPipeline(pm, carrying);
 }
 

@@ -36,6 +36,8 @@ struct DecodePipelineOptions {
   /// Whether prompts whose tokens wait for one another have a form, too:
   /// likewise.
   bool scansPrompts = false;
+  /// Whether exponentials of decays may be approximate: likewise.
+  bool approximatesDecays = false;
   /// Rows of the state in a tile of the CPU schedule.
   int64_t tileRows = 16;
 };

@@ -249,8 +249,12 @@ static std::string conversion(Operation *op, Type from, Type to,
       .Default(std::string());
 }
 
-/// Functions of numbers: the accurate ones, never __expf and the like.
+/// Functions of numbers: the accurate ones, unless the operation allows others.
 static StringRef mathFunction(Operation *op) {
+  if (auto exponential = dyn_cast<math::ExpOp>(op);
+      exponential && arith::bitEnumContainsAll(exponential.getFastmath(),
+                                               arith::FastMathFlags::afn))
+    return "approximate_exp";
   return llvm::StringSwitch<StringRef>(op->getName().getStringRef())
       .Case("arith.remf", "fmodf")
       .Case("arith.maxnumf", "fmaxf")

@@ -25,6 +25,9 @@ gpu.module @m {
     // CHECK-NEXT: = __float_as_int([[S]]);
     %bits = arith.bitcast %s : f32 to i32
     memref.store %s, %out[%c0] : memref<8xf32>
+    // CHECK: = approximate_exp(y);
+    %f = math.exp %y fastmath<afn> : f32
+    memref.store %f, %out[%c0] : memref<8xf32>
     gpu.return
   }
 
