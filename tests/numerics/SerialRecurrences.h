@@ -48,6 +48,37 @@ inline constexpr const char *gatedByState = R"(recurrence gated_by_state(H, D) {
   out y[H, D] : f32 = read(S, l2norm(q))
 })";
 
+/// Carries that heads share, a window of keys and a number, beside a value that
+/// is not affine in a read.
+inline constexpr const char *sharedCarries = R"(recurrence shared(H, G, D, W) {
+  preset "tiny" { H = 4, G = 2, D = 12, W = 3 }
+  param w[G, W + 1, D] : f32
+  token q[H, D], k[G, D], v[H, D] : bf16
+  carry window[G, W, D] : bf16
+  carry norm[G] : f32
+  state S[H, D, D] : f32
+  let kc = l2norm(silu(conv(window, k, w)))
+  window = shift(window, k)
+  let total = norm * 0.5 + dot(k, k)
+  norm = total
+  S = write(S, kc, tanh(v - read(S, kc)) * rsqrt(total + 1))
+  out y[H, D] : f32 = read(S, l2norm(q))
+  out n[G] : f32 = total
+})";
+
+/// Two states, each of which waits for the other.
+inline constexpr const char *entangled = R"(recurrence entangled(H, D) {
+  preset "tiny" { H = 2, D = 12 }
+  token q[H, D], k[H, D], v[H, D] : bf16
+  state S[H, D, D] : f32
+  state T[H, D, D] : bf16
+  let kn = l2norm(k)
+  let found = tanh(read(T, kn))
+  S = write(decay(S, 0.9), kn, v - found)
+  T = write(decay(T, exp(-exp(mean(v)))), kn, tanh(v - 0.5 * read(S, kn)))
+  out y[H, D] : f32 = read(S, l2norm(q)) + read(T, l2norm(q))
+})";
+
 } // namespace ladle::test
 
 #endif // LADLE_TESTS_NUMERICS_SERIALRECURRENCES_H

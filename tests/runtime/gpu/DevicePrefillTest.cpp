@@ -131,6 +131,9 @@ TEST_CASE("prompts whose tokens wait for one another") {
       {feedback, "route=recurrent,L=8,m=4,drafts=3,prompts=12"},
       {gatedByState, "route=recurrent,layout=dk_dv,prompts=20"},
       {gatedByState, "route=recurrent,size.D=64,prompts=9"},
+      {sharedCarries, "route=inner,prompts=20,L=8,m=8"},
+      {sharedCarries, "route=outer,prompts=12,L=16,m=4,drafts=3"},
+      {entangled, "route=recurrent,prompts=20,batch=1"},
   }));
   check::CheckRequest request;
   request.path = "serial.ladle";
