@@ -27,7 +27,10 @@ struct ApproximateDecays
     getOperation().walk([&](DecayOp decay) { open.insert(decay.getFactor()); });
     for (size_t i = 0; i < open.size(); ++i) {
       Operation *op = open[i].getDefiningOp();
-      if (auto exponential = dyn_cast_if_present<math::ExpOp>(op))
+      // A number is computed by few, and costs nothing.
+      if (auto exponential = dyn_cast_if_present<math::ExpOp>(op);
+          exponential &&
+          cast<RankedTensorType>(exponential.getType()).getRank() > 1)
         exponential.setFastmath(exponential.getFastmath() |
                                 arith::FastMathFlags::afn);
       // What adds or divides may have what is no decay beside it.

@@ -21,11 +21,13 @@ def ApproximateDecays : Pass<"ladle-approximate-decays",
   let summary = "let targets approximate the exponentials of decays";
   let description = [{
     Marks the exponentials whose products are decays, and those in the exponents
-    of these. That of an argument x may then err by 2 + 1.2 |x| units in the last
-    place: of a decay, whose x is not positive, that is most where e^x is least,
-    |x| e^x ≤ 0.37, so that the decay errs by less than 3·10⁻⁷ of 1, and by less
-    than 10⁻⁶ if its x is an exponential, too, of -10 to 10. GPUs have an
-    instruction for it, where an accurate one takes eight.
+    of these, where they are vectors: numbers cost nothing. That of an argument x
+    may then err by 2 + 1.2 |x| units in the last place: of a decay, whose x is
+    not positive, that is most where e^x is least, |x| e^x ≤ 0.37, so that the
+    decay errs by less than 3·10⁻⁷ of 1, and by less than 10⁻⁶ if its x is an
+    exponential, too, of -10 to 10. GPUs have an instruction for it, where an
+    accurate one takes eight; kernels take it where that is a gain, for drafts,
+    for heads that are channels, and for prompts token by token.
 
     ```mlir
     %e = math.exp %A : tensor<2x4xf32>

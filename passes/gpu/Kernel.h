@@ -81,6 +81,8 @@ protected:
   virtual int64_t fewestThreads(int64_t rows, bool areMany);
   virtual int64_t fewestLanes();
   int64_t headsToPack(); ///< PackedHeads.cpp
+  /// Whether approximate exponentials are a gain.
+  virtual bool approximates() { return packed > 1; }
   virtual void chooseSizes();
   /// How many heads a block with so many rows takes in turn.
   virtual mlir::LogicalResult chooseTurns(int64_t /*rows*/) {

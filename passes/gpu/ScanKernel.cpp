@@ -55,8 +55,8 @@ LogicalResult GpuScanKernel::check() {
     return failure();
   for (StoreStateOp store : step.getBody().front().getOps<StoreStateOp>())
     if (!loadOf(store))
-      return store.emitError("cannot be lowered for GPUs: stores a state that "
-                             "no token has left behind");
+      return store.emitError("cannot be lowered for GPUs: a prompt stores a "
+                             "state that it has not loaded");
   return success();
 }
 

@@ -33,6 +33,7 @@ private:
   bool readsMaterialisedState() override { return true; }
   int64_t blocksAtOnce() override;
   int64_t fewestLanes() override;
+  bool approximates() override { return true; }
   bool startsEarly() override { return false; }
   bool findsTokens() override { return true; }
   void addArguments(llvm::SmallVectorImpl<mlir::Type> &types,

@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/build/Components.h"
@@ -201,7 +202,11 @@ GpuKernel::emitElementwise(Operation *op, const Place &place) {
             state.addOperands(operand[i]);
           state.addTypes(typeOf(type.getElementType()));
           state.propertiesAttr = each->getPropertiesAsAttribute();
-          result.push_back(b.create(state)->getResult(0));
+          Operation *made = b.create(state);
+          if (auto exponential = dyn_cast<math::ExpOp>(made);
+              exponential && !approximates())
+            exponential.setFastmath(arith::FastMathFlags::none);
+          result.push_back(made->getResult(0));
         }
         return result;
       });

@@ -121,6 +121,7 @@ private:
   int64_t countRanks() override { return 1; }
   bool readsMaterialisedState() override { return false; }
   bool mayMultiplyReads() override { return false; }
+  bool approximates() override { return true; }
   int64_t costOfKeyValues() override;
   int64_t tileBytes() override;
   int64_t fewestThreads(int64_t rows, bool areMany) override;

@@ -27,6 +27,18 @@ ladle.recurrence @f(param %A: tensor<2x4xf32>, token %d: tensor<2x4xf32>,
 // CHECK: ladle.decay %{{.*}}, %[[A]]
 // CHECK: math.exp %v : tensor<2x8xf32>
 
+// A number costs nothing.
+ladle.recurrence @number(token %g: tensor<2xf32>, token %k: tensor<2x4xf32>,
+    state %S: !ladle.state<2x4x8xf32>) -> (y: tensor<2x8xf32>) {
+  %r = ladle.read %S, %k : !ladle.state<2x4x8xf32>, tensor<2x4xf32>
+       -> tensor<2x8xf32>
+  %a = math.exp %g : tensor<2xf32>
+  %S1 = ladle.decay %S, %a : !ladle.state<2x4x8xf32>, tensor<2xf32>
+  ladle.yield %r, %S1 : tensor<2x8xf32>, !ladle.state<2x4x8xf32>
+}
+// CHECK-LABEL: ladle.recurrence @number(
+// CHECK: math.exp %g : tensor<2xf32>
+
 // A gate that is 1 / (1 + exp(-x)) is as accurate as others: its divisor is no
 // decay.
 ladle.recurrence @gate(token %g: tensor<2xf32>, token %k: tensor<2x4xf32>,

@@ -116,3 +116,12 @@ ladle.step @decays of @r route(kv_only) form(prefill_entries) (token %k: tensor<
   ladle.store_state %3, %p : !ladle.state<2x16x8xf32>, !ladle.pool<2x16x8xf32>
   ladle.yield
 }
+
+// -----
+
+ladle.step @s of @r route(inner) form(prefill_scan) (state %p: !ladle.pool<2x16x8xf32>) -> () {
+  %z = ladle.zero_state : !ladle.state<2x16x8xf32>
+  // expected-error @+1 {{cannot be lowered for GPUs: a prompt stores a state that it has not loaded}}
+  ladle.store_state %z, %p : !ladle.state<2x16x8xf32>, !ladle.pool<2x16x8xf32>
+  ladle.yield
+}

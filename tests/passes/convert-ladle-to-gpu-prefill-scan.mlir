@@ -1,7 +1,8 @@
 // RUN: ladle-opt %s --convert-ladle-to-gpu | FileCheck %s
+// RUN: ladle-opt %s --convert-ladle-to-gpu="batch=1" \
+// RUN:   | FileCheck %s --check-prefix=FEW
 
-// Heads of one value: two lanes have a head's row, from the first token to the
-// last.
+// Heads of one value: a lane has a head's row, from the first token to the last.
 ladle.step @channels of @channels route(inner) form(prefill_scan)
     (param %A: tensor<64x16xf32>, token %x: tensor<64x1xbf16>,
      token %B: tensor<1x16xbf16>, state %S: !ladle.pool<64x16x1xf32>)
@@ -21,27 +22,30 @@ ladle.step @channels of @channels route(inner) form(prefill_scan)
 // CHECK-SAME: ladle.name = "pad_slot"
 // CHECK-SAME: ladle.name = "cu_seqlens"
 // CHECK-SAME: ladle.name = "A"
-// CHECK-SAME: known_block_size = array<i32: 128, 1, 1>
+// CHECK-SAME: known_block_size = array<i32: 64, 1, 1>
 // CHECK-SAME: ladle.common_arguments = 6
 // CHECK-SAME: ladle.grid_blocks = 1
 // Rows of the tile go to registers; what needs no token is computed ahead.
 // CHECK: memref.dma_start
 // CHECK: memref.dma_wait
-// CHECK-DAG: math.exp
-// CHECK-DAG: vector.load %{{.*}} : memref<64x16xf32, {{.*}}workgroup
-// Of four tokens, the first are loaded before any is answered, and the next
-// with each one that is.
-// CHECK-COUNT-4: vector.load %{{.*}} : memref<?x1x16xbf16
+// CHECK-COUNT-4: vector.load %{{.*}} : memref<64x16xf32, #gpu.address_space<workgroup>>
+// CHECK-COUNT-4: math.exp
+// Of each token 4 loads: those of the first four tokens come before any is
+// answered, and those of another with each that is.
+// CHECK-COUNT-16: vector.load %{{.*}} : memref<?x1x16xbf16
 // CHECK: scf.for %{{.*}} iter_args(%{{.*}}) -> (vector<4xf32>, vector<4xf32>,
 // CHECK-NOT: math.exp
-// CHECK: vector.load %{{.*}} : memref<?x1x16xbf16
+// CHECK-COUNT-4: vector.load %{{.*}} : memref<?x1x16xbf16
 // CHECK: vector.fma
-// CHECK: gpu.shuffle
 // CHECK: memref.store %{{.*}} : memref<?x64x1xf32
 // CHECK: scf.yield
-// CHECK-NOT: scf.for
-// CHECK: vector.store %{{.*}} : memref<?x64x1x16xf32
-// CHECK: gpu.return
+// CHECK: {ladle.unroll = 4 : index}
+// CHECK-COUNT-4: vector.store %{{.*}} : memref<?x64x1x16xf32
+// FEW: gpu.func @channels(
+// Of one row two lanes have a head.
+// FEW: scf.for %{{.*}} iter_args(%{{.*}}) -> (vector<4xf32>, vector<4xf32>,
+// FEW: gpu.shuffle
+// FEW: {ladle.unroll = 6 : index}
 
 // What is read of a state becomes a carry: rows meet in shared memory, twice a
 // token, so that nobody writes what another still reads.

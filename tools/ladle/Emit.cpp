@@ -137,7 +137,10 @@ static bool buildForms(mlir::ModuleOp module,
     llvm::errs()
         << "error: no route has the form '" << stringifyForm(forms.front())
         << "'\nnote: "
-        << (hasBuffer
+        << (llvm::is_contained(forms, Form::PrefillScan)
+                ? "tokens of its prompts are answered in chunks, by "
+                  "prefill_fold\n"
+            : hasBuffer
                 ? "drafts, and tokens of a prompt, that wait for those before "
                   "them are decoded one after another; ladle explain says "
                   "why\n"
