@@ -157,7 +157,8 @@ TEST_CASE("all examples take prompts", "[.full]") {
 namespace {
 
 Program promptProgram(const std::string &target,
-                      const std::string &route = "inner") {
+                      const std::string &route = "inner",
+                      const char *source = nullptr) {
   CompileOptions options;
   options.preset = "tiny";
   options.target = target;
@@ -165,7 +166,8 @@ Program promptProgram(const std::string &target,
   options.capacity = 4;
   options.prefill = true;
   options.chunk = 16;
-  return need(compileFile(examplePath("gated_delta_rule"), options));
+  return need(source ? compileSource(source, "serial.ladle", options)
+                     : compileFile(examplePath("gated_delta_rule"), options));
 }
 
 /// Numbers in the memory of a program, at one address.
@@ -233,7 +235,9 @@ struct Prompt {
 TEST_CASE("a graph of a prefill takes other prompts when it is replayed") {
   if (!hasGpu())
     return;
-  Program program = promptProgram("cuda");
+  // In chunks, and token by token.
+  auto source = GENERATE(as<const char *>(), nullptr, saturating, feedback);
+  Program program = promptProgram("cuda", "inner", source);
   Prompt direct(program), replayed(program);
   cuda::Device device = need(cuda::Device::open(0));
   std::optional<cuda::Graph> graph;
