@@ -308,6 +308,7 @@ Expected<Cubin> Nvrtc::compile(StringRef source, StringRef fileName,
     return error;
   Cubin cubin;
   cubin.image = program.cubin();
+  cubin.ptx = program.ptx();
   cubin.log = program.log();
   cubin.kernels = parsePtxasReport(cubin.log);
   if (cubin.image.empty())

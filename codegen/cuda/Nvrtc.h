@@ -51,6 +51,8 @@ struct KernelResources {
 struct Cubin {
   /// An ELF file, for cuModuleLoadData.
   std::string image;
+  /// What ptxas was given.
+  std::string ptx;
   /// In the order of their names.
   std::vector<KernelResources> kernels;
   /// Warnings and the report of ptxas.

@@ -325,9 +325,12 @@ static std::vector<Job> jobsOf(const Options &options, int64_t streams) {
         }
       }
   // Nothing else runs while time is measured.
-  std::stable_partition(jobs.begin(), jobs.end(),
-                        [](const Job &job) { return job.kind != "time"; });
-  return jobs;
+  std::vector<Job> ordered;
+  for (bool isTime : {false, true})
+    std::copy_if(
+        jobs.begin(), jobs.end(), std::back_inserter(ordered),
+        [&](const Job &job) { return (job.kind == "time") == isTime; });
+  return ordered;
 }
 
 //===----------------------------------------------------------------------===//

@@ -24,16 +24,28 @@ add_library(ladle_pch OBJECT ${ladle_cmake}/Precompiled.cpp)
 target_compile_options(ladle_pch PRIVATE -fno-rtti -fno-exceptions)
 target_link_libraries(ladle_pch PRIVATE ladle_options)
 target_precompile_headers(ladle_pch PRIVATE ${ladle_cmake}/Precompiled.h)
-# Others for what knows no MLIR: the runtime with its tools, and the tests.
-function(ladle_add_host_pch name header)
+# Others for what knows no MLIR: the runtime, command lines, and tests. The last
+# two are compiled more often than they compute.
+option(LADLE_QUICK "Do not optimise command lines and tests" OFF)
+function(ladle_compile_as kind target)
+  if(LADLE_QUICK AND NOT kind STREQUAL "runtime")
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
+function(ladle_add_host_pch kind header)
+  set(name ladle_${kind}_pch)
   add_library(${name} OBJECT ${ladle_cmake}/Precompiled.cpp)
   target_precompile_headers(${name} PRIVATE ${ladle_cmake}/${header})
   target_link_libraries(${name} PRIVATE ladle_options ${ARGN})
+  ladle_compile_as(${kind} ${name})
 endfunction()
+find_package(CLI11 REQUIRED)
 find_package(fmt REQUIRED)
-ladle_add_host_pch(ladle_runtime_pch PrecompiledRuntime.h fmt::fmt-header-only)
+ladle_add_host_pch(runtime PrecompiledRuntime.h fmt::fmt-header-only)
+ladle_add_host_pch(command PrecompiledCommand.h
+  fmt::fmt-header-only CLI11::CLI11)
 if(LADLE_BUILD_TESTS)
-  ladle_add_host_pch(ladle_test_pch PrecompiledTest.h)
+  ladle_add_host_pch(test PrecompiledTest.h)
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # Lets ccache reuse a precompiled header whose text has not changed.
@@ -43,13 +55,17 @@ endif()
 # ladle_compiler_library(NAME sources... [LINK libs...] [DEPENDS targets...]
 #                        [PRECOMPILE header] [INSTALL])
 # A library that includes MLIR: no RTTI, no exceptions, as LLVM was built.
-# PRECOMPILE: a precompiled header of its own, in place of the common one.
+# PRECOMPILE: a precompiled header of its own in place of the common one, or the
+# library whose it is.
 # INSTALL: a part of ladle_jit, which programs of others link.
 function(ladle_compiler_library name)
-  cmake_parse_arguments(ARG "INSTALL" "PRECOMPILE" "LINK;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "INSTALL" "PRECOMPILE" "LINK;DEPENDS"
+    ${ARGN})
   add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
   target_compile_options(${name} PRIVATE -fno-rtti -fno-exceptions)
-  if(ARG_PRECOMPILE)
+  if(TARGET "${ARG_PRECOMPILE}")
+    target_precompile_headers(${name} REUSE_FROM ${ARG_PRECOMPILE})
+  elseif(ARG_PRECOMPILE)
     target_precompile_headers(${name} PRIVATE
                               ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_PRECOMPILE})
   else()
@@ -79,9 +95,10 @@ function(ladle_compiler_tool name)
   ladle_link_mlir(${name} PRIVATE)
 endfunction()
 
-# ladle_precompile(TARGET runtime|test)
+# ladle_precompile(TARGET runtime|command|test)
 # Gives a target that includes no MLIR the precompiled header of its kind.
 function(ladle_precompile target kind)
+  ladle_compile_as(${kind} ${target})
   target_precompile_headers(${target} REUSE_FROM ladle_${kind}_pch)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL EXECUTABLE)

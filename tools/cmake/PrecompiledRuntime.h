@@ -7,7 +7,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include <fmt/format.h>
+#include "runtime/FormatOnce.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
