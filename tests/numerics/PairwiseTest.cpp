@@ -47,10 +47,6 @@ TEST_CASE("mamba3 with a rank holds in all pairs of configurations") {
   checkPairs("mamba3_mimo", 1);
 }
 
-TEST_CASE("rwkv7 holds in all pairs of configurations") {
-  checkPairs("rwkv7", 1);
-}
-
 TEST_CASE("all examples hold in all pairs of configurations") {
   if (!test::isFull())
     return;
