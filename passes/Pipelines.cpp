@@ -121,6 +121,7 @@ void ladle::buildGPUStepPipeline(OpPassManager &pm,
   carrying.carriesState = options.page > 0 || options.foldsByChunk;
   carrying.scansPrompts = carrying.approximatesDecays = true;
   buildStepPipeline(pm, carrying);
+  pm.addNestedPass<StepOp>(createReadUpdates());
 }
 
 void ladle::buildGPUPipeline(OpPassManager &pm,

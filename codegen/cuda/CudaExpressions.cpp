@@ -251,10 +251,11 @@ static std::string conversion(Operation *op, Type from, Type to,
 
 /// Functions of numbers: the accurate ones, unless the operation allows others.
 static StringRef mathFunction(Operation *op) {
-  if (auto exponential = dyn_cast<math::ExpOp>(op);
-      exponential && arith::bitEnumContainsAll(exponential.getFastmath(),
-                                               arith::FastMathFlags::afn))
-    return "approximate_exp";
+  if (auto flags = dyn_cast<arith::ArithFastMathInterface>(op);
+      isa<math::ExpOp, math::Exp2Op>(op) &&
+      arith::bitEnumContainsAll(flags.getFastMathFlagsAttr().getValue(),
+                                arith::FastMathFlags::afn))
+    return isa<math::ExpOp>(op) ? "approximate_exp" : "approximate_exp2";
   return llvm::StringSwitch<StringRef>(op->getName().getStringRef())
       .Case("arith.remf", "fmodf")
       .Case("arith.maxnumf", "fmaxf")

@@ -154,13 +154,35 @@ static bool isReserved(StringRef name) {
                                              "asm",
                                              "std"};
   // rsqrtf, fmaxf, ...: values are seldom called so, and then get a suffix.
-  static const llvm::StringSet<> functions = {
-      "approximate_exp", "absf",   "fabsf",    "expf",   "exp2f",
-      "expm1f",          "logf",   "log2f",    "log1pf", "log10f",
-      "tanhf",           "sine",   "cosine",   "tanf",   "erff",
-      "sqrtf",           "rsqrtf", "floorf",   "ceilf",  "rintf",
-      "roundf",          "truncf", "powf",     "fmaf",   "fmodf",
-      "fminf",           "fmaxf",  "copysignf"};
+  static const llvm::StringSet<> functions = {"approximate_exp",
+                                              "approximate_exp2",
+                                              "absf",
+                                              "fabsf",
+                                              "expf",
+                                              "exp2f",
+                                              "expm1f",
+                                              "logf",
+                                              "log2f",
+                                              "log1pf",
+                                              "log10f",
+                                              "tanhf",
+                                              "sine",
+                                              "cosine",
+                                              "tanf",
+                                              "erff",
+                                              "sqrtf",
+                                              "rsqrtf",
+                                              "floorf",
+                                              "ceilf",
+                                              "rintf",
+                                              "roundf",
+                                              "truncf",
+                                              "powf",
+                                              "fmaf",
+                                              "fmodf",
+                                              "fminf",
+                                              "fmaxf",
+                                              "copysignf"};
   return name == kElementIndex || reserved.contains(name) ||
          functions.contains(name);
 }

@@ -357,13 +357,21 @@ LADLE_INLINE float divide_by_large(float a, float b) {
 #endif
 }
 
-/// e^x within 2 + 1.2 |x| units in the last place, for decays: that of an error
-/// in x is as small as they are. 0 where e^x is not a normal number.
-LADLE_INLINE float approximate_exp(float x) {
+/// 2^x within 2 units in the last place, and e^x within 2 + 1.2 |x|, for decays:
+/// that of an error in x is as small as they are. 0 where the power is not a
+/// normal number.
+LADLE_INLINE float approximate_exp2(float x) {
 #ifdef __CUDA_ARCH__
   float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * 1.44269504f));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
+#else
+  return exp2f(x);
+#endif
+}
+LADLE_INLINE float approximate_exp(float x) {
+#ifdef __CUDA_ARCH__
+  return approximate_exp2(x * 1.44269504f);
 #else
   return expf(x);
 #endif

@@ -7,6 +7,7 @@
 
 #include "passes/gpu/ScanKernel.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/SCF/Transforms/Transforms.h"
@@ -15,6 +16,7 @@
 #include "passes/build/Components.h"
 #include "passes/gpu/KernelInfo.h"
 #include "llvm/ADT/SetVector.h"
+#include "llvm/Support/MathExtras.h"
 #include "llvm/Support/SaveAndRestore.h"
 
 using namespace mlir;
@@ -228,9 +230,45 @@ FailureOr<scf::ForOp> GpuScanKernel::carryAlong(scf::ForOp loop) {
   return cast<scf::ForOp>(changed->getOperation());
 }
 
+/// e^(a x) = 2^((a log2 e) x): a factor that no token changes has the logarithm
+/// once, where a power may be approximate.
+static void usePowersOfTwo(scf::ForOp loop, OpBuilder &b) {
+  OpBuilder::InsertionGuard guard(b);
+  loop.getBody()->walk([&](math::ExpOp exponential) {
+    auto product = exponential.getOperand().getDefiningOp<arith::MulFOp>();
+    if (!product || !arith::bitEnumContainsAll(exponential.getFastmath(),
+                                               arith::FastMathFlags::afn))
+      return;
+    Value factor = product.getLhs(), other = product.getRhs();
+    if (!loop.isDefinedOutsideOfLoop(factor))
+      std::swap(factor, other);
+    if (!loop.isDefinedOutsideOfLoop(factor))
+      return;
+    Location loc = exponential.getLoc();
+    Type type = exponential.getType();
+    b.setInsertionPoint(loop);
+    auto logarithm =
+        b.getFloatAttr(getElementTypeOrSelf(type), llvm::numbers::log2e);
+    TypedAttr value = logarithm;
+    if (auto vector = dyn_cast<VectorType>(type))
+      value = DenseElementsAttr::get(vector, logarithm);
+    factor = arith::MulFOp::create(b, loc, factor,
+                                   arith::ConstantOp::create(b, loc, value));
+    b.setInsertionPoint(exponential);
+    Value power = arith::MulFOp::create(b, loc, factor, other);
+    exponential.replaceAllUsesWith(
+        math::Exp2Op::create(b, loc, power, exponential.getFastmath())
+            .getResult());
+    exponential.erase();
+    if (product.use_empty())
+      product.erase();
+  });
+}
+
 /// Tokens are loaded some rounds ahead of the one that takes them.
 FailureOr<scf::ForOp> GpuScanKernel::loadAhead(scf::ForOp loop) {
   moveLoopInvariantCode(loop);
+  usePowersOfTwo(loop, b);
   Block *body = loop.getBody();
   DenseSet<Value> ofTokens;
   for (BlockArgument each : step.getArgumentsOfKind(ArgumentKind::Token))

@@ -28,6 +28,12 @@ gpu.module @m {
     // CHECK: = approximate_exp(y);
     %f = math.exp %y fastmath<afn> : f32
     memref.store %f, %out[%c0] : memref<8xf32>
+    // CHECK: = approximate_exp2(y);
+    %g = math.exp2 %y fastmath<afn> : f32
+    memref.store %g, %out[%c0] : memref<8xf32>
+    // CHECK: = exp2f(y);
+    %h = math.exp2 %y : f32
+    memref.store %h, %out[%c0] : memref<8xf32>
     gpu.return
   }
 
