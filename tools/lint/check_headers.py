@@ -9,7 +9,8 @@ import tree
 
 LICENCE = "SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception"
 # Compiled into a precompiled header, never included.
-UNGUARDED = {"Precompiled.h", "PrecompiledRuntime.h", "PrecompiledTest.h"}
+UNGUARDED = {"Precompiled.h", "PrecompiledCommand.h", "PrecompiledRuntime.h",
+             "PrecompiledTest.h"}
 
 
 def guard(path):
