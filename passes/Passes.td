@@ -341,7 +341,8 @@ def ReadUpdates : Pass<"ladle-read-updates", "::ladle::StepOp"> {
         read(S, a ∘ q) + (k · q) v = read(write(decay(S, a), k, v), q)
 
     in the steps `decode` of the route recurrent and `prefill_scan` whose heads
-    have one value. What the pattern is not found in stays as it is.
+    have one value. What the pattern is not found in stays as it is, and so do
+    steps of few channels: these wait, and a read that needs no write waits less.
 
     ```mlir
     %0 = arith.mulf %a, %q : tensor<8x16xf32>
@@ -361,6 +362,9 @@ def ReadUpdates : Pass<"ladle-read-updates", "::ladle::StepOp"> {
     %y = ladle.read %7, %q : ...
     ```
   }];
+  let options = [
+    Option<"batch", "batch", "int64_t", "0", "rows of the batch; 0 is many">,
+  ];
 }
 
 def SelectRoute : Pass<"ladle-select-route", "::mlir::ModuleOp"> {

@@ -121,17 +121,24 @@ void ladle::buildGPUStepPipeline(OpPassManager &pm,
   carrying.carriesState = options.page > 0 || options.foldsByChunk;
   carrying.scansPrompts = carrying.approximatesDecays = true;
   buildStepPipeline(pm, carrying);
-  pm.addNestedPass<StepOp>(createReadUpdates());
+}
+
+void ladle::buildGPUKernelPipeline(OpPassManager &pm,
+                                   const ConvertLadleToGPUOptions &lowering) {
+  ReadUpdatesOptions updates;
+  updates.batch = lowering.batch;
+  pm.addNestedPass<StepOp>(createReadUpdates(updates));
+  pm.addPass(createConvertLadleToGPU(lowering));
+  OpPassManager &kernel = pm.nest<gpu::GPUModuleOp>().nest<gpu::GPUFuncOp>();
+  kernel.addPass(createCanonicalizerPass());
+  kernel.addPass(createCSEPass());
 }
 
 void ladle::buildGPUPipeline(OpPassManager &pm,
                              const DecodePipelineOptions &options,
                              const ConvertLadleToGPUOptions &lowering) {
   buildGPUStepPipeline(pm, options);
-  pm.addPass(createConvertLadleToGPU(lowering));
-  OpPassManager &kernel = pm.nest<gpu::GPUModuleOp>().nest<gpu::GPUFuncOp>();
-  kernel.addPass(createCanonicalizerPass());
-  kernel.addPass(createCSEPass());
+  buildGPUKernelPipeline(pm, lowering);
 }
 
 namespace {

@@ -79,6 +79,10 @@ void buildKernelPipeline(mlir::OpPassManager &pm,
 void buildCPUPipeline(mlir::OpPassManager &pm,
                       const DecodePipelineOptions &options);
 
+/// Steps to kernels of a GPU, in a gpu.module.
+void buildGPUKernelPipeline(mlir::OpPassManager &pm,
+                            const ConvertLadleToGPUOptions &lowering);
+
 /// Spec to kernel stage on the GPU: kernels in a gpu.module.
 void buildGPUPipeline(mlir::OpPassManager &pm,
                       const DecodePipelineOptions &options,

@@ -152,11 +152,7 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
   PassManager kernels(module.getContext());
   ConvertLadleToGPUOptions withDrafts = lowering;
   withDrafts.drafts = options.drafts;
-  kernels.addPass(createConvertLadleToGPU(withDrafts));
-  OpPassManager &kernel =
-      kernels.nest<gpu::GPUModuleOp>().nest<gpu::GPUFuncOp>();
-  kernel.addPass(createCanonicalizerPass());
-  kernel.addPass(createCSEPass());
+  buildGPUKernelPipeline(kernels, withDrafts);
   if (failed(kernels.run(module)))
     return failure();
   // Without decode, what folds is a kernel of its own.

@@ -1,6 +1,25 @@
 // RUN: ladle-opt %s --ladle-build-prefill="routes=inner scans-prompts" \
 // RUN:   --ladle-build-decode="routes=recurrent,outer" --ladle-read-updates \
 // RUN:   2>/dev/null | FileCheck %s
+// RUN: ladle-opt %s --ladle-build-prefill="routes=inner scans-prompts" \
+// RUN:   --ladle-build-decode="routes=recurrent" \
+// RUN:   --ladle-read-updates="batch=8192" \
+// RUN:   2>/dev/null | FileCheck %s --check-prefix=SOME
+// RUN: ladle-opt %s --ladle-build-prefill="routes=inner scans-prompts" \
+// RUN:   --ladle-build-decode="routes=recurrent" \
+// RUN:   --ladle-read-updates="batch=8191" \
+// RUN:   2>/dev/null | FileCheck %s --check-prefix=FEW
+
+// Of 2^15 channels that is a gain for prompts alone.
+// SOME-LABEL: ladle.step @updates_recurrent_decode
+// SOME: ladle.sum
+// SOME-LABEL: ladle.step @updates_inner_prefill_scan
+// SOME-NOT: ladle.sum
+// SOME: ladle.yield
+// FEW-LABEL: ladle.step @updates_recurrent_decode
+// FEW: ladle.sum
+// FEW-LABEL: ladle.step @updates_inner_prefill_scan
+// FEW: ladle.sum
 
 // A channel reads what it has just written: the products that the normal form
 // has instead are gone. Two heads share a query.
