@@ -220,4 +220,40 @@ def BuildVerify : Pass<"ladle-build-verify", "::mlir::ModuleOp"> {
   ];
 }
 
+def ReadUpdates : Pass<"ladle-read-updates", "::ladle::StepOp"> {
+  let summary = "read channels after they have been written";
+  let description = [{
+    In normal form a token reads the state that it finds, so that a state is read
+    once where it comes from memory. Where it is in registers before and after,
+    and a head is a channel, the products that stand for the write are half as
+    much again as the rest, and this takes reads back behind it:
+
+        read(S, a ∘ q) + (k · q) v = read(write(decay(S, a), k, v), q)
+
+    in the steps `decode` of the route recurrent and `prefill_scan` whose heads
+    have one value. What the pattern is not found in stays as it is, and so do
+    steps of few channels: these wait, and a read that needs no write waits less.
+
+    ```mlir
+    %aq = arith.mulf %a, %q4 : tensor<4x8xf32>
+    %r = ladle.read %S, %aq : ...
+    %kq = arith.mulf %k2, %q : tensor<2x8xf32>
+    %dot = ladle.sum %kq dim 1 : tensor<2x8xf32> to tensor<2xf32>
+    %w = arith.mulf %dots4, %v : tensor<4x1xf32>
+    %y = arith.addf %r, %w : tensor<4x1xf32>
+    %S1 = ladle.decay %S, %a : ...
+    %S2 = ladle.write %S1, %k, %v : ...
+    ```
+    becomes
+    ```mlir
+    %S1 = ladle.decay %S, %a : ...
+    %S2 = ladle.write %S1, %k, %v : ...
+    %y = ladle.read %S2, %q : ...
+    ```
+  }];
+  let options = [
+    Option<"batch", "batch", "int64_t", "0", "rows of the batch; 0 is many">,
+  ];
+}
+
 #endif // LADLE_BUILD_PASSES

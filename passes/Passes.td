@@ -330,43 +330,6 @@ def NormalizeReads : Pass<"ladle-normalize-reads", "::ladle::RecurrenceOp"> {
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
 
-def ReadUpdates : Pass<"ladle-read-updates", "::ladle::StepOp"> {
-  let summary = "read channels after they have been written";
-  let description = [{
-    In normal form a token reads the state that it finds, so that a state is read
-    once where it comes from memory. Where it is in registers before and after,
-    and a head is a channel, the products that stand for the write are half as
-    much again as the rest, and this takes reads back behind it:
-
-        read(S, a ∘ q) + (k · q) v = read(write(decay(S, a), k, v), q)
-
-    in the steps `decode` of the route recurrent and `prefill_scan` whose heads
-    have one value. What the pattern is not found in stays as it is, and so do
-    steps of few channels: these wait, and a read that needs no write waits less.
-
-    ```mlir
-    %0 = arith.mulf %a, %q : tensor<8x16xf32>
-    %1 = ladle.read %S, %0 : ...
-    %2 = arith.mulf %k, %q : tensor<8x16xf32>
-    %3 = ladle.sum %2 dim 1 : tensor<8x16xf32> to tensor<8xf32>
-    %4 = ladle.broadcast %3 dims [0] : tensor<8xf32> to tensor<8x1xf32>
-    %5 = arith.mulf %4, %v : tensor<8x1xf32>
-    %y = arith.addf %1, %5 : tensor<8x1xf32>
-    %6 = ladle.decay %S, %a : ...
-    %7 = ladle.write %6, %k, %v : ...
-    ```
-    becomes
-    ```mlir
-    %6 = ladle.decay %S, %a : ...
-    %7 = ladle.write %6, %k, %v : ...
-    %y = ladle.read %7, %q : ...
-    ```
-  }];
-  let options = [
-    Option<"batch", "batch", "int64_t", "0", "rows of the batch; 0 is many">,
-  ];
-}
-
 def SelectRoute : Pass<"ladle-select-route", "::mlir::ModuleOp"> {
   let summary = "keep the steps of the cheapest route";
   let description = [{
