@@ -3,8 +3,9 @@
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The passes that build the forms of a route, in alphabetical order. The IR of a
-// description is taken from the test tests/passes/<pass without ladle->.mlir.
+// The passes that build the forms of a route, in alphabetical order, and those
+// that change them for a target. The IR of a description is taken from the test
+// tests/passes/<pass without ladle->.mlir.
 //
 //===----------------------------------------------------------------------===//
 

@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -68,12 +67,8 @@ static arith::AddFOp findAnswer(ReadOp read, DecayOp decay, WriteOp write,
   if (!sum)
     return {};
   Value other = sum.getLhs() == read.getResult() ? sum.getRhs() : sum.getLhs();
-  if (!isAnswerOfWrite(other, write, query))
-    return {};
-  // What is written may depend on what is read.
-  llvm::SetVector<Operation *> users;
-  getForwardSlice(sum.getOperation(), &users);
-  return users.contains(write) ? arith::AddFOp() : sum;
+  // All that is written is part of the answer, and so does not wait for it.
+  return isAnswerOfWrite(other, write, query) ? sum : arith::AddFOp();
 }
 
 /// Channels of a batch from which on instructions bound a step of a form, as

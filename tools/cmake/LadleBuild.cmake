@@ -59,8 +59,7 @@ endif()
 # library whose it is.
 # INSTALL: a part of ladle_jit, which programs of others link.
 function(ladle_compiler_library name)
-  cmake_parse_arguments(ARG "INSTALL" "PRECOMPILE" "LINK;DEPENDS"
-    ${ARGN})
+  cmake_parse_arguments(ARG "INSTALL" "PRECOMPILE" "LINK;DEPENDS" ${ARGN})
   add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
   target_compile_options(${name} PRIVATE -fno-rtti -fno-exceptions)
   if(TARGET "${ARG_PRECOMPILE}")
