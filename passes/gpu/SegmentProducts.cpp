@@ -36,6 +36,17 @@ GpuAttention::Values GpuSegmentPrompts::split(Value vector) {
   return all;
 }
 
+/// The value of a number that is known when the kernel runs.
+Value GpuSegmentPrompts::oneOf(ArrayRef<Value> choices, Value which) {
+  if (choices.size() == 1)
+    return choices[0];
+  Values rest;
+  Value isOdd = notLess(rem(which, 2), index(1));
+  for (size_t i = 0; i < choices.size(); i += 2)
+    rest.push_back(select(isOdd, choices[i + 1], choices[i]));
+  return oneOf(rest, div(which, 2));
+}
+
 /// The products of the least terms first; those that are less are left out.
 Value GpuSegmentPrompts::multiply(ArrayRef<Value> lhs, ArrayRef<Value> rhs,
                                   Value sum) {
@@ -83,12 +94,17 @@ GpuAttention::Values GpuSegmentPrompts::recallFrom(const Memory &memory,
                                                  product(features[i], divisors),
                                                  after[i]);
         }
-        for (int64_t first = 0; first < kQueryPart; first += 4) {
+        auto addTerms = [&](Value half, ValueRange sums) -> Values {
           warpBarrier();
-          Values lhs =
-              split(pick(features[0], features[1],
-                         {first, first + 1, first + 8, first + 9, first + 2,
-                          first + 3, first + 10, first + 11}));
+          Values terms, with(sums);
+          for (int64_t at : {0, 1, 8, 9, 2, 3, 10, 11}) {
+            Value feature = features[at / kQueryPart];
+            terms.push_back(oneOf({extract(feature, at % kQueryPart),
+                                   extract(feature, at % kQueryPart + 4)},
+                                  half));
+          }
+          Values lhs = split(fromElements(terms));
+          Value firstRow = add(row, mul(half, 4));
           int64_t width = std::min(part, kColumnsAtOnce);
           for (int64_t j = 0; j < part; j += width) {
             if (j > 0)
@@ -97,16 +113,20 @@ GpuAttention::Values GpuSegmentPrompts::recallFrom(const Memory &memory,
             Value loaded[4];
             for (int64_t i = 0; i < 4; ++i)
               loaded[i] =
-                  widened(memory.matrix, {add(row, first + i), column}, width);
+                  widened(memory.matrix, {add(firstRow, i), column}, width);
             for (int64_t at = 0; at < width; ++at) {
-              Values terms;
+              Values its;
               for (Value each : loaded)
-                terms.push_back(extract(each, at));
-              Value &sum = after[2 + j + at];
-              sum = multiply(lhs, split(fromElements(terms)), sum);
+                its.push_back(extract(each, at));
+              Value &sum = with[j + at];
+              sum = multiply(lhs, split(fromElements(its)), sum);
             }
           }
-        }
+          return with;
+        };
+        Values sums(ArrayRef(after).drop_front(2));
+        sums = loop(index(0), index(2), index(1), sums, addTerms);
+        llvm::copy(sums, after.begin() + 2);
         return after;
       });
 }
@@ -185,27 +205,36 @@ GpuSegmentPrompts::multiplyMatrix(const SegmentProduct &product, int64_t rows,
         }
         vectors[2 * query + column] = its;
       }
-    // Two terms of a lane at a time, for want of registers.
-    for (int64_t i = 0; i < part; i += 2) {
+    // Two terms of a lane at a time, for want of registers, and in a loop, as
+    // compilers take long over the text of all of them.
+    auto addTerms = [&](Value pair, ValueRange before) -> Values {
       warpBarrier();
       Values terms;
-      for (int64_t term : {i, i + 1})
-        for (Value each : vectors)
-          terms.push_back(extract(each, term));
-      Values lhs = split(fromElements(terms));
+      for (int64_t term : {0, 1})
+        for (Value each : vectors) {
+          Values choices;
+          for (int64_t i = 0; i < part; i += 2)
+            choices.push_back(extract(each, i + term));
+          terms.push_back(oneOf(choices, pair));
+        }
+      Values lhs = split(fromElements(terms)), after(before);
+      Value firstTerm = mul(pair, 2);
       for (int64_t j = 0; j < rowPart; ++j) {
         Value row = add(mul(laneRow, rowPart), block * kColumns * rowPart + j);
         row = minimum(row, index(rows - 1));
         Value loaded[2];
         for (int64_t column = 0; column < 2; ++column)
           loaded[column] = widened(
-              matrix, {index(0), row, add(elementOf(size, inner, column), i)},
+              matrix,
+              {index(0), row, add(elementOf(size, inner, column), firstTerm)},
               2);
         Values rhs{extract(loaded[0], 0), extract(loaded[1], 0),
                    extract(loaded[0], 1), extract(loaded[1], 1)};
-        sums[j] = multiply(lhs, split(fromElements(rhs)), sums[j]);
+        after[j] = multiply(lhs, split(fromElements(rhs)), after[j]);
       }
-    }
+      return after;
+    };
+    sums = loop(index(0), index(part / 2), index(1), sums, addTerms);
   }
   return sums;
 }

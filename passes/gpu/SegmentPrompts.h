@@ -114,6 +114,7 @@ private:
   //===--- SegmentProducts.cpp: memories and matrices ---------------------===//
   /// Numbers of 16 bits that add up to those of f32.
   Values split(mlir::Value vector);
+  mlir::Value oneOf(llvm::ArrayRef<mlir::Value> choices, mlir::Value which);
   mlir::Value multiply(llvm::ArrayRef<mlir::Value> lhs,
                        llvm::ArrayRef<mlir::Value> rhs, mlir::Value sum);
   Values columnsOf(llvm::ArrayRef<mlir::Value> fragments);
