@@ -32,6 +32,8 @@ private:
   /// Rows stay with their threads from the first token to the last.
   bool readsMaterialisedState() override { return true; }
   int64_t blocksAtOnce() override;
+  /// All blocks of some prompts at once gain more than a few bytes cost.
+  int64_t bytesToSpill() const override { return 32; }
   int64_t fewestLanes() override;
   bool approximates() override { return true; }
   bool startsEarly() override { return false; }
