@@ -240,6 +240,7 @@ private:
     bool alongRows = false, isShort = false;
     /// What element (row of a token, column) is multiplied by; null for 1.
     std::function<mlir::Value(mlir::Value)> scale = nullptr;
+    bool isRounded = false; ///< what it gives is rounded to 16 bits
   };
   struct Factor {
     llvm::SmallVector<Operand, 2> lefts; ///< of the same right side, each a sum
@@ -383,7 +384,7 @@ private:
   using Split = llvm::SmallVector<std::pair<mlir::Value, mlir::Value>>;
   mlir::Value loadTiles(mlir::Value memory, mlir::Value row, mlir::Value column,
                         bool isAcross, bool isTransposed = false);
-  Components halvesOf(mlir::Value first, mlir::Value second);
+  Components halvesOf(mlir::Value first, mlir::Value second, int64_t parts);
   std::pair<mlir::Value, mlir::Value> termsOfSums(mlir::Value sums);
   Right splitRight(mlir::Value two, bool isShort);
   struct SplitProduct {

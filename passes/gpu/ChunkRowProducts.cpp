@@ -40,8 +40,8 @@ static constexpr size_t kAtOnce = 8;
 static constexpr int64_t kPanel = 4;
 /// Which warp begins with inverses: the first has numbers of tokens.
 static constexpr int64_t kInverseWarp = 2;
-/// Parts of an f32 that are bf16.
-static constexpr int64_t kParts = 3;
+/// Parts of an f32 that are bf16, and those that sums take which are rounded.
+static constexpr int64_t kParts = 3, kRoundedParts = 2;
 /// Stacks that a state is read with at a time.
 static constexpr size_t kReads = 2;
 
@@ -80,10 +80,11 @@ static Value sliceOf(ImplicitLocOpBuilder &b, Value value, int64_t first,
 }
 
 /// Two tiles of sums as one of 16 terms, as so many parts of bf16.
-GpuKernel::Components GpuChunkKernel::halvesOf(Value first, Value second) {
+GpuKernel::Components GpuChunkKernel::halvesOf(Value first, Value second,
+                                               int64_t parts) {
   Value both = vector::ShuffleOp::create(
       b, first, second, ArrayRef<int64_t>{0, 1, 2, 3, 4, 5, 6, 7});
-  return partsOf(both, kParts);
+  return partsOf(both, parts);
 }
 
 /// A tile of sums as one of 8 terms, in two parts.
@@ -131,7 +132,30 @@ GpuChunkKernel::Right GpuChunkKernel::rightAlong(Value memory, int64_t row,
 // Reads
 //===----------------------------------------------------------------------===//
 
-/// The products of a warp's rows of a state with stacks.
+/// Whether elementwise operations are all that a value goes through until it is
+/// rounded to 16 bits.
+static bool isRounded(Value value) {
+  auto isShort = [](Value each) {
+    return getElementTypeOrSelf(each.getType()).getIntOrFloatBitWidth() <= 16;
+  };
+  return llvm::all_of(value.getUses(), [&](OpOperand &use) {
+    Operation *user = use.getOwner();
+    unsigned at = use.getOperandNumber();
+    if (isa<YieldOp>(user))
+      return isShort(value);
+    if (auto region = dyn_cast<EachDraftOp>(user))
+      return isRounded(region.getBody().getArgument(at - 1));
+    if (auto region = dyn_cast<EachDraftOp>(user->getParentOp());
+        region && isa<YieldDraftOp>(user))
+      return at < region.getNumResults() - region.getCarries().size() &&
+             isRounded(region.getResult(at));
+    return user->hasTrait<OpTrait::Elementwise>() &&
+           (isShort(user->getResult(0)) || isRounded(user->getResult(0)));
+  });
+}
+
+/// The products of a warp's rows of a state with stacks. Of what is rounded to
+/// 16 bits, products with the last part of a state are a 256th of the error.
 SmallVector<GpuKernel::Components>
 GpuChunkKernel::multiplyState(ArrayRef<Value> rows, ArrayRef<Operand> stacks) {
   auto four = VectorType::get({4}, b.getF32Type());
@@ -141,21 +165,29 @@ GpuChunkKernel::multiplyState(ArrayRef<Value> rows, ArrayRef<Operand> stacks) {
                                Components(static_cast<size_t>(count), zero));
   bool areHalves = llvm::all_of(
       stacks, [](const Operand &stack) { return isBF16(stack.memory); });
+  auto partsFor = [](const Operand &stack) {
+    return stack.isRounded ? kRoundedParts : kParts;
+  };
+  int64_t most = 0;
+  for (const Operand &stack : stacks)
+    most = std::max(most, partsFor(stack));
   Value from = firstKey();
   for (int64_t k = 0; areHalves && k < keysOfWarp(); k += kTerms) {
     size_t tile = static_cast<size_t>(k / kTileColumns);
-    Components parts = halvesOf(rows[tile], rows[tile + 1]), tiles;
+    Components parts = halvesOf(rows[tile], rows[tile + 1], most), tiles;
     for (const Operand &stack : stacks)
       for (int64_t n = 0; n < count; n += 2)
         tiles.push_back(loadTiles(stack.memory, constantIndex(n * kTileColumns),
                                   add(from, k), /*isAcross=*/false));
-    for (Value part : llvm::reverse(parts))
+    for (int64_t part = most; part-- > 0;)
       for (size_t i = 0; i < tiles.size() * 2; ++i) {
-        size_t n = i % static_cast<size_t>(count);
-        Value &sum = sums[i / static_cast<size_t>(count)][n];
+        size_t stack = i / static_cast<size_t>(count);
+        if (part >= partsFor(stacks[stack]))
+          continue;
+        Value &sum = sums[stack][i % static_cast<size_t>(count)];
         sum = multiplyTiles(
-            part, sliceOf(b, tiles[i / 2], static_cast<int64_t>(i % 2) * 4, 4),
-            sum);
+            parts[static_cast<size_t>(part)],
+            sliceOf(b, tiles[i / 2], static_cast<int64_t>(i % 2) * 4, 4), sum);
       }
   }
   for (int64_t k = 0; !areHalves && k < keysOfWarp(); k += kTileColumns) {
@@ -191,14 +223,18 @@ void GpuChunkKernel::emitRowRead(ReadOp op) {
       continue;
     auto &terms = reads.emplace_back().second;
     reads.back().first = other.getResult();
+    bool rounded = isRounded(other.getResult());
     for (const Term &term : termsOf(other.getQuery())) {
       auto found = llvm::find_if(stacks, [&](const Operand &stack) {
         return stack.memory == term.base.memory;
       });
       terms.emplace_back(static_cast<size_t>(found - stacks.begin()), term);
       if (found == stacks.end()) {
-        stacks.push_back({term.base.memory, false, term.base.isShort});
+        stacks.push_back(
+            {term.base.memory, false, term.base.isShort, nullptr, rounded});
         willRead(term.base.memory);
+      } else {
+        found->isRounded &= rounded;
       }
     }
   }
@@ -470,7 +506,7 @@ LogicalResult GpuChunkKernel::emitRowFold(FoldDraftsOp op) {
     }
     if (isBF16(key.memory)) {
       for (size_t k = 0; k < weighted.size(); k += 2) {
-        Components parts = halvesOf(weighted[k], weighted[k + 1]);
+        Components parts = halvesOf(weighted[k], weighted[k + 1], kParts);
         for (size_t first = 0; first < rows.size(); first += kAtOnce) {
           size_t end = std::min(rows.size(), first + kAtOnce);
           Components tiles;
