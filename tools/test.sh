@@ -9,7 +9,8 @@
 #
 #   LADLE_FUZZ_SECONDS   how long to fuzz (60)
 #   LADLE_TIDY_SECONDS   how long to let clang-tidy run, on what has no MLIR
-#                        first, then on what changed last (240)
+#                        first, then on what changed last (240, and 90 when the
+#                        budget has passed)
 #   LADLE_BUDGET_SECONDS when a third of it has passed, sanitizers check a part of
 #                        the tests, and when all has, none, and the summary says
 #                        so (2100)
@@ -98,6 +99,8 @@ if ((SECONDS < budget)); then
 else
   summary+=("sanitizers, fuzzer      skipped: $SECONDS s have passed")
 fi
+tidy=240
+((SECONDS < budget)) || tidy=90
 step 'lint: clang-tidy' tools/lint/tidy.py build/dev \
-  --seconds "${LADLE_TIDY_SECONDS:-240}" || true
+  --seconds "${LADLE_TIDY_SECONDS:-$tidy}" || true
 finish

@@ -118,9 +118,8 @@ static void checkAttention(const std::map<std::string, int64_t> &sizes,
 }
 
 TEST_CASE("attentions fit into registers", "[nvrtc][attention]") {
-  checkAttention(
-      {}, "bf16",
-      GENERATE(as<std::string>(), "sm_80", "sm_90a", "sm_100a", "sm_120"));
+  checkAttention({}, "bf16",
+                 GENERATE(as<std::string>(), "sm_80", "sm_90a", "sm_120"));
 }
 
 TEST_CASE("attentions of other shapes fit into registers",
@@ -218,9 +217,10 @@ TEST_CASE("prompts by segments fit into registers", "[nvrtc][attention]") {
   const std::string name = "edge_infinite/edge_infinite";
   frontend::ElaborationOptions given;
   given.sizes = {{"Hq", 8}, {"Hkv", 2}, {"D", 96}, {"R", 24}};
-  compileFor(name, given, arch, /*kernels=*/5);
-  if (arch != "sm_90a")
+  if (arch != "sm_90a") {
+    compileFor(name, given, arch, /*kernels=*/5);
     return;
+  }
   given.sizes = {{"Hq", 8}, {"Hkv", 2}, {"D", 256}, {"R", 64}};
   compileFor(name, given, arch, /*kernels=*/5);
   given.sizes = {{"Hq", 6}, {"Hkv", 2}, {"D", 128}, {"R", 64}};
