@@ -155,7 +155,9 @@ def decoding(draw):
     route = draw.choice(["inner", "inner", "outer", "kv_only", "recurrent",
                          "adjoint"])
     case = {"route": route, "state": draw.choice(["f32", "bf16", "f16"]),
-            "entries": draw.choice(["f32", "bf16", "f16"]), "L": entries,
+            "entries": draw.choice(["f32", "bf16", "f16"]),
+            "outputs": draw.choice(["f32", "f32", "bf16", "f16"]),
+            "L": entries,
             "m": m, "page": page, "drafts": drafts,
             "trees": draw.choice([None, 1]), "rows": draw.randint(1, 5),
             "tokens": draw.randint(10, 50),

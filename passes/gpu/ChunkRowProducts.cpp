@@ -155,7 +155,7 @@ static bool isRounded(Value value) {
 }
 
 /// The products of a warp's rows of a state with stacks. Of what is rounded to
-/// 16 bits, products with the last part of a state are a 256th of the error.
+/// 16 bits, products with the last part of a state are a 64th of the error.
 SmallVector<GpuKernel::Components>
 GpuChunkKernel::multiplyState(ArrayRef<Value> rows, ArrayRef<Operand> stacks) {
   auto four = VectorType::get({4}, b.getF32Type());

@@ -298,8 +298,10 @@ Status Simulation::compareOutputs(int64_t row, int64_t token, const Plan &plan,
   FormKind form =
       folds && !isRecurrent ? FormKind::DecodeFold : FormKind::Decode;
   for (size_t i = 0; i < exact.size(); ++i)
-    add(form, batch.getOutput(row, i), exact[i], rounded[i], row,
-        signature.outputs[i].name, target.exact.terms[i]);
+    add(form,
+        beforeRounding(batch.getOutput(row, i), exact[i], config.outputType),
+        exact[i], rounded[i], row, signature.outputs[i].name,
+        target.exact.terms[i]);
 
   Result<Cursor> cursor = pool->cursor(write);
   if (!cursor)

@@ -32,6 +32,7 @@ static std::string keyOf(const CheckCase &config) {
   CheckCase key;
   key.stateType = config.stateType;
   key.entryType = config.entryType;
+  key.outputType = config.outputType;
   key.layout = config.layout;
   key.capacity = key.threshold = config.capacity;
   key.page = config.page;
@@ -52,6 +53,7 @@ Result<const Oracles *> Workbench::getOracles(const CheckCase &config) {
   unbuffered.chunk = CheckCase().chunk;
   unbuffered.byChunk = false;
   unbuffered.batch = 0;
+  unbuffered.outputType = DType::F32;
   unbuffered.layout = StateLayout::DvDk;
   std::string key = keyOf(unbuffered);
   if (auto it = oracles.find(key); it != oracles.end())
@@ -102,7 +104,7 @@ Result<CompileOptions> Workbench::makeOptions(const CheckCase &config) {
   if (!oracles)
     return oracles.status();
   for (const interpreter::ValueInfo &output : (*oracles)->exact.getOutputs())
-    options.tokenTypes[output.name] = "f32";
+    options.tokenTypes[output.name] = toString(config.outputType);
   return options;
 }
 

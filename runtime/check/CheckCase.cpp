@@ -55,6 +55,7 @@ static void visitKeys(Case &c, Visitor visit) {
   visit("route", c.route);
   visit("state", c.stateType);
   visit("entries", c.entryType);
+  visit("outputs", c.outputType);
   visit("layout", c.layout);
   visit("L", c.capacity);
   visit("m", c.threshold);

@@ -25,6 +25,7 @@ struct CheckCase {
   RouteKind route = RouteKind::Recurrent; ///< route
   DType stateType = DType::F32;           ///< state
   DType entryType = DType::F32;           ///< entries
+  DType outputType = DType::F32;          ///< outputs
   StateLayout layout = StateLayout::DvDk; ///< layout
   int64_t capacity = 16;                  ///< L: entries that a slot can hold
   int64_t threshold = 16;                 ///< m: entries that make a row fold

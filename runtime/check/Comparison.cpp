@@ -42,6 +42,26 @@ double ladle::check::relativeError(std::span<const double> actual,
   return largest > 0 ? difference / largest : difference;
 }
 
+std::vector<double>
+ladle::check::beforeRounding(std::vector<double> actual,
+                             std::span<const double> expected, DType type) {
+  if (type == DType::F32)
+    return actual;
+  // Significant bits, and the exponent of the smallest number.
+  int bits = type == DType::BF16 ? 8 : 11;
+  int smallest = type == DType::BF16 ? -133 : -24;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (!std::isfinite(actual[i]) || !std::isfinite(expected[i]))
+      continue;
+    int exponent = smallest; // of 0, too
+    if (actual[i] != 0)
+      std::frexp(actual[i], &exponent);
+    double half = std::ldexp(0.5, std::max(exponent - bits, smallest));
+    actual[i] = std::clamp(expected[i], actual[i] - half, actual[i] + half);
+  }
+  return actual;
+}
+
 bool ladle::check::isFinite(std::span<const double> values) {
   return std::all_of(values.begin(), values.end(),
                      [](double value) { return std::isfinite(value); });

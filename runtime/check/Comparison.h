@@ -25,8 +25,11 @@
 #ifndef LADLE_RUNTIME_CHECK_COMPARISON_H
 #define LADLE_RUNTIME_CHECK_COMPARISON_H
 
+#include "ladle/types.h"
+
 #include <span>
 #include <string>
+#include <vector>
 
 namespace ladle::check {
 
@@ -42,6 +45,12 @@ double relativeError(std::span<const double> actual,
 /// By how much terms may exceed what is left of them before errors are relative
 /// to them.
 inline constexpr double mostCancellation = 4;
+
+/// Of all that `type` rounds to `actual`, what is nearest to `expected`: what
+/// an answer of 16 bits may have been before it was rounded.
+std::vector<double> beforeRounding(std::vector<double> actual,
+                                   std::span<const double> expected,
+                                   DType type);
 
 /// Whether no element is NaN or infinite.
 bool isFinite(std::span<const double> values);

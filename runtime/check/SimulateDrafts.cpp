@@ -97,8 +97,10 @@ Status Simulation::compareDrafts(const DraftPlan &plan, int64_t row,
         exact);
     for (size_t i = 0; i < exact.size(); ++i)
       add(folds ? FormKind::VerifyFold : FormKind::Verify,
-          draftBatch.getOutput(first + draft, i), exact[i], rounded[i], row,
-          signature.outputs[i].name, nodes.back().exact.terms[i]);
+          beforeRounding(draftBatch.getOutput(first + draft, i), exact[i],
+                         config.outputType),
+          exact[i], rounded[i], row, signature.outputs[i].name,
+          nodes.back().exact.terms[i]);
   }
   return checkCursor(plan.slots[row], base.length, count);
 }

@@ -89,8 +89,10 @@ Status Simulation::comparePrompt(const PromptPlan &plan, int64_t row,
     for (size_t i = 0; i < exact.size(); ++i)
       add(keeps || config.byChunk ? FormKind::PrefillEntries
                                   : FormKind::PrefillFold,
-          prompts.getOutput(token, i), exact[i], rounded[i], row,
-          signature.outputs[i].name, sequence.exact.terms[i]);
+          beforeRounding(prompts.getOutput(token, i), exact[i],
+                         config.outputType),
+          exact[i], rounded[i], row, signature.outputs[i].name,
+          sequence.exact.terms[i]);
   }
   if (folds) {
     sequence.rounded.storeStates(oracles.rounded, sequence.exact);

@@ -28,6 +28,7 @@ TEST_CASE("a case is read as it is written") {
   REQUIRE(config.str() == "route=recurrent");
   config.route = RouteKind::Inner;
   config.stateType = DType::BF16;
+  config.outputType = DType::F16;
   config.layout = StateLayout::DkDv;
   config.capacity = 8;
   config.threshold = 5;
@@ -40,9 +41,10 @@ TEST_CASE("a case is read as it is written") {
   config.seed = 7;
   config.sizes["Hv"] = 3;
   std::string text = config.str();
-  REQUIRE(text == "route=inner,state=bf16,layout=dk_dv,L=8,m=5,page=4,"
-                  "crossover=2,drafts=3,trees=1,pads=1,forks=1,takes_states=1,"
-                  "seed=7,size.Hv=3");
+  REQUIRE(text ==
+          "route=inner,state=bf16,outputs=f16,layout=dk_dv,L=8,m=5,"
+          "page=4,crossover=2,drafts=3,trees=1,pads=1,forks=1,takes_states=1,"
+          "seed=7,size.Hv=3");
   Result<CheckCase> read = CheckCase::parse(text);
   REQUIRE(read.ok());
   REQUIRE(*read == config);
@@ -242,6 +244,23 @@ TEST_CASE("the first cases of segments have the numbers of the file") {
   REQUIRE(plan[1].tokens == 20);
   // What cannot be reached in seconds is not.
   REQUIRE(check::planSegments({300, 200, 1 << 20}, 1)[0].prompt == 4096);
+}
+
+TEST_CASE("an answer of 16 bits was what it may have been rounded from") {
+  using check::beforeRounding;
+  // Neighbours of 1 in bf16 are 2^-7 apart above it, of 3 2^-6.
+  std::vector<double> actual = {1, 1, 3, -3, 0, HUGE_VAL};
+  const std::vector<double> exact = {1.003, 1.01, 2.99, -3.5, 1e-9, 5};
+  std::vector<double> before = beforeRounding(actual, exact, DType::BF16);
+  CHECK(before[0] == 1.003);
+  CHECK(before[1] == 1 + 0x1p-8);
+  CHECK(before[2] == 3 - 0x1p-7);
+  CHECK(before[3] == -3 - 0x1p-7);
+  CHECK(before[4] == 0x1p-134);
+  CHECK(before[5] == HUGE_VAL);
+  CHECK(beforeRounding({1}, exact, DType::F16)[0] == 1 + 0x1p-11);
+  CHECK(beforeRounding({0}, std::vector<double>{1}, DType::F16)[0] == 0x1p-25);
+  CHECK(beforeRounding({1}, exact, DType::F32)[0] == 1);
 }
 
 TEST_CASE("the worst error remembers where it was") {
