@@ -156,7 +156,7 @@ def decoding(draw):
                          "adjoint"])
     case = {"route": route, "state": draw.choice(["f32", "bf16", "f16"]),
             "entries": draw.choice(["f32", "bf16", "f16"]),
-            "outputs": draw.choice(["f32", "f32", "bf16", "f16"]),
+            "outputs": draw.choice(["f32", "f32", "bf16"]),
             "L": entries,
             "m": m, "page": page, "drafts": drafts,
             "trees": draw.choice([None, 1]), "rows": draw.randint(1, 5),

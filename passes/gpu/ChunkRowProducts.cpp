@@ -132,8 +132,8 @@ GpuChunkKernel::Right GpuChunkKernel::rightAlong(Value memory, int64_t row,
 // Reads
 //===----------------------------------------------------------------------===//
 
-/// Whether elementwise operations are all that a value goes through until it is
-/// rounded to 16 bits.
+/// Whether elementwise arithmetic is all that a value goes through until it is
+/// rounded to 16 bits. What is compared may turn out either way.
 static bool isRounded(Value value) {
   auto isShort = [](Value each) {
     return getElementTypeOrSelf(each.getType()).getIntOrFloatBitWidth() <= 16;
@@ -150,6 +150,7 @@ static bool isRounded(Value value) {
       return at < region.getNumResults() - region.getCarries().size() &&
              isRounded(region.getResult(at));
     return user->hasTrait<OpTrait::Elementwise>() &&
+           isa<FloatType>(getElementTypeOrSelf(user->getResult(0))) &&
            (isShort(user->getResult(0)) || isRounded(user->getResult(0)));
   });
 }

@@ -34,7 +34,7 @@ inline constexpr llvm::StringLiteral kGridBlocksAttr = "ladle.grid_blocks";
 /// takes as many registers as these leave.
 inline constexpr llvm::StringLiteral kBlocksAttr = "ladle.blocks";
 /// Beside it: bytes a thread that may be spilled to hold as many, for a kernel
-/// that loads what it spills once, outside of its loops.
+/// that was measured to gain by it.
 inline constexpr llvm::StringLiteral kSpillsAttr = "ladle.may_spill";
 /// On a kernel, a unit: it may start before the kernels ahead of it have ended,
 /// and waits for their end before it writes.
