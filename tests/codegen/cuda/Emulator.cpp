@@ -141,30 +141,17 @@ static Expected<fs::path> build(const std::string &text) {
       LADLE_EMULATION_COMPILER, "-std=c++20", "-O1", "-w", "-fPIC",
       "-fno-exceptions", "-fno-strict-aliasing", "-ffp-contract=off",
       "-fvisibility=hidden", "-fsanitize=thread", "-DLADLE_EMULATION",
+      // Nobody asks who called whom; shared memory is found without a call.
+      "-mllvm", "-tsan-instrument-func-entry-exit=0",
+#ifdef __x86_64__
+      "-mtls-dialect=gnu2",
+#endif
       // Contents are part of the name.
       "-Xclang", "-fno-pch-timestamp", "-I" + headers.string()};
-  // Most kernels run for less time than -O1 takes to compile them. These passes
-  // and the fast selection of instructions take a third of it, and leave values
-  // in registers, as the stacks of fibers are small.
-  const std::vector<std::string> passes = {
-      "-passes=always-inline,cgscc(inline),function(sroa,early-cse,"
-      "simplifycfg,instcombine<no-verify-fixpoint>,simplifycfg),globaldce,"
-      "tsan-module,function(tsan)",
-      // Nobody asks who called whom.
-      "-tsan-instrument-func-entry-exit=0"};
-  const std::vector<std::string> selection = {
-      "-O0",
-      "-optimize-regalloc",
-      "-regalloc=greedy",
-      "-relocation-model=pic",
-#ifdef __x86_64__
-      "-enable-tlsdesc", // shared memory is found without a call
-#endif
-      "-filetype=obj"};
 
   std::string common =
-      hashOf({join(compile, " "), join(passes, " "), join(selection, " "),
-              readFile(headers / "emulation.h"), ladle::cudaPrelude()});
+      hashOf({join(compile, " "), readFile(headers / "emulation.h"),
+              ladle::cudaPrelude()});
   fs::path prelude = cache / ("prelude-" + common),
            object = cache / hashOf({common, text});
   // Its header is written where it stays: that is how the compiler knows it
@@ -188,31 +175,22 @@ static Expected<fs::path> build(const std::string &text) {
     return std::move(error);
 
   append_values(compile, "-include-pch", (prelude / "prelude.pch").string());
-  if (Error error = makeOnce(object, [&](const fs::path &folder) -> Error {
+  if (Error error = makeOnce(object, [&](const fs::path &folder) {
         std::ofstream(folder / "kernel.cpp") << text;
-        std::string bitcode = (folder / "kernel.bc").string(),
-                    code = (folder / "kernel.o").string();
-        append_values(compile, "-Xclang", "-disable-llvm-passes", "-emit-llvm",
-                      "-c", (folder / "kernel.cpp").string(), "-o", bitcode);
-        std::vector<std::string> optimise = {LADLE_EMULATION_TOOLS "/opt",
-                                             bitcode, "-o", bitcode};
-        append_range(optimise, passes);
-        std::vector<std::string> select = {LADLE_EMULATION_TOOLS "/llc",
-                                           bitcode, "-o", code};
-        append_range(select, selection);
+        append_values(compile, "-c", (folder / "kernel.cpp").string(), "-o",
+                      (folder / "kernel.o").string());
         // The instrumentation is wanted, ThreadSanitizer's runtime is not.
         std::vector<std::string> link = {LADLE_EMULATION_COMPILER,
                                          "-shared",
                                          LADLE_EMULATION_LINKER,
-                                         code,
+                                         (folder / "kernel.o").string(),
                                          "-o",
                                          (folder / "kernel.so").string()};
-        for (const auto &command : {compile, optimise, select, link})
-          if (Error failed = execute(command, folder / "log"))
-            return failed;
-        fs::remove(bitcode, ignored);
-        fs::remove(code, ignored);
-        return Error::success();
+        if (Error failed = execute(compile, folder / "log"))
+          return failed;
+        Error failed = execute(link, folder / "log");
+        fs::remove(folder / "kernel.o", ignored);
+        return failed;
       }))
     return std::move(error);
   return object / "kernel.so";
