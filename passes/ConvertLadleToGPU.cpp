@@ -198,6 +198,7 @@ struct ConvertLadleToGPU
         GpuSchedule schedule;
         schedule.batch = batch;
         schedule.shared = shared;
+        schedule.cluster = cluster;
         if (forms == kPrefillForm) {
           schedule.threads = threads;
           schedule.tileRows = tileRows;

@@ -171,6 +171,8 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
     Option<"shared", "shared", "int64_t", "0",
            "bytes of shared memory that a block may have; 0 stands for what "
            "Hopper has">,
+    Option<"cluster", "cluster", "int64_t", "0",
+           "blocks of a cluster at the most; 0 stands for what Hopper has">,
     Option<"pieces", "pieces", "int64_t", "0",
            "bulk copies of a tile that warps wait for apart; 0 stands for 1">,
     Option<"stages", "stages", "int64_t", "0",

@@ -52,8 +52,11 @@ void GpuChunkKernel::barrier() {
 /// The end of a step of those who are ahead, and the beginning of it for those
 /// who take it.
 void GpuChunkKernel::meetAll(Value ofCrew) {
-  meetAt(b, barrierOf(ofCrew, kBarrierOfAll),
-         shape.threadsOfRows() + shape.threadsOfCrew());
+  if (shape.cluster > 1)
+    meetCluster();
+  else
+    meetAt(b, barrierOf(ofCrew, kBarrierOfAll),
+           shape.threadsOfRows() + shape.threadsOfCrew());
   isRead.clear();
   isWritten.clear();
   beginOp();
@@ -83,6 +86,9 @@ void GpuChunkKernel::enterPart(bool ofAhead) {
 LogicalResult GpuChunkKernel::emitParts() {
   int64_t all = schedule.threads;
   blockThread = thread;
+  // What others write is behind what is cleared.
+  if (shape.cluster > 1)
+    meetCluster();
   auto branch =
       scf::IfOp::create(b, isBelow(thread, all - shape.ahead), /*else=*/true);
   FailureOr<scf::ForOp> ahead = failure(), ofRows = failure();
@@ -91,7 +97,10 @@ LogicalResult GpuChunkKernel::emitParts() {
     // Those who take need to know where all is.
     b.setInsertionPointToStart(branch.elseBlock());
     enterPart(/*ofAhead=*/true);
-    ahead = emitRounds([&] { return emitChunk(); }, crew, shape.crews);
+    ahead = shape.cluster > 1
+                ? emitRounds([&] { return emitRoundOfCluster(); },
+                             rankInCluster(), shape.cluster)
+                : emitRounds([&] { return emitChunk(); }, crew, shape.crews);
     if (failed(ahead))
       return failure();
     b.setLoc(unnamed(step.getLoc()));
@@ -154,9 +163,12 @@ void GpuChunkKernel::decayKeysBeside(PathGramOp op) {
 }
 
 LogicalResult GpuChunkKernel::emitRowsOfChunk() {
-  meetAll(shape.crews == 1 ? constantIndex(0)
-                           : Value(arith::RemUIOp::create(
-                                 b, round, constantIndex(shape.crews))));
+  if (shape.cluster > 1)
+    beginRowsOfCluster();
+  else
+    meetAll(shape.crews == 1 ? constantIndex(0)
+                             : Value(arith::RemUIOp::create(
+                                   b, round, constantIndex(shape.crews))));
   for (Operation &op : step.getBody().front().without_terminator()) {
     b.setLoc(unnamed(op.getLoc()));
     beginOp();
@@ -186,11 +198,13 @@ bool GpuChunkKernel::isForRows(Value stack) const {
 /// Memory that both have is there once for each crew and once more, and a step
 /// has one of these: a crew begins a step when those with rows have begun the
 /// one that it has made before. What crews alone have is there once for each.
+/// Blocks of a cluster have what they make together, and what they make next.
 void GpuChunkKernel::takeTurns(scf::ForOp ahead, scf::ForOp ofRows) {
   OpBuilder::InsertionGuard guard(b);
   scf::ForOp loops[] = {ahead, ofRows};
   Value turns[2];
-  int64_t turnCount = shape.crews + 1;
+  isRefused |= shape.cluster > 1 && dependsOnTile(ahead);
+  int64_t turnCount = shape.cluster > 1 ? 2 * shape.cluster : shape.crews + 1;
   for (auto [loop, turn] : llvm::zip(loops, turns)) {
     b.setInsertionPointToStart(loop.getBody());
     turn = arith::RemUIOp::create(b, loop.getInductionVar(),
@@ -205,12 +219,15 @@ void GpuChunkKernel::takeTurns(scf::ForOp ahead, scf::ForOp ofRows) {
                           [&](OpOperand &use) { return isIn(use, loop); });
     };
     bool isShared = llvm::all_of(loops, isUsedIn);
-    if (!isShared && (shape.crews == 1 || !isUsedIn(ahead)))
+    bool isInTurn = shape.crews * shape.cluster > 1 && isUsedIn(ahead);
+    if (!isShared && !isInTurn)
       continue;
     // What passes from step to step as well has one place.
     isRefused |= llvm::any_of(memory.getUses(), [&](OpOperand &use) {
       return !isIn(use, ahead) && !isIn(use, ofRows);
     });
+    if (!isShared && shape.crews == 1)
+      continue;
     auto type = cast<MemRefType>(memory.getType());
     int64_t rows = type.getDimSize(0), rank = type.getRank();
     SmallVector<int64_t> dims(type.getShape());
@@ -231,6 +248,8 @@ void GpuChunkKernel::takeTurns(scf::ForOp ahead, scf::ForOp ofRows) {
       memory.replaceUsesWithIf(mine, [&, loop = loop](OpOperand &use) {
         return isIn(use, loop) && use.getOwner() != mine.getDefiningOp();
       });
+      if (shape.cluster > 1 && loop == ahead)
+        storeForOthers(memory, mine, ahead);
     }
   }
 }

@@ -115,6 +115,8 @@ GpuChunkKernel::FoldKeys GpuChunkKernel::foldKeysOf(FoldDraftsOp op) {
       });
       if (!isLast || llvm::count(op.getKeys(), key) > 1)
         stack.memory = allocate(rowsOf(stack.components), keySize);
+      else
+        takeAgain(stack.memory);
       stack.isShort = false;
       scaled.emplace_back(from, stack);
     }

@@ -304,6 +304,8 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
     function->setAttr(kSpillsAttr, b.getIndexAttr(bytes));
   if (holdsRows)
     function->setAttr(kOneArrayAttr, b.getUnitAttr());
+  if (shape.cluster > 1)
+    function->setAttr(kClusterAttr, b.getIndexAttr(shape.cluster));
   b.setLoc(unnamed(step.getLoc()));
   b.setInsertionPointToEnd(&function.getBody().front());
   gpu::ReturnOp::create(b);
@@ -442,12 +444,12 @@ void GpuChunkKernel::beginRound(Value round) {
 FailureOr<scf::ForOp>
 GpuChunkKernel::emitRounds(function_ref<LogicalResult()> body, Value first,
                            int64_t stride) {
-  Value rounds = countRounds();
+  rounds = countRounds();
   SmallVector<Value> held;
   for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
     llvm::append_range(held, heldRows[pool.getArgNumber()]);
-  auto loop = scf::ForOp::create(b, first ? first : constantIndex(0), rounds,
-                                 constantIndex(stride), held);
+  auto loop = scf::ForOp::create(b, first ? first : constantIndex(0),
+                                 endOfRounds(), constantIndex(stride), held);
   loop->setAttr("ladle.rolled", b.getUnitAttr());
   auto takeRows = [&](ValueRange all) {
     for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
@@ -558,7 +560,8 @@ LogicalResult GpuChunkKernel::emitChunk() {
     if (!versions.empty())
       syncAll();
     keepCarries();
-    meetAll(crew);
+    if (shape.cluster == 1)
+      meetAll(crew);
     return success();
   }
   // The next chunk begins with nothing written and nothing read.

@@ -40,9 +40,11 @@ public:
   static constexpr int64_t kMostVectorTokens = 16;
   /// What a block has of a prompt at a time, and of dv; threads besides those
   /// with rows, which are a step ahead of them, of all crews that take steps in
-  /// turn; and how many warps have the same 16 rows, with a part of dk each.
+  /// turn; how many warps have the same 16 rows, with a part of dk each; and
+  /// how many blocks, of tiles of one head, make steps for one another.
   struct Shape {
     int64_t tokens = 0, rows = 0, ahead = 0, crews = 1, keyParts = 1;
+    int64_t cluster = 1;
     int64_t threadsOfRows() const { return rows / 16 * keyParts * 32; }
     int64_t threadsOfCrew() const { return ahead / crews; }
     bool operator==(const Shape &) const = default;
@@ -124,6 +126,16 @@ private:
   mlir::LogicalResult emitRowsOfChunk();
   bool isForRows(mlir::Value stack) const;
   void takeTurns(mlir::scf::ForOp ahead, mlir::scf::ForOp ofRows);
+  //===--- ChunkClusters.cpp: blocks that make steps for one another ------===//
+  mlir::Value rankInCluster();
+  void meetCluster(bool publishes = true);
+  void beginRowsOfCluster();
+  mlir::Value endOfRounds();
+  mlir::LogicalResult emitRoundOfCluster();
+  bool dependsOnTile(mlir::scf::ForOp ahead);
+  void takeAgain(mlir::Value memory);
+  void storeForOthers(mlir::Value memory, mlir::Value own,
+                      mlir::scf::ForOp ahead);
 
   //===--- ChunkStates.cpp: states and carries in memory ------------------===//
   mlir::Value heldState(unsigned argument);
@@ -422,6 +434,7 @@ private:
   mlir::Value tokenOfTile(int64_t tile);
   Components ownTilesOf(llvm::ArrayRef<mlir::Value> all);
   const Components *rowsAtHand(mlir::Value value);
+  void meetWithSameRows();
   void sumOverKeyParts(llvm::MutableArrayRef<Components> sums,
                        const llvm::SmallBitVector &areDivided);
   void multiplyDividedTriangle(llvm::ArrayRef<mlir::Value> values,
@@ -453,6 +466,8 @@ private:
   using Size = std::tuple<int64_t, int64_t, unsigned>;
   std::map<Size, llvm::SmallVector<mlir::Value>> unused;
   llvm::DenseMap<mlir::Value, Size> sizes;
+  /// Of a cluster, where what others had has become another stack's at last.
+  llvm::DenseMap<mlir::Value, mlir::Operation *> takenAgain;
   llvm::DenseSet<mlir::Value> isRead, isWritten;     ///< since the last barrier
   llvm::DenseSet<mlir::Value> readByOp, writtenByOp; ///< by the one at hand
   llvm::DenseSet<mlir::Value> decayStacks;
@@ -460,7 +475,7 @@ private:
 
   // Of threads that are a step ahead of those with rows.
   enum class Part { All, Ahead, Rows } blockPart = Part::All;
-  mlir::Value blockThread, crew, round;
+  mlir::Value blockThread, crew, round, rounds;
   bool isRefused = false; ///< what it is made of does not come apart
   llvm::DenseMap<mlir::Operation *, mlir::Value> inverses;
   llvm::DenseMap<mlir::Value, mlir::Value> packedOutputs; ///< of an output

@@ -158,8 +158,9 @@ void GpuChunkKernel::demandRows(Value stack) {
 void GpuChunkKernel::demandRowsOf(Value value, EachDraftOp region) {
   if (auto argument = dyn_cast<BlockArgument>(value)) {
     if (argument.getOwner() != &region.getBody().front()) {
-      // Threads share the copy evenly.
-      if (step.getArgumentKind(argument.getArgNumber()) ==
+      // Threads share the copy evenly, of a tile that is theirs.
+      if (shape.cluster == 1 &&
+          step.getArgumentKind(argument.getArgNumber()) ==
               ArgumentKind::Token &&
           typeOf(value).getRank() == 2 &&
           typeOf(value).getElementTypeBitWidth() == 16 &&

@@ -28,6 +28,9 @@ static constexpr int64_t kKeyParts = 2, kFewKeys = 64;
 static_assert(kKeyParts == 2,
               "all warps of a row have to have the same sums, and "
               "each begins with its own part");
+/// Blocks that make steps for one another: where there are two, warps with rows
+/// are as slow as those ahead.
+static constexpr int64_t kCluster = 2;
 /// Of a block.
 static constexpr int64_t kMostThreads = 1024;
 
@@ -89,13 +92,14 @@ bool GpuChunkKernel::isIdle(int64_t ofTiles) const {
 /// Shapes in which warps hold rows of the state, the best first.
 SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   int64_t most = cast<DraftsType>(step.getDrafts().getType()).getMost();
-  int64_t ofCrew = kAhead, mostCrews = kMostCrews;
+  int64_t ofCrew = kAhead, mostCrews = kMostCrews, mostBlocks = 1;
   step.walk([&](FoldDraftsOp fold) {
     if (fold.getDecays() &&
         cast<RankedTensorType>(fold.getDecays().getType()).getRank() > 2) {
       most = std::min(most, kMostVectorTokens);
       ofCrew = 2 * kAhead;
       mostCrews = 1;
+      mostBlocks = schedule.cluster ? schedule.cluster : kCluster;
     }
   });
   SmallVector<Shape> shapes;
@@ -104,6 +108,8 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
     if ((schedule.tileRows && shape.rows != schedule.tileRows) ||
         valueSize % shape.rows != 0 || threads > kMostThreads ||
         (schedule.threads && schedule.threads != threads) ||
+        valueSize / shape.rows % shape.cluster != 0 ||
+        mostBlocks < shape.cluster ||
         (shape.ahead && !isIdle(valueSize / shape.rows)))
       return;
     if (shape.tokens <= most && mayHoldRows(shape) &&
@@ -112,17 +118,23 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   };
   constexpr int64_t allTokens[] = {32, 16};
   // Where even narrow tiles leave a block its multiprocessor, several warps
-  // have the same rows. Those ahead are to keep up: in two crews, unless what
-  // passes from step to step, or shared memory, leaves one.
-  for (int64_t tokens : allTokens)
-    for (int64_t rows : {32, 16})
-      for (int64_t crews = mostCrews; crews > 0 && keySize >= kFewKeys; --crews)
-        consider({tokens, rows, crews * ofCrew, crews, kKeyParts});
+  // have the same rows. Those ahead are to keep up: blocks with tiles of one
+  // head divide what channels that decay take; or they are two crews, unless
+  // what passes from step to step, or shared memory, leaves one.
+  for (int64_t cluster : {kCluster, int64_t(1)})
+    for (int64_t tokens : allTokens)
+      for (int64_t rows : {32, 16})
+        for (int64_t crews = cluster > 1 ? 1 : mostCrews;
+             crews > 0 && keySize >= kFewKeys; --crews)
+          consider({tokens, rows, crews * ofCrew, crews, kKeyParts, cluster});
   // With many prompts, other blocks are at work while one waits.
-  for (int64_t ahead : {ofCrew, int64_t(0)})
+  for (auto [ahead, cluster] :
+       {std::pair(ofCrew, kCluster), std::pair(ofCrew, int64_t(1)),
+        std::pair(int64_t(0), int64_t(1))})
     for (int64_t tokens : allTokens)
       for (int64_t rows : {64, 32, 16})
-        consider({tokens, schedule.tileRows ? schedule.tileRows : rows, ahead});
+        consider({tokens, schedule.tileRows ? schedule.tileRows : rows, ahead,
+                  /*crews=*/1, /*keyParts=*/1, cluster});
   return shapes;
 }
 

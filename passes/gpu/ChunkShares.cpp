@@ -108,6 +108,11 @@ const GpuKernel::Components *GpuChunkKernel::rowsAtHand(Value value) {
 // Products
 //===----------------------------------------------------------------------===//
 
+void GpuChunkKernel::meetWithSameRows() {
+  Value ofRows = over(thread, kWarp * shape.keyParts);
+  meetAt(b, add(ofRows, kBarrierOfRows), kWarp * shape.keyParts);
+}
+
 /// Warps with the same rows have sums over their parts of dk, and need those
 /// over all: of all tokens, or of their own.
 void GpuChunkKernel::sumOverKeyParts(MutableArrayRef<Components> sums,
@@ -131,7 +136,7 @@ void GpuChunkKernel::sumOverKeyParts(MutableArrayRef<Components> sums,
     if (areDivided[static_cast<unsigned>(i)])
       of = ownTilesOf(of);
   Value ofRows = over(warp, shape.keyParts);
-  meetAt(b, add(ofRows, kBarrierOfRows), kWarp * shape.keyParts);
+  meetWithSameRows();
   Value firstOwn = times(keyPart(), tokenTiles() / shape.keyParts);
   for (int64_t other = 1; other < shape.keyParts; ++other) {
     Value part = arith::RemUIOp::create(b, add(keyPart(), other),

@@ -42,6 +42,8 @@ Value GpuChunkKernel::allocate(int64_t rows, int64_t size, Type element) {
     memory =
         shared({rows, pitchOf(size)}, size == 1 ? "numbers" : "stack", element);
     sizes[memory] = key;
+  } else {
+    takeAgain(memory);
   }
   return memory;
 }

@@ -175,9 +175,10 @@ public:
 
   /// `arguments` are addresses of the arguments' values. Returns before the
   /// kernel has run. Without a stream: on the device's own. A kernel that can
-  /// starts early if it is asked to. So many blocks along x are a cluster.
+  /// starts early if it is asked to. So many blocks along x are a cluster; 0:
+  /// as many as its description says.
   Status launch(Extent grid, Extent block, void *const *arguments, void *stream,
-                bool early = false, unsigned blocksOfCluster = 1) const;
+                bool early = false, unsigned blocksOfCluster = 0) const;
   Status launch(Extent grid, Extent block, void *const *arguments) const {
     return launch(grid, block, arguments, context->stream);
   }

@@ -71,6 +71,8 @@ struct KernelInfo {
   /// May start before the kernels ahead of it have ended, for whose end it
   /// waits itself (griddepcontrol.wait, sm_90 on).
   bool programmatic = false;
+  /// Blocks side by side along x that are a cluster (sm_90 on).
+  unsigned cluster = 1;
 };
 
 } // namespace ladle::cuda

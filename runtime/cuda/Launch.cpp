@@ -72,6 +72,8 @@ Status Kernel::launch(Extent grid, Extent block, void *const *arguments,
   unsigned count = 0;
   if (early && about.programmatic)
     attributes[count++] = {programmaticSerialization, {1}};
+  if (blocksOfCluster == 0)
+    blocksOfCluster = about.cluster;
   if (blocksOfCluster > 1)
     attributes[count++] = {clusterDimension, {blocksOfCluster, 1, 1}};
   if (count == 0)

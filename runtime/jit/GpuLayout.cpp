@@ -59,6 +59,7 @@ static const std::vector<Row> &rows() {
        &Options::batch},
       {{"shared", "bytes of shared memory that a block may have", {}},
        &Options::shared},
+      {{"cluster", "blocks of a cluster at the most", {}}, &Options::cluster},
       {{"forms",
         "forms that kernels hold: 1 decode, 2 decode_fold, 4 fold, 8 "
         "prefill_fold, or sums",

@@ -62,10 +62,13 @@ static std::vector<GpuArgument> argumentsOf(StepOp step) {
 
 static GpuKernelInfo describe(gpu::GPUFuncOp kernel) {
   auto blocks = kernel->getAttrOfType<IntegerAttr>(kGridBlocksAttr);
-  return {kernel.getName().str(), static_cast<unsigned>(blocks.getInt()),
+  auto cluster = kernel->getAttrOfType<IntegerAttr>(kClusterAttr);
+  return {kernel.getName().str(),
+          static_cast<unsigned>(blocks.getInt()),
           static_cast<unsigned>((*kernel.getKnownBlockSize())[0]),
           static_cast<unsigned>(dynamicSharedBytes(kernel)),
-          kernel->hasAttr(kStartsEarlyAttr)};
+          kernel->hasAttr(kStartsEarlyAttr),
+          cluster ? static_cast<unsigned>(cluster.getInt()) : 1};
 }
 
 int64_t GpuProgram::headGroup() const {

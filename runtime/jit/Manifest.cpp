@@ -124,7 +124,8 @@ json::Value toJSON(const KernelInfo &info) {
                       {"grid_blocks", info.gridBlocks},
                       {"threads", info.threads},
                       {"shared_bytes", info.sharedBytes},
-                      {"programmatic", info.programmatic}};
+                      {"programmatic", info.programmatic},
+                      {"cluster", info.cluster}};
 }
 
 bool fromJSON(const json::Value &value, KernelInfo &info, json::Path path) {
@@ -133,7 +134,8 @@ bool fromJSON(const json::Value &value, KernelInfo &info, json::Path path) {
          map.map("grid_blocks", info.gridBlocks) &&
          map.map("threads", info.threads) &&
          map.map("shared_bytes", info.sharedBytes) &&
-         map.map("programmatic", info.programmatic);
+         map.map("programmatic", info.programmatic) &&
+         map.map("cluster", info.cluster);
 }
 
 static json::Value toJSON(const std::optional<KernelInfo> &info) {

@@ -97,6 +97,7 @@ Result<RouteObject> Target::compile(RouteKind route, Compiler &compiler,
     return compiler.compile(route);
   GpuLayout fitting = layout;
   fitting.try_emplace("shared", sharedBytesOf(device->arch()));
+  fitting.try_emplace("cluster", clusterBlocksOf(device->arch()));
   Result<RouteObject> object =
       compiler.compileForGpu(route, fitting, answersShortRows);
   if (!object)

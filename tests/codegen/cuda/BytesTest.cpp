@@ -145,7 +145,8 @@ public:
     llvm::Error error = module->launch(
         launch.kernel.name,
         {launch.kernel.gridBlocks, static_cast<unsigned>(launch.rows), 1},
-        {launch.kernel.threads, 1, 1}, values.data());
+        {launch.kernel.threads, 1, 1}, values.data(), {},
+        launch.kernel.cluster);
     return error ? llvm::toString(std::move(error)) : "";
   }
 

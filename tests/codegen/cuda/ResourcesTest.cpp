@@ -123,6 +123,7 @@ static void checkPrefill(const std::string &model, const std::string &arch,
   if (batch) {
     request.layout["batch"] = batch;
     request.layout["shared"] = jit::sharedBytesOf(arch);
+    request.layout["cluster"] = jit::clusterBlocksOf(arch);
   }
   std::string messages;
   std::optional<GpuProgram> program = compileForGpu(request, messages);
