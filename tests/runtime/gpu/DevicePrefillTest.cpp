@@ -80,7 +80,7 @@ TEST_CASE("prompts whose next step is made meanwhile") {
                           "size.Dv=64,prompts=150,chunk=64"},
       {"mamba2", "route=inner,size.H=2,size.G=1,size.N=32,size.P=48,"
                  "prompts=100,chunk=64,state=bf16,layout=dk_dv"},
-      {"kda", "route=inner,size.H=1,size.Dk=64,size.Dv=32,prompts=60,"
+      {"kda", "route=inner,size.H=1,size.Dk=64,size.Dv=16,prompts=60,"
               "chunk=24"},
       {"linear_attention", "route=inner,size.H=1,size.Dk=32,size.Dv=32,"
                            "prompts=80,chunk=40"},
@@ -105,7 +105,26 @@ TEST_CASE("prompts whose rows are two warps'") {
                     "chunk=32"},
       {"retnet", "route=inner,size.H=1,size.Dk=64,size.Dv=32,prompts=90,"
                  "chunk=64"},
-      {"rwkv6", "route=inner,size.H=1,size.Dk=64,size.Dv=32,prompts=60,"
+      {"rwkv6", "route=inner,size.H=1,size.Dk=64,size.Dv=16,prompts=60,"
+                "chunk=24"},
+  }));
+  checkOnGpu(model, text + ",batch=1" + moving);
+}
+
+// Where channels decay, two blocks with tiles of one head make a step each for
+// both: of as many as there are, of one less, and of none. A head of the second
+// has two such pairs; warps of the third have their rows alone.
+TEST_CASE("prompts whose steps blocks make for one another") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"kda", "route=inner,size.H=2,size.Dk=64,size.Dv=32,prompts=100,"
+              "chunk=64"},
+      {"rwkv7_core", "route=inner,size.H=1,size.Dk=64,size.Dv=128,"
+                     "prompts=70,chunk=64,state=bf16,layout=dk_dv"},
+      {"kda", "route=inner,size.H=1,size.Dk=32,size.Dv=32,prompts=60,"
+              "chunk=24,state=f16"},
+      {"rwkv6", "route=inner,size.H=1,size.Dk=64,size.Dv=64,prompts=60,"
                 "chunk=24"},
   }));
   checkOnGpu(model, text + ",batch=1" + moving);
