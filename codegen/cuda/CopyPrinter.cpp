@@ -126,9 +126,19 @@ LogicalResult KernelPrinter::printRegisters(NVVM::SetMaxRegisterOp registers) {
   return success();
 }
 
-/// Rows of shared memory from one on become memory of their own.
+/// Rows of shared memory from one on become memory of their own, and so does a
+/// part of a row of other memory.
 LogicalResult KernelPrinter::printRowsFrom(memref::SubViewOp view) {
   Value from = view.getSource(), result = view.getResult();
+  if (texts.contains(from) && view.hasUnitStride() &&
+      !gpu::GPUDialect::hasWorkgroupMemoryAddressSpace(view.getSourceType()) &&
+      view.getType().getRank() == view.getSourceType().getRank()) {
+    texts[result] = names.fresh(texts[from] + "_row");
+    strides[result] = SmallVector<std::string>(strides[from]);
+    os << formatv("auto *const {0} = {1} + {2};\n", texts[result], texts[from],
+                  offset(from, view.getMixedOffsets()));
+    return success();
+  }
   if (!texts.contains(from) || view.getOffsets().size() > 1 ||
       view.isDynamicOffset(0) != (view.getOffsets().size() == 1) ||
       !view.hasUnitStride() || view.getType().getNumDynamicDims() != 0 ||

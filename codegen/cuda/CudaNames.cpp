@@ -117,6 +117,7 @@ static bool isReserved(StringRef name) {
                                              "Vec",
                                              "load_vector",
                                              "load_vector_if",
+                                             "load_constant_vector_if",
                                              "store_vector",
                                              "to_float",
                                              "from_float",

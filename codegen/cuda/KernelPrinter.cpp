@@ -319,6 +319,11 @@ LogicalResult KernelPrinter::printYield(scf::YieldOp yield) {
 /// Where an element is from the pointer of its memref. Sums of static strides
 /// are `int` where they cannot exceed it.
 std::string KernelPrinter::offset(Value memref, ValueRange indices) {
+  return offset(memref, SmallVector<OpFoldResult>(indices));
+}
+
+std::string KernelPrinter::offset(Value memref,
+                                  ArrayRef<OpFoldResult> indices) {
   auto type = cast<MemRefType>(memref.getType());
   SmallVector<int64_t> sizes;
   int64_t constant;
@@ -329,6 +334,11 @@ std::string KernelPrinter::offset(Value memref, ValueRange indices) {
     int64_t product;
     return llvm::MulOverflow(a, b, product) ? kMaxInt + 1
                                             : std::min(product, kMaxInt + 1);
+  };
+  auto text = [&](OpFoldResult index) {
+    if (auto value = dyn_cast<Value>(index))
+      return use(value);
+    return literal(*getConstantIntValue(index));
   };
   struct Term {
     std::string index, factor;
@@ -345,9 +355,9 @@ std::string KernelPrinter::offset(Value memref, ValueRange indices) {
         terms.push_back({"(long long)" + stride, ""});
       else if (hasWideProducts)
         terms.push_back(
-            {formatv("wide_product({0}, {1})", use(index), stride).str(), ""});
+            {formatv("wide_product({0}, {1})", text(index), stride).str(), ""});
       else
-        terms.push_back({"(long long)" + use(index), stride});
+        terms.push_back({"(long long)" + text(index), stride});
       continue;
     }
     int64_t product;
@@ -363,7 +373,7 @@ std::string KernelPrinter::offset(Value memref, ValueRange indices) {
     bool isLong = most > kMaxInt;
     bound += isLong ? 0 : most;
     (isLong ? terms : ints)
-        .push_back({(isLong ? "(long long)" : "") + use(index),
+        .push_back({(isLong ? "(long long)" : "") + text(index),
                     sizes[i] == 1 ? "" : literal(sizes[i])});
   }
   // A sum is as wide as its first term. What is known to be an int is added up

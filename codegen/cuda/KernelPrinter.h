@@ -60,6 +60,8 @@ private:
   mlir::LogicalResult printRowsFrom(mlir::memref::SubViewOp view);
   mlir::LogicalResult printClusterMemory(mlir::UnrealizedConversionCastOp cast);
   std::string offset(mlir::Value memref, mlir::ValueRange indices);
+  std::string offset(mlir::Value memref,
+                     llvm::ArrayRef<mlir::OpFoldResult> indices);
 
   // VectorPrinter.cpp: constants and vectors.
   mlir::LogicalResult printConstant(mlir::Operation *op);

@@ -9,6 +9,7 @@
 #include "codegen/cuda/KernelPrinter.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Matchers.h"
+#include "passes/gpu/KernelInfo.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -225,7 +226,9 @@ LogicalResult KernelPrinter::printMaskedLoad(vector::MaskedLoadOp load) {
   std::string where = offset(load.getBase(), load.getIndices());
   const std::string &memory = texts[load.getBase()];
   return define(load.getResult(),
-                formatv("load_vector_if<{0}>({1}, {2}, {3})",
+                formatv("{0}<{1}>({2}, {3}, {4})",
+                        load->hasAttr(kConstantAttr) ? "load_constant_vector_if"
+                                                     : "load_vector_if",
                         load.getVectorType().getNumElements(),
                         use(wanted.getSource()),
                         where == "0" ? memory : memory + " + " + where,

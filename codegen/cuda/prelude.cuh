@@ -149,6 +149,34 @@ struct LoadIf {
     *to = word;
   }
 };
+/// The same of memory that nobody writes meanwhile. An instruction with a
+/// predicate, not behind a branch: loads of one row share its address.
+struct LoadConstantIf : LoadIf {
+#if defined(__CUDA_ARCH__)
+  using LoadIf::operator();
+  __device__ __forceinline__ void operator()(unsigned int *to,
+                                             const unsigned int *from) const {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %2, 0;\n"
+                 "@p ld.global.b32 %0, [%1];\n}"
+                 : "+r"(*to)
+                 : "l"(__cvta_generic_to_global(from)), "r"(int(wanted)));
+  }
+  __device__ __forceinline__ void operator()(uint2 *to,
+                                             const uint2 *from) const {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %3, 0;\n"
+                 "@p ld.global.v2.b32 {%0, %1}, [%2];\n}"
+                 : "+r"(to->x), "+r"(to->y)
+                 : "l"(__cvta_generic_to_global(from)), "r"(int(wanted)));
+  }
+  __device__ __forceinline__ void operator()(uint4 *to,
+                                             const uint4 *from) const {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\n"
+                 "@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+                 : "+r"(to->x), "+r"(to->y), "+r"(to->z), "+r"(to->w)
+                 : "l"(__cvta_generic_to_global(from)), "r"(int(wanted)));
+  }
+#endif
+};
 /// A V as the fewest words.
 template <class V, class Move>
 LADLE_INLINE void move_words(void *to, const void *from, Move move) {
@@ -208,6 +236,19 @@ LADLE_INLINE Vec<T, N> load_vector_if(bool wanted, const T *p, T otherwise) {
   for (int i = 0; i < N; ++i)
     v[i] = otherwise;
   ladle_detail::move_words<Vec<T, N>>(&v, p, ladle_detail::LoadIf{wanted});
+  return v;
+}
+
+/// The same from memory that nobody writes while the kernel runs.
+template <int N, class T>
+LADLE_INLINE Vec<T, N> load_constant_vector_if(bool wanted, const T *p,
+                                               T otherwise) {
+  Vec<T, N> v;
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    v[i] = otherwise;
+  ladle_detail::move_words<Vec<T, N>>(&v, p,
+                                      ladle_detail::LoadConstantIf{{wanted}});
   return v;
 }
 

@@ -18,6 +18,7 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/build/Components.h"
 #include "passes/gpu/ChunkKernel.h"
+#include "passes/gpu/KernelInfo.h"
 #include "llvm/ADT/ScopeExit.h"
 
 using namespace mlir;
@@ -91,12 +92,24 @@ GpuKernel::Components GpuChunkKernel::loadValid(Value memory,
       {place.width}, cast<MemRefType>(memory.getType()).getElementType());
   Value wanted = splat(current.valid, place.width);
   Value zero = arith::ConstantOp::create(b, b.getZeroAttr(type));
+  // What a lane has of a row is at constant distances from where it begins.
+  SmallVector<OpFoldResult> first(outer.begin(), outer.end());
+  first.push_back(chunkStart(place, 0));
+  SmallVector<OpFoldResult> sizes(first.size(), b.getIndexAttr(1)),
+      strides(first.size(), b.getIndexAttr(1));
+  int64_t apart = place.lanes * place.width;
+  sizes.back() = b.getIndexAttr((place.chunks - 1) * apart + place.width);
+  Value row = memref::SubViewOp::create(b, memory, first, sizes, strides);
+  SmallVector<Value> at(first.size(), constantIndex(0));
   Components result;
   for (int64_t c = 0; c < place.chunks; ++c) {
-    SmallVector<Value> at(outer);
-    at.push_back(chunkStart(place, c));
-    result.push_back(
-        vector::MaskedLoadOp::create(b, type, memory, at, wanted, zero));
+    at.back() = constantIndex(c * apart);
+    if (isPartial(place, c))
+      at.back() =
+          arith::SubIOp::create(b, chunkStart(place, c), chunkStart(place, 0));
+    auto load = vector::MaskedLoadOp::create(b, type, row, at, wanted, zero);
+    load->setAttr(kConstantAttr, b.getUnitAttr());
+    result.push_back(load);
   }
   for (Value &chunk : result)
     chunk = toF32(chunk);

@@ -51,7 +51,8 @@ ladle.step @ahead_prefill of @delta route(inner) form(prefill_fold)
 // The others load tokens, and make Gram products and inverses.
 // CHECK: memref.subview {{.*}} : memref<64x40xf32, {{.*}} to memref<32x40xf32
 // CHECK: memref.prefetch {{.*}} : memref<?x2x64xbf16
-// CHECK: vector.maskedload {{.*}} : memref<?x2x64xbf16
+// CHECK: memref.subview {{.*}} : memref<?x2x64xbf16
+// CHECK: vector.maskedload {{.*}} : memref<1x1x{{.*}}xbf16
 // CHECK: nvvm.barrier id = %{{.*}} number_of_threads = %c128
 // CHECK: nvgpu.ldmatrix
 // CHECK: math.fma

@@ -40,7 +40,10 @@ ladle.step @rows_prefill of @delta route(inner) form(prefill_fold)
 // What the next step loads is asked for.
 // CHECK: memref.prefetch {{.*}} : memref<?x2x64xbf16
 // Keys are stored as they came, and zeros where there are none.
-// CHECK: vector.maskedload {{.*}} : memref<?x2x64xbf16
+// A lane's parts of a row are at constant distances.
+// CHECK: %[[ROW:.*]] = memref.subview %{{.*}}[%{{.*}}, %{{.*}}, %{{.*}}] [1, 1, 36] [1, 1, 1] : memref<?x2x64xbf16
+// CHECK: vector.maskedload %[[ROW]][%c0{{.*}}, %c0{{.*}}, %c0{{.*}}], {{.*}} {ladle.constant} : memref<1x1x36xbf16
+// CHECK: vector.maskedload %[[ROW]][%c0{{.*}}, %c0{{.*}}, %c32{{.*}}], {{.*}} {ladle.constant} : memref<1x1x36xbf16
 // CHECK: vector.store {{.*}} vector<4xbf16>
 // Gram products, and then the state with the keys, of three parts.
 // CHECK: nvgpu.ldmatrix {{.*}}transpose = false

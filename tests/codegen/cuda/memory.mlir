@@ -77,6 +77,14 @@ gpu.module @m {
     // CHECK-NEXT: const Vec<bf16, 2> z = load_vector_if<2>(there, b + i, from_float<bf16>(0.0f));
     %2 = vector.maskedload %b[%i], %mask, %zero
         : memref<64xbf16>, vector<2xi1>, vector<2xbf16> into vector<2xbf16> loc("z")
+    // Parts of a row that nobody writes share its address.
+    // CHECK-NEXT: auto *const a_row = a + (long long)i * 128 + 4;
+    %row = memref.subview %a[%i, 4] [1, 64] [1, 1]
+        : memref<?x128xbf16> to memref<1x64xbf16, strided<[128, 1], offset: ?>>
+    // CHECK-NEXT: const Vec<bf16, 2> w = load_constant_vector_if<2>(there, a_row + 8, from_float<bf16>(0.0f));
+    %3 = vector.maskedload %row[%c0, %c8], %mask, %zero {ladle.constant}
+        : memref<1x64xbf16, strided<[128, 1], offset: ?>>, vector<2xi1>, vector<2xbf16>
+        into vector<2xbf16> loc("w")
     // CHECK-NEXT: const Vec<bf16, 4> y = load_vector<4>(b + i);
     %1 = vector.load %b[%i] : memref<64xbf16>, vector<4xbf16> loc("y")
     gpu.return
