@@ -301,7 +301,7 @@ void GpuChunkKernel::multiplyHalves(const Factor &factor,
                                                      {1})};
     } else {
       Value all = load(add(at, j * kTileColumns * pitchIn(right.memory)));
-      parts = isExact ? Components{all} : partsOf(all, kParts);
+      parts = isExact ? Components{all} : partsOf(toF32(all), kParts);
     }
     for (Value part : llvm::reverse(parts))
       for (auto [i, left] : llvm::enumerate(lefts)) {

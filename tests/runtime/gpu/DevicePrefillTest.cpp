@@ -130,6 +130,28 @@ TEST_CASE("prompts whose steps blocks make for one another") {
   checkOnGpu(model, text + ",batch=1" + moving);
 }
 
+// Keys and queries lie in shared memory as they came, of one kind of 16 bits
+// each.
+TEST_CASE("prompts of keys of f16 and queries of bf16") {
+  if (!hasGpu())
+    return;
+  check::CheckRequest request;
+  request.path = "mixed.ladle";
+  request.source = R"(recurrence mixed(Dk, Dv) {
+  preset "stacks" { Dk = 20, Dv = 9 }
+  preset "rows" { Dk = 32, Dv = 32 }
+  token a[1], b[1], q[1, Dk], v[1, Dv] : bf16
+  token k[1, Dk] : f16
+  state S[1, Dk, Dv] : f32
+  let kn = l2norm(k)
+  S = decay(S, exp(-softplus(a)))
+  S = write(S, kn, sigmoid(b) * (v - read(S, kn)))
+  out y[1, Dv] : bf16 = read(S, q)
+})";
+  request.elaboration.preset = GENERATE("stacks", "rows");
+  checkOnGpu(request, "route=inner,prompts=70" + std::string(moving));
+}
+
 TEST_CASE("prompts beside drafts, whose slots keep versions of carries") {
   if (!hasGpu())
     return;
