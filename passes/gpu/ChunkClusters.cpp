@@ -19,7 +19,6 @@
 #include "mlir/Dialect/NVGPU/IR/NVGPUDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
-#include "passes/gpu/Barriers.h"
 #include "passes/gpu/ChunkKernel.h"
 #include "llvm/ADT/STLExtras.h"
 

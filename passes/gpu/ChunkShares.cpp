@@ -108,6 +108,7 @@ const GpuKernel::Components *GpuChunkKernel::rowsAtHand(Value value) {
 // Products
 //===----------------------------------------------------------------------===//
 
+/// Of a block's warps those that have the same rows, and no others.
 void GpuChunkKernel::meetWithSameRows() {
   Value ofRows = over(thread, kWarp * shape.keyParts);
   meetAt(b, add(ofRows, kBarrierOfRows), kWarp * shape.keyParts);
