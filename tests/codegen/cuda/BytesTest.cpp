@@ -119,7 +119,7 @@ class CountingEmulator : public Executor {
 public:
   std::string load(const GpuProgram &program) override {
     arguments = program.arguments;
-    module.emplace(addListener(program.text));
+    module.emplace(addListener(program.text), /*optimises=*/true);
     void (*listener)(const void *, unsigned, bool) = noteAccess;
     void *values[] = {&listener};
     llvm::Error error = module->launch("set_listener", {}, {}, values);

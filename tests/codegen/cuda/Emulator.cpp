@@ -134,24 +134,40 @@ static std::string hashOf(ArrayRef<StringRef> parts) {
 
 /// Compiles `text` unless it was before. What all kernels include is compiled
 /// once for all of them.
-static Expected<fs::path> build(const std::string &text) {
+static Expected<fs::path> build(const std::string &text, bool optimises) {
   const fs::path headers = LADLE_EMULATION_HEADERS,
                  cache = LADLE_EMULATION_CACHE;
   std::vector<std::string> compile = {
       LADLE_EMULATION_COMPILER, "-std=c++20", "-O1", "-w", "-fPIC",
       "-fno-exceptions", "-fno-strict-aliasing", "-ffp-contract=off",
       "-fvisibility=hidden", "-fsanitize=thread", "-DLADLE_EMULATION",
-      // Nobody asks who called whom; shared memory is found without a call.
-      "-mllvm", "-tsan-instrument-func-entry-exit=0",
-#ifdef __x86_64__
-      "-mtls-dialect=gnu2",
-#endif
       // Contents are part of the name.
       "-Xclang", "-fno-pch-timestamp", "-I" + headers.string()};
+  // Most kernels run for less time than -O1 takes to compile them. These passes
+  // and the fast selection of instructions take a third of it, and leave values
+  // in registers, as the stacks of fibers are small.
+  const std::string cleaning =
+      optimises ? "default<O1>"
+                : "always-inline,cgscc(inline),function(sroa,early-cse<memssa>,"
+                  "simplifycfg,instcombine<no-verify-fixpoint>,simplifycfg),"
+                  "globaldce";
+  const std::vector<std::string> passes = {
+      "-passes=" + cleaning + ",tsan-module,function(tsan)",
+      // Nobody asks who called whom.
+      "-tsan-instrument-func-entry-exit=0"};
+  const std::vector<std::string> selection = {
+      "-O0",
+      "-optimize-regalloc",
+      "-regalloc=greedy",
+      "-relocation-model=pic",
+#ifdef __x86_64__
+      "-enable-tlsdesc", // shared memory is found without a call
+#endif
+      "-filetype=obj"};
 
   std::string common =
-      hashOf({join(compile, " "), readFile(headers / "emulation.h"),
-              ladle::cudaPrelude()});
+      hashOf({join(compile, " "), join(passes, " "), join(selection, " "),
+              readFile(headers / "emulation.h"), ladle::cudaPrelude()});
   fs::path prelude = cache / ("prelude-" + common),
            object = cache / hashOf({common, text});
   // Its header is written where it stays: that is how the compiler knows it
@@ -175,22 +191,31 @@ static Expected<fs::path> build(const std::string &text) {
     return std::move(error);
 
   append_values(compile, "-include-pch", (prelude / "prelude.pch").string());
-  if (Error error = makeOnce(object, [&](const fs::path &folder) {
+  if (Error error = makeOnce(object, [&](const fs::path &folder) -> Error {
         std::ofstream(folder / "kernel.cpp") << text;
-        append_values(compile, "-c", (folder / "kernel.cpp").string(), "-o",
-                      (folder / "kernel.o").string());
+        std::string bitcode = (folder / "kernel.bc").string(),
+                    code = (folder / "kernel.o").string();
+        append_values(compile, "-Xclang", "-disable-llvm-passes", "-emit-llvm",
+                      "-c", (folder / "kernel.cpp").string(), "-o", bitcode);
+        std::vector<std::string> optimise = {LADLE_EMULATION_TOOLS "/opt",
+                                             bitcode, "-o", bitcode};
+        append_range(optimise, passes);
+        std::vector<std::string> select = {LADLE_EMULATION_TOOLS "/llc",
+                                           bitcode, "-o", code};
+        append_range(select, selection);
         // The instrumentation is wanted, ThreadSanitizer's runtime is not.
         std::vector<std::string> link = {LADLE_EMULATION_COMPILER,
                                          "-shared",
                                          LADLE_EMULATION_LINKER,
-                                         (folder / "kernel.o").string(),
+                                         code,
                                          "-o",
                                          (folder / "kernel.so").string()};
-        if (Error failed = execute(compile, folder / "log"))
-          return failed;
-        Error failed = execute(link, folder / "log");
-        fs::remove(folder / "kernel.o", ignored);
-        return failed;
+        for (const auto &command : {compile, optimise, select, link})
+          if (Error failed = execute(command, folder / "log"))
+            return failed;
+        fs::remove(bitcode, ignored);
+        fs::remove(code, ignored);
+        return Error::success();
       }))
     return std::move(error);
   return object / "kernel.so";
@@ -216,7 +241,7 @@ struct Loaded {
       ::dlclose(handle);
   }
 
-  Error load(StringRef source, ArrayRef<std::string> kernels);
+  Error load(StringRef source, ArrayRef<std::string> kernels, bool optimises);
 
   /// What the loader has put where: code and constants, and the variables of
   /// the calling thread, which are the kernel's shared memory.
@@ -252,8 +277,9 @@ struct Loaded {
 };
 } // namespace
 
-Error Loaded::load(StringRef source, ArrayRef<std::string> kernels) {
-  Expected<fs::path> object = build(addEntries(source, kernels));
+Error Loaded::load(StringRef source, ArrayRef<std::string> kernels,
+                   bool optimises) {
+  Expected<fs::path> object = build(addEntries(source, kernels), optimises);
   if (!object)
     return object.takeError();
   handle = ::dlopen(object->c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -269,6 +295,7 @@ Error Loaded::load(StringRef source, ArrayRef<std::string> kernels) {
 
 struct EmulatedModule::Text {
   std::string source;
+  bool optimises = false;
   std::vector<std::string> kernels;
   std::mutex mutex;
   std::unique_ptr<Loaded> loaded;
@@ -278,16 +305,17 @@ struct EmulatedModule::Text {
     if (loaded)
       return loaded.get();
     auto made = std::make_unique<Loaded>();
-    if (Error error = made->load(source, kernels))
+    if (Error error = made->load(source, kernels, optimises))
       return std::move(error);
     loaded = std::move(made);
     return loaded.get();
   }
 };
 
-EmulatedModule::EmulatedModule(StringRef source)
+EmulatedModule::EmulatedModule(StringRef source, bool optimises)
     : text(std::make_shared<Text>()) {
   text->source = source.str();
+  text->optimises = optimises;
   text->kernels = findKernels(source);
 }
 

@@ -35,8 +35,8 @@ public:
   /// Of a text that includes "ladle_prelude.cuh" and has kernels like
   /// `extern "C" __global__ void step(const float *x, int n)`. They are
   /// compiled when one is first launched, and the same text once in a build
-  /// folder.
-  explicit EmulatedModule(llvm::StringRef source);
+  /// folder; quickly, unless what they load twice is to be loaded once.
+  explicit EmulatedModule(llvm::StringRef source, bool optimises = false);
 
   std::vector<std::string> kernels() const;
 
