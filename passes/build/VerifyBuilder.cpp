@@ -207,8 +207,8 @@ void VerifyBuilder::buildTokens() {
 //===----------------------------------------------------------------------===//
 
 SmallVector<Value> VerifyBuilder::scale(const StateHistory &state,
-                                        ArrayRef<Value> vectors, Value gamma) {
-  Value path = paths[state.index];
+                                        ArrayRef<Value> vectors, Value path,
+                                        Value gamma) {
   if (!path && !gamma)
     return SmallVector<Value>(vectors);
   Location loc = locOf(state);
@@ -333,11 +333,15 @@ void VerifyBuilder::answer() {
       }
     if (vectors.empty())
       continue;
-    SmallVector<Value> queries = late ? vectors : scale(state, vectors, {});
+    SmallVector<Value> queries = late ? vectors : scale(state, vectors, path);
     SmallVector<Value> scaled = queries;
     if (!folds && !prefillsState && route == Route::Inner)
-      if (Value gamma = decayProduct(state))
-        scaled = scale(state, vectors, gamma);
+      if (Value gamma = decayProduct(state)) {
+        // A path of numbers is left to what is read; vectors meet it once.
+        bool hasVectors = path && typeOf(path).getRank() > 2;
+        scaled = hasVectors ? scale(state, queries, {}, gamma)
+                            : scale(state, vectors, path, gamma);
+      }
     for (auto [owner, list] :
          llvm::zip(owners, readHistory(state, queries, scaled, types))) {
       llvm::append_range(parts[owner], list);
@@ -410,7 +414,8 @@ void VerifyBuilder::answerAdjoint() {
     for (auto [write, vector] : llvm::zip(writes, taken))
       if (!write.roots.empty() && write.state == &state)
         vector = withHeads(
-            scale(state, stack(write.roots.front().queries[state.index]), {})
+            scale(state, stack(write.roots.front().queries[state.index]),
+                  paths[state.index])
                 .front());
     taken = solve(taken);
     SmallVector<Value> queries;
@@ -420,7 +425,7 @@ void VerifyBuilder::answerAdjoint() {
       Value query = stack(root.queries[state.index]);
       if (!query)
         continue;
-      Value own = withHeads(scale(state, query, {}).front());
+      Value own = withHeads(scale(state, query, paths[state.index]).front());
       RankedTensorType type = unstackType(typeOf(own));
       SmallVector<Value> terms{own};
       if (Value inside = product(root, taken, type))

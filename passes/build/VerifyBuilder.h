@@ -96,10 +96,11 @@ private:
   /// The stack of a value that was asked of the tokens; null for null.
   mlir::Value stack(mlir::Value value) const;
   /// `vectors` of a state times the decay along the path, and times that of the
-  /// entries if `gamma` is given.
+  /// entries, if there are these.
   llvm::SmallVector<mlir::Value> scale(const StateHistory &state,
                                        llvm::ArrayRef<mlir::Value> vectors,
-                                       mlir::Value gamma);
+                                       mlir::Value path,
+                                       mlir::Value gamma = {});
   /// What the state after the committed entries answers to `queries`, which the
   /// path has decayed, in parts to be added. `scaled` are those for the
   /// checkpoint.

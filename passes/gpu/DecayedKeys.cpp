@@ -19,6 +19,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/Kernel.h"
+#include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -228,9 +229,12 @@ EntryColumns GpuKernel::loadColumns(Value buffer, StringRef decay,
         at.push_back(constantIndex(rank));
       at.push_back(columns.element);
       Value from = fields[argument][index];
-      if (mask)
-        return vector::MaskedLoadOp::create(b, cast<VectorType>(types[i]), from,
-                                            at, mask, none[i]);
+      if (mask) {
+        auto masked = vector::MaskedLoadOp::create(
+            b, cast<VectorType>(types[i]), from, at, mask, none[i]);
+        masked->setAttr(kConstantAttr, b.getUnitAttr());
+        return masked;
+      }
       return vector::LoadOp::create(b, cast<VectorType>(types[i]), from, at);
     };
     Components loaded;

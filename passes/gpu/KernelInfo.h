@@ -46,7 +46,7 @@ inline constexpr llvm::StringLiteral kStartsEarlyAttr = "ladle.starts_early";
 inline constexpr llvm::StringLiteral kOfWarpAttr = "ladle.of_warp";
 /// On a store, a unit: the next kernel reads it. On a copy: it is written soon.
 inline constexpr llvm::StringLiteral kKeptAttr = "ladle.kept";
-/// On a masked load, a unit: nobody writes that memory while the kernel runs.
+/// On a masked load, a unit: nobody writes what it loads while the kernel runs.
 inline constexpr llvm::StringLiteral kConstantAttr = "ladle.constant";
 /// On a copy from shared memory: it goes on until it is waited for.
 inline constexpr llvm::StringLiteral kGoesOnAttr = "ladle.goes_on";

@@ -73,6 +73,7 @@ void GpuVerifyKernel::walkPaths(PathDecayOp path, ArrayRef<PathGramOp> ops) {
     operands.append({queries.back().memory, keys.back().memory});
   }
   sync(operands);
+  readByOthers = b.getInsertionBlock();
   int64_t ranks = ops.empty() ? 1 : queries.front().components;
   int64_t rankKeys = ops.empty() ? 1 : keys.front().components;
   int64_t rowsOfAll = most() * ranks;
@@ -106,6 +107,7 @@ void GpuVerifyKernel::walkPaths(PathDecayOp path, ArrayRef<PathGramOp> ops) {
   }
   Value rows = arith::MulIOp::create(b, draftCount, constantIndex(ranks));
   Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, row, rows);
+  Value own = row;
   row = arith::MinSIOp::create(
       b, row, arith::SubIOp::create(b, rows, constantIndex(1)));
   // Lengths are read on the device, where nobody refuses 0.
@@ -124,8 +126,11 @@ void GpuVerifyKernel::walkPaths(PathDecayOp path, ArrayRef<PathGramOp> ops) {
     return vector;
   };
   SmallVector<Components> ofQueries;
-  for (const Stack &query : queries)
-    ofQueries.push_back(load(query, row));
+  for (auto [each, query] : llvm::zip(ops, queries))
+    ofQueries.push_back(
+        takenStacks.contains(canonical(PathGramOp(each).getQueries()))
+            ? loadTaken(query, own, valid, place)
+            : load(query, row));
 
   Components product;
   auto one = VectorType::get({place.width}, b.getF32Type());
@@ -241,6 +246,10 @@ void GpuVerifyKernel::walkPaths(PathDecayOp path, ArrayRef<PathGramOp> ops) {
   }
   if (!path)
     return;
+  if (rounds == 1)
+    pathsOfTeams[canonical(path.getResult())] = product;
+  if (heldPaths.contains(path.getResult()))
+    return;
   Stack stack = teamOf(path.getResult());
   Value first = add(draft, stack.first);
   storeKept(Kept{
@@ -249,65 +258,6 @@ void GpuVerifyKernel::walkPaths(PathDecayOp path, ArrayRef<PathGramOp> ops) {
       }});
   // A team needs what it has itself, and others wait.
   written.insert(path.getResult());
-  if (rounds == 1)
-    pathsOfTeams[canonical(path.getResult())] = product;
-  else
+  if (rounds > 1)
     written.insert(stack.memory);
-}
-
-//===----------------------------------------------------------------------===//
-// Rows of paths that others are put into
-//===----------------------------------------------------------------------===//
-
-/// Of the decays of paths, those that nobody needs when `region` has taken
-/// them: a team can put a vector where it has found its own. Null if there are
-/// none.
-Value GpuVerifyKernel::pathsTakenBy(EachDraftOp region) const {
-  // Teams take a draft each, if nothing goes from one to another.
-  if (!region.getCarries().empty() ||
-      !llvm::all_of(region.getBody().front().without_terminator(),
-                    [](Operation &op) {
-                      return isa<arith::ArithDialect>(op.getDialect());
-                    }))
-    return {};
-  for (Value stack : region.getStacks()) {
-    Value path = canonical(stack);
-    if (!path.getDefiningOp<PathDecayOp>() || !vectorRows.contains(path))
-      continue;
-    auto takes = [&](Operation &op) {
-      return llvm::any_of(op.getOperands(), [&](Value operand) {
-        return canonical(operand) == path;
-      });
-    };
-    bool isLast = true;
-    for (Operation *next = region->getNextNode(); next;
-         next = next->getNextNode())
-      isLast &= !takes(*next);
-    // What both forms have in common comes before all that one has alone.
-    if (llvm::is_contained(llvm::make_second_range(sameValues),
-                           region.getResult(0)))
-      for (Operation &op : StepOp(fold).getBody().front())
-        isLast &= !takes(op) ||
-                  (op.getNumResults() && sameValues.contains(op.getResult(0)));
-    if (isLast)
-      return path;
-  }
-  return {};
-}
-
-/// The decays of the path of a team's own draft. Who has none would take those
-/// of a team that may be storing.
-GpuKernel::Components GpuVerifyKernel::loadTakenPath(Value stack,
-                                                     const Place &place) {
-  auto type = VectorType::get({place.width}, b.getF32Type());
-  SmallVector<Type> types(place.chunks, type);
-  auto branch = scf::IfOp::create(b, types, current.isThere,
-                                  /*withElseRegion=*/true);
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(branch.elseBlock());
-  Value zero = arith::ConstantOp::create(b, b.getZeroAttr(type));
-  scf::YieldOp::create(b, Components(place.chunks, zero));
-  b.setInsertionPointToStart(branch.thenBlock());
-  scf::YieldOp::create(b, loadStack(teamOf(stack), current.draft, place));
-  return Components(branch.getResults());
 }

@@ -209,8 +209,8 @@ GpuKernel::Components GpuVerifyKernel::loadArgument(BlockArgument argument,
   if (!current.ofRows && !current.inLoop && !current.ofThread && !isInBranch)
     if (auto mine = pathsOfTeams.find(stack); mine != pathsOfTeams.end())
       return mine->second;
-  if (current.isThere && takenPaths.contains(stack))
-    return loadTakenPath(stack, place);
+  if (current.isThere && takenStacks.contains(stack))
+    return loadTaken(teamOf(stack), current.wanted, current.isThere, place);
   return loadStack(
       teamOf(stack),
       current.ofRows ? constantIndex(current.number) : current.draft, place);
@@ -349,7 +349,7 @@ LogicalResult GpuVerifyKernel::emitDraftOfTeam(EachDraftOp op, Value valid,
     Value result = op.getResult(i);
     if (!decayedKeys.empty() && vectorRows.contains(canonical(result)) &&
         !byAll && !current.inLoop && !dependsOnRows(yielded[i]) &&
-        !scaled.contains(result))
+        !scaled.contains(result) && !takenStacks.contains(canonical(result)))
       held = teamOf(result);
     for (const Appended &each : appended.lookup(result))
       if (failed(putFar(yielded[i], fields[each.argument][each.index],
@@ -444,6 +444,8 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
   Current outer = current;
   if (isWanted || hasTeamCarries) {
     syncFor(op, byAll);
+    if (readByOthers && fillsFreed.contains(op))
+      barrier();
     Value last = arith::SubIOp::create(b, draftCount, constantIndex(1));
     SmallVector<Kept> kept;
     auto each = [&](Value draft, int64_t round, bool inLoop) {
@@ -453,6 +455,7 @@ LogicalResult GpuVerifyKernel::emitDrafts(EachDraftOp op) {
       Value valid = arith::CmpIOp::create(b, arith::CmpIPredicate::slt, draft,
                                           draftCount);
       current.isThere = byAll ? Value() : valid;
+      current.wanted = draft;
       return emitDraftOfTeam(op, byAll ? Value() : valid, byAll, kept);
     };
     int64_t rounds = llvm::divideCeil(most(), teams());

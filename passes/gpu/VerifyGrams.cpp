@@ -52,9 +52,12 @@ void GpuVerifyKernel::emitPathDecay(PathDecayOp op) {
   if (isOfAll && ofAllTurns.insert(canonical(op.getResult())))
     stacks[canonical(op.getResult())] = {
         shared({turns * most(), 1}, "draft_values")};
+  if (op.getDecays().getType().getRank() > 2) {
+    if (!pathsOfTeams.contains(canonical(op.getResult())))
+      walkPaths(op, gramsAlong(op, op.getDecays()));
+    return;
+  }
   Stack decays = teamOf(op.getDecays()), path = teamOf(op.getResult());
-  if (path.size > 1)
-    return walkPaths(op, gramsAlong(op, op.getDecays()));
   sync({decays.memory});
   written.insert(path.memory);
   Value one = constantFloat(1);

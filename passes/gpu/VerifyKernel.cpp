@@ -220,6 +220,8 @@ void GpuVerifyKernel::sync() {
 void GpuVerifyKernel::barrier() {
   GpuKernel::barrier();
   written.clear();
+  if (b.getInsertionBlock() == readByOthers)
+    readByOthers = nullptr;
 }
 
 void GpuVerifyKernel::sync(ArrayRef<Value> memories) {
@@ -258,6 +260,8 @@ LogicalResult GpuVerifyKernel::emitRow() {
   (void)emitCursor();
   if (!step.getArgumentsOfKind(ArgumentKind::Carry).empty())
     version = loadNumber(carryVersions, {readSlot}, "version");
+  if (teams() < most())
+    placeHeldPaths();
   if (vectorCount)
     vectors = shared({vectorCount, vectorPitch}, "draft_vectors");
   if (tokenCount)

@@ -137,7 +137,6 @@ private:
     return fold && !page() && capacity() > drafts ? capacity() - drafts
                                                   : capacity();
   }
-  int64_t sharedBytes(int64_t rows) override;
   bool isStateless() override {
     return step.getRoute() == Route::KvOnly && slots.arePaged();
   }
@@ -158,7 +157,13 @@ private:
   bool findSidesOf(mlir::Operation *op, EachDraftOp region);
   unsigned naturalSide(mlir::RankedTensorType ofOneDraft,
                        mlir::Value value) const;
+
+  //===--- VerifyLayout.cpp: where vectors lie ----------------------------===//
   void layOutStacks();
+  void placeHeldPaths();
+  Components loadTaken(const Stack &stack, mlir::Value draft,
+                       mlir::Value isThere, const Place &place);
+  int64_t sharedBytes(int64_t rows) override;
 
   //===--- VerifyKernel.cpp: the step -------------------------------------===//
   void addArguments(llvm::SmallVectorImpl<mlir::Type> &types,
@@ -297,8 +302,6 @@ private:
   llvm::SmallVector<PathGramOp> gramsAlong(mlir::Operation *op,
                                            mlir::Value decays);
   void walkPaths(PathDecayOp path, llvm::ArrayRef<PathGramOp> ops);
-  mlir::Value pathsTakenBy(EachDraftOp region) const;
-  Components loadTakenPath(mlir::Value stack, const Place &place);
 
   //===--- VerifySums.cpp: sums that drafts take together -----------------===//
   std::pair<mlir::Value, mlir::Value>
@@ -476,8 +479,8 @@ private:
   mlir::Value team, teamLane;
   mlir::Value parents, ancestors; ///< [drafts] in shared memory
   mlir::Value version;            ///< of the carries of the history
-  /// Of pages: which the entries of drafts are put into, and where in them,
-  /// [drafts] in shared memory, so that no registers have them.
+  /// Of pages: which drafts' entries are put into, and where in them, [drafts]
+  /// in shared memory, so that no registers have them.
   mlir::Value draftPages, draftEntries;
 
   // Where stacks are.
@@ -501,7 +504,12 @@ private:
   llvm::DenseMap<mlir::Value, mlir::Value> grams; ///< [drafts · R, drafts · K]
   /// Decays of paths that teams have of their drafts, by the stack.
   llvm::DenseMap<mlir::Value, Components> pathsOfTeams;
-  llvm::DenseSet<mlir::Value> takenPaths; ///< whose rows others are put into
+  /// Paths that have no rows; stacks in whose rows others are put; and who puts
+  /// them where all teams have read.
+  llvm::DenseSet<mlir::Value> heldPaths, takenStacks;
+  llvm::DenseSet<mlir::Operation *> fillsFreed;
+  /// Where, since the last barrier, teams read what is not of their drafts.
+  mlir::Block *readByOthers = nullptr;
   llvm::DenseMap<mlir::Value, Stack> teamCarries, rowCarries;
   /// What entries weigh, by the buffer and the fields that they are weighed
   /// by: [entries] in shared memory.
@@ -557,17 +565,15 @@ private:
     bool ofRows = false, inLoop = false;
     int64_t scope = 0;
     bool ofThread = false, isLate = false;
-    mlir::Value inAllTurns{}; ///< of a thread, among those of all turns
-    mlir::Value isThere{};    ///< of a team
+    mlir::Value inAllTurns{};        ///< of a thread, among those of all turns
+    mlir::Value isThere{}, wanted{}; ///< of a team; the draft, if it is there
   } current;
   int64_t scopes = 1000;
 
-  // Heads that a block takes in turn.
-  Phase phase = Phase::All;
+  Phase phase = Phase::All;    ///< of heads that a block takes in turn
   mlir::Value firstHead, turn; ///< the turn null before the first
   mlir::Value poolOfTurns;
-  /// Whether entries of all heads are copied before the first turn.
-  bool stagesAllTurns = false;
+  bool stagesAllTurns = false; ///< entries of all, before the first turn
   /// What turns have put into shared memory, [turns · rows of a turn, dv], and
   /// which of these are a stack's first.
   struct LeftStack {

@@ -96,6 +96,11 @@ TEST_CASE("drafts with decays a channel, of sizes that tensor cores multiply") {
                      "size.Dv=64,L=20,m=16,drafts=4"},
       {"gla", "route=inner,state=bf16,entries=bf16,size.H=1,size.Dk=256,"
               "size.Dv=64,L=20,m=16,drafts=4"},
+      // A team that never has a draft; vectors in rows that teams have left.
+      {"kda", "route=inner,state=bf16,entries=bf16,size.H=1,size.Dk=128,"
+              "size.Dv=32,L=18,m=12,drafts=3"},
+      {"gdn2", "route=inner,state=f16,size.Hk=1,size.Hv=1,size.Dk=128,"
+               "size.Dv=32,L=24,m=12,drafts=6"},
       // More drafts than teams, and more ancestors than are added together.
       {"kda", "route=inner,size.H=1,size.Dk=64,size.Dv=64,L=24,m=16,drafts=8"},
       {"kda", "route=inner,size.H=1,size.Dk=64,size.Dv=32,L=32,m=16,drafts=16"},
