@@ -141,6 +141,7 @@ static Expected<fs::path> build(const std::string &text, bool optimises) {
       LADLE_EMULATION_COMPILER, "-std=c++20", "-O1", "-w", "-fPIC",
       "-fno-exceptions", "-fno-strict-aliasing", "-ffp-contract=off",
       "-fvisibility=hidden", "-fsanitize=thread", "-DLADLE_EMULATION",
+      "-fstack-clash-protection",
       // Contents are part of the name.
       "-Xclang", "-fno-pch-timestamp", "-I" + headers.string()};
   // Most kernels run for less time than -O1 takes to compile them. These passes

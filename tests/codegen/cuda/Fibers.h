@@ -21,7 +21,7 @@ namespace ladle::test {
 /// belong to the OS thread that made them.
 class Fibers {
 public:
-  static constexpr size_t stackBytes = 64 << 10;
+  static constexpr size_t stackBytes = 512 << 10;
 
   explicit Fibers(size_t count);
   ~Fibers();
