@@ -251,11 +251,12 @@ void GpuVerifyKernel::layOutStacks() {
 
 /// Of fewer teams than drafts, none has the path of each of its drafts at hand.
 void GpuVerifyKernel::placeHeldPaths() {
-  for (Value path : heldPaths) {
-    vectorRows.insert({path, vectorCount});
-    vectorCount += most();
-  }
-  heldPaths.clear();
+  for (StepOp form : forms())
+    for (auto path : form.getBody().front().getOps<PathDecayOp>())
+      if (heldPaths.erase(path.getResult())) {
+        vectorRows.insert({path.getResult(), vectorCount});
+        vectorCount += most();
+      }
 }
 
 /// The vector of a team's own draft in rows that others are put into. A team
