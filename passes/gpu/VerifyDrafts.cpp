@@ -68,7 +68,7 @@ GpuKernel::Components GpuVerifyKernel::loadStack(const Stack &stack,
     first = arith::MulIOp::create(b, draft, constantIndex(stack.components));
   for (int64_t i = 0; i < stack.components; ++i) {
     Value at = add(first, stack.first + i);
-    if (stack.size == 1)
+    if (stack.size == 1 && !stack.isVector)
       result.push_back(memref::LoadOp::create(
           b, stack.memory, ValueRange{at, constantIndex(0)}));
     else if (place.isRow)
@@ -90,6 +90,7 @@ GpuVerifyKernel::Stack GpuVerifyKernel::teamOf(Value value) {
     type = unstackType(type);
   Stack stack;
   stack.components = componentCount(type);
+  stack.isVector = type.getRank() > 1;
   if (auto row = vectorRows.find(value); row != vectorRows.end()) {
     stack.memory = vectors;
     stack.first = row->second;

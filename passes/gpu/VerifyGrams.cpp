@@ -52,12 +52,13 @@ void GpuVerifyKernel::emitPathDecay(PathDecayOp op) {
   if (isOfAll && ofAllTurns.insert(canonical(op.getResult())))
     stacks[canonical(op.getResult())] = {
         shared({turns * most(), 1}, "draft_values")};
-  if (op.getDecays().getType().getRank() > 2) {
+  Stack decays = teamOf(op.getDecays());
+  if (decays.isVector) {
     if (!pathsOfTeams.contains(canonical(op.getResult())))
       walkPaths(op, gramsAlong(op, op.getDecays()));
     return;
   }
-  Stack decays = teamOf(op.getDecays()), path = teamOf(op.getResult());
+  Stack path = teamOf(op.getResult());
   sync({decays.memory});
   written.insert(path.memory);
   Value one = constantFloat(1);
@@ -113,7 +114,7 @@ LogicalResult GpuVerifyKernel::emitPathGram(PathGramOp op) {
     emitTokenGrams(all);
     return success();
   }
-  if (op.getDecays() && teamOf(op.getDecays()).size > 1) {
+  if (op.getDecays() && teamOf(op.getDecays()).isVector) {
     walkPaths({}, gramsAlong(op, op.getDecays()));
     return success();
   }

@@ -403,6 +403,7 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   size_t waitingBefore = waitingNumbers.size();
   bool mayWriteBefore = mayWrite;
   Value partDecaysBefore = partDecays;
+  Block *readBefore = readByOthers;
   states.clear();
   weightedValues.clear();
   wholeValues.clear();
@@ -457,6 +458,7 @@ LogicalResult GpuVerifyKernel::emitBranch(StepOp form) {
   waitingNumbers.resize(waitingBefore);
   mayWrite = mayWriteBefore;
   partDecays = partDecaysBefore;
+  readByOthers = readBefore;
   isInBranch = false;
   return result;
 }

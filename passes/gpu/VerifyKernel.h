@@ -66,8 +66,8 @@ private:
   struct Stack {
     mlir::Value memory;
     int64_t first = 0;
-    int64_t components = 1;
-    int64_t size = 1;
+    int64_t components = 1, size = 1;
+    bool isVector = false; ///< if it has one element, too
   };
   /// A vector times numbers, which are multiplied after it was used.
   struct Scaled {
@@ -508,7 +508,7 @@ private:
   /// them where all teams have read.
   llvm::DenseSet<mlir::Value> heldPaths, takenStacks;
   llvm::DenseSet<mlir::Operation *> fillsFreed;
-  /// Where, since the last barrier, teams read what is not of their drafts.
+  /// Where teams walked along paths, if no barrier came since.
   mlir::Block *readByOthers = nullptr;
   llvm::DenseMap<mlir::Value, Stack> teamCarries, rowCarries;
   /// What entries weigh, by the buffer and the fields that they are weighed

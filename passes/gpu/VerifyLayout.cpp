@@ -47,18 +47,19 @@ static bool worksByTeams(EachDraftOp region) {
 /// they take is then free.
 static void hoistGrams(StepOp form) {
   Block &body = form.getBody().front();
-  for (auto gram : llvm::make_early_inc_range(body.getOps<PathGramOp>())) {
-    if (!hasVectorDecays(gram))
-      continue;
-    for (auto path : body.getOps<PathDecayOp>()) {
-      auto isBefore = [&](Value operand) {
-        Operation *def = operand.getDefiningOp();
-        return !def || def->isBeforeInBlock(path);
-      };
-      if (path.getDecays() == gram.getDecays() && path->isBeforeInBlock(gram) &&
-          llvm::all_of(gram->getOperands(), isBefore))
-        gram->moveAfter(path);
-    }
+  for (auto path : body.getOps<PathDecayOp>()) {
+    auto isBefore = [&](Value operand) {
+      Operation *def = operand.getDefiningOp();
+      return !def || def->isBeforeInBlock(path);
+    };
+    Operation *last = path;
+    for (auto gram : llvm::make_early_inc_range(body.getOps<PathGramOp>()))
+      if (hasVectorDecays(gram) && path.getDecays() == gram.getDecays() &&
+          last->isBeforeInBlock(gram) &&
+          llvm::all_of(gram->getOperands(), isBefore)) {
+        gram->moveAfter(last);
+        last = gram;
+      }
   }
 }
 
@@ -105,8 +106,9 @@ public:
   bool isLeftBy(EachDraftOp region, Value stack) const {
     return llvm::all_of(uses.lookup(stack), [&](const Use &use) {
       bool isBeside = use.op->getBlock() == region->getBlock();
-      bool isBefore =
-          isBeside ? use.op->isBeforeInBlock(region) : isCommon(use.op);
+      // What both forms have comes before all that one has alone.
+      bool isBefore = isCommon(use.op) || !isCommon(region);
+      isBefore &= isBeside ? use.op->isBeforeInBlock(region) : isCommon(use.op);
       // A row is of one form.
       bool isElsewhere = !isBeside && !isCommon(use.op) && !isCommon(region);
       return use.op == region || isElsewhere || (isBefore && use.ofOwnDraft);
@@ -194,7 +196,7 @@ void GpuVerifyKernel::layOutStacks() {
     if (uses.isCommon(region))
       return {};
     for (bool isStored : {false, true})
-      for (auto &[stack, row] : vectorRows)
+      for (Value stack : llvm::make_first_range(vectorRows))
         if (mayTake(stack) && appended.contains(stack) == isStored &&
             (!isStored || storesFromRegisters) && uses.isLeftByBoth(stack)) {
           fillsFreed.insert(region);
@@ -204,7 +206,7 @@ void GpuVerifyKernel::layOutStacks() {
   };
   // Teams of as many warps as there are threads at the least.
   bool haveTeams =
-      (schedule.threads ? schedule.threads : fewestThreads(valueSize, false)) >=
+      (schedule.threads ? schedule.threads : fewestThreads(valueSize, true)) >=
       kWarp * most();
   for (StepOp form : forms())
     for (Operation &op : form.getBody().front()) {

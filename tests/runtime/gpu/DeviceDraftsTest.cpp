@@ -101,6 +101,8 @@ TEST_CASE("drafts with decays a channel, of sizes that tensor cores multiply") {
               "size.Dv=32,L=18,m=12,drafts=3"},
       {"gdn2", "route=inner,state=f16,size.Hk=1,size.Hv=1,size.Dk=128,"
                "size.Dv=32,L=24,m=12,drafts=6"},
+      // Vectors of one element.
+      {"kda", "route=inner,size.H=1,size.Dk=1,size.Dv=16,L=12,m=6,drafts=4"},
       // More drafts than teams, and more ancestors than are added together.
       {"kda", "route=inner,size.H=1,size.Dk=64,size.Dv=64,L=24,m=16,drafts=8"},
       {"kda", "route=inner,size.H=1,size.Dk=64,size.Dv=32,L=32,m=16,drafts=16"},
