@@ -52,14 +52,11 @@ static void hoistGrams(StepOp form) {
       Operation *def = operand.getDefiningOp();
       return !def || def->isBeforeInBlock(path);
     };
-    Operation *last = path;
     for (auto gram : llvm::make_early_inc_range(body.getOps<PathGramOp>()))
       if (hasVectorDecays(gram) && path.getDecays() == gram.getDecays() &&
-          last->isBeforeInBlock(gram) &&
-          llvm::all_of(gram->getOperands(), isBefore)) {
-        gram->moveAfter(last);
-        last = gram;
-      }
+          path->isBeforeInBlock(gram) &&
+          llvm::all_of(gram->getOperands(), isBefore))
+        gram->moveAfter(path);
   }
 }
 
