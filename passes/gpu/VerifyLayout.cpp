@@ -201,7 +201,7 @@ void GpuVerifyKernel::layOutStacks() {
         }
     return {};
   };
-  // Teams of as many warps as there are threads at the least.
+  // Whether every draft has a team, however few threads there will be.
   bool haveTeams =
       (schedule.threads ? schedule.threads : fewestThreads(valueSize, true)) >=
       kWarp * most();

@@ -145,8 +145,8 @@ static Expected<fs::path> build(const std::string &text, bool optimises) {
       // Contents are part of the name.
       "-Xclang", "-fno-pch-timestamp", "-I" + headers.string()};
   // Most kernels run for less time than -O1 takes to compile them. These passes
-  // and the fast selection of instructions take a third of it, and leave values
-  // in registers, as the stacks of fibers are small.
+  // and the fast selection of instructions take less, and leave values in
+  // registers.
   const std::string cleaning =
       optimises ? "default<O1>"
                 : "always-inline,cgscc(inline),function(sroa,early-cse<memssa>,"
