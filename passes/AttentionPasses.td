@@ -116,7 +116,9 @@ def ConvertLadleAttentionToGPU
 
     Of few rows blocks find their pieces by themselves: without a match
     `<step>_attend` then needs neither a plan nor a finish, with one `<step>_few`
-    takes the place of the plan and of `<step>_attend`.
+    takes the place of the plan and of `<step>_attend`, and `<step>_finish_slices`
+    may take that of `<step>_finish`: blocks of a cluster have slices of the
+    elements of a head's values.
 
     A step without a match also answers prompts, by three kernels: `<step>_append`
     puts all tokens into their pages; a block of `<step>_attend` takes a tile of a

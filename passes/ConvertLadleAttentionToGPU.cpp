@@ -58,9 +58,9 @@ struct ConvertLadleAttentionToGPU
                            gpu::GPUModuleOp kernels) {
     builder.setInsertionPointToEnd(kernels.getBody());
     bool decodes = step.getForm() == AttentionForm::Decode;
-    if (decodes &&
-        failed(
-            GpuAttention(step, AttentionForm::Decode, shared, builder).build()))
+    if (decodes && failed(GpuAttention(step, AttentionForm::Decode, shared,
+                                       cluster, builder)
+                              .build()))
       return failure();
     if (decodes && step.getRing())
       return success();

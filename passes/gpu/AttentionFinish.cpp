@@ -8,11 +8,16 @@
 // A block takes a head of a row. Its warps share the pieces of each attend; a
 // lane has some elements of a value. The first one does the rest: the entry
 // that is written may be the one that was matched, and is read before.
+//
+// A head of a row alone that matches nothing has hundreds of pieces, and most
+// multiprocessors nothing to do. There, blocks of a cluster take slices of a
+// head's values each: a lane has fewer elements, and more pieces on their way.
 
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/AttentionKernels.h"
+#include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
 using namespace ladle;
@@ -22,12 +27,12 @@ using namespace ladle;
 //===----------------------------------------------------------------------===//
 
 GpuAttention::Summary GpuAttention::emptySummary() {
-  return {number(-INFINITY), number(0), splat(number(0), valueSize / kWarp)};
+  return {number(-INFINITY), number(0), splat(number(0), valuesOfLane())};
 }
 
 GpuAttention::Summary GpuAttention::merge(const Summary &lhs,
                                           const Summary &rhs) {
-  int64_t width = valueSize / kWarp;
+  int64_t width = valuesOfLane();
   Value most = larger(lhs.most, rhs.most), base = finite(most);
   auto weigh = [&](const Summary &side) {
     return exp(arith::SubFOp::create(b, side.most, base));
@@ -42,8 +47,8 @@ GpuAttention::Summary GpuAttention::merge(const Summary &lhs,
 /// Whose loads of a warp are on their way together, one a lane at most. What is
 /// reused takes registers as well.
 int64_t GpuAttention::piecesAtOnce() const {
-  int64_t registers = plan.find ? 24 : 40;
-  return std::min(registers * kWarp / valueSize, kWarp);
+  int64_t registers = slices > 1 ? 32 : plan.find ? 24 : 40;
+  return std::min(registers / valuesOfLane(), kWarp);
 }
 
 /// So many pieces from one on, or up to one, behind what a warp has merged. A
@@ -52,9 +57,9 @@ GpuAttention::Summary
 GpuAttention::mergePieces(Value begin, Value last, Value local,
                           const Summary &before, int64_t together,
                           llvm::function_ref<Value(Value)> pieceOf) {
-  int64_t width = valueSize / kWarp;
+  int64_t width = valuesOfLane();
   SumsMemory memory = pieceMemory();
-  Value element = add(mul(local, valueSize), mul(lane, width));
+  Value element = add(mul(local, valueSize), firstValueOfLane());
   // What is not there loads the last one.
   Value final = sub(last, index(1));
   Value mine = add(begin, lane), piece = minimum(mine, final);
@@ -100,6 +105,16 @@ GpuAttention::Values GpuAttention::loadBounds(Value task) {
   return all;
 }
 
+/// One of two, where there may be a plan and none. Slices are of few rows.
+GpuAttention::Values
+GpuAttention::ofFewRows(llvm::function_ref<Values()> found,
+                        llvm::function_ref<Values()> planned) {
+  if (slices > 1)
+    return found();
+  bool hasFew = plan.find && takesFewRows();
+  return hasFew ? ifElse(isFew(), found, planned) : planned();
+}
+
 /// Or, of few rows, as `_few` has left them.
 void GpuAttention::openLists(Value task, ValueRange planned) {
   auto attends = static_cast<int64_t>(plan.attends.size());
@@ -109,9 +124,7 @@ void GpuAttention::openLists(Value task, ValueRange planned) {
       all.append(loadRange(add(mul(task, attends), i)));
     return all;
   };
-  auto same = [&] { return Values(planned); };
-  Values all =
-      plan.find && takesFewRows() ? ifElse(isFew(), found, same) : same();
+  Values all = ofFewRows(found, [&] { return Values(planned); });
   pieceLists.clear();
   for (int64_t i = 0; i < attends; ++i) {
     ArrayRef<Value> its = ArrayRef(all).slice(kListFields * i, kListFields);
@@ -130,7 +143,7 @@ void GpuAttention::openLists(Value task, ValueRange planned) {
 /// chunks of those of one attend and then of the next, so that none waits for
 /// what another attend has left.
 void GpuAttention::gatherPieces(Value local) {
-  int64_t width = valueSize / kWarp, together = piecesAtOnce();
+  int64_t width = valuesOfLane(), together = piecesAtOnce();
   bool hasFew = plan.find && takesFewRows();
   auto attends = static_cast<int64_t>(plan.attends.size());
   // The chunk behind the last one of each attend.
@@ -144,7 +157,7 @@ void GpuAttention::gatherPieces(Value local) {
   for (int64_t i = 0; i < attends; ++i)
     inits.append({empty.most, empty.sum, empty.values});
   Values all = loop(
-      warp, behind.back(), index(kMergeWarps), inits,
+      warp, behind.back(), index(mergeWarps), inits,
       [&](Value chunk, ValueRange carried) -> Values {
         Value within = chunk;
         FewPieces list = pieceLists[0];
@@ -189,7 +202,7 @@ void GpuAttention::gatherPieces(Value local) {
       });
   for (int64_t i = 0; i < attends; ++i) {
     Summary its{all[3 * i], all[3 * i + 1], all[3 * i + 2]};
-    Value place = add(warp, i * kMergeWarps);
+    Value place = add(warp, i * mergeWarps);
     ifThen(equal(lane, index(0)), [&] {
       store(its.most, pieceMosts, place);
       store(its.sum, pieceTotals, place);
@@ -199,15 +212,15 @@ void GpuAttention::gatherPieces(Value local) {
 }
 
 GpuAttention::Summary GpuAttention::mergedPieces(int64_t which) {
-  int64_t width = valueSize / kWarp;
+  int64_t width = valuesOfLane();
   Values mosts;
   Summary all = emptySummary();
-  for (int64_t each = 0; each < kMergeWarps; ++each) {
-    mosts.push_back(loadFloat(pieceMosts, index(which * kMergeWarps + each)));
+  for (int64_t each = 0; each < mergeWarps; ++each) {
+    mosts.push_back(loadFloat(pieceMosts, index(which * mergeWarps + each)));
     all.most = larger(all.most, mosts.back());
   }
   for (auto [each, most] : llvm::enumerate(mosts)) {
-    Value place = index(which * kMergeWarps + static_cast<int64_t>(each));
+    Value place = index(which * mergeWarps + static_cast<int64_t>(each));
     Value values = loadVector(pieceValues, {place, mul(lane, width)}, width);
     Value weight = exp(arith::SubFOp::create(b, most, finite(all.most)));
     all.sum = sum(all.sum, product(loadFloat(pieceTotals, place), weight));
@@ -223,7 +236,7 @@ Value GpuAttention::normalize(const Summary &summary) {
                                         summary.sum, number(0));
   Value divisor = select(isEmpty, number(1), summary.sum);
   Value inverse = arith::DivFOp::create(b, number(1), divisor);
-  return product(summary.values, splat(inverse, valueSize / kWarp));
+  return product(summary.values, splat(inverse, valuesOfLane()));
 }
 
 //===----------------------------------------------------------------------===//
@@ -231,7 +244,7 @@ Value GpuAttention::normalize(const Summary &summary) {
 //===----------------------------------------------------------------------===//
 
 GpuAttention::Summary GpuAttention::loadStored(Value condition, int64_t part) {
-  int64_t width = valueSize / kWarp, parts = plan.ring.getParts();
+  int64_t width = valuesOfLane(), parts = plan.ring.getParts();
   Summary empty = emptySummary();
   Values taken = ifElse(
       condition,
@@ -243,7 +256,7 @@ GpuAttention::Summary GpuAttention::loadStored(Value condition, int64_t part) {
         Value logSum = loadFloat(array("ring_sums", b.getF32Type()), at);
         Value all =
             widened(array("ring_values", plan.ring.getValueType(), valueSize),
-                    {at, mul(lane, width)}, width);
+                    {at, firstValueOfLane()}, width);
         return {logSum, number(1), all};
       },
       [&]() -> Values { return {empty.most, empty.sum, empty.values}; });
@@ -300,7 +313,8 @@ Value GpuAttention::isNumber(Value square) {
 /// among them if it is a number. Where the ring begins anew both are 0,
 /// whatever stands there.
 void GpuAttention::updateMoment(Value square) {
-  ifThen(both(equal(lane, index(0)), less(index(0), stores)), [&] {
+  Value isStored = both(equal(lane, index(0)), less(index(0), stores));
+  ifThen(ofFirstSlice(isStored), [&] {
     Value moments = momentsMemory();
     Value at = add(mul(slot, heads), head), isLater = less(index(1), amended);
     auto so = [&](int64_t which) {
@@ -317,21 +331,28 @@ void GpuAttention::updateMoment(Value square) {
 
 void GpuAttention::storeSummary(ArrayRef<Summary> parts) {
   Type integer = b.getI32Type(), f32 = b.getF32Type();
-  int64_t width = keySize / kWarp, valueWidth = valueSize / kWarp;
+  int64_t width = keySize / kWarp;
   Value square = squareOf(query);
   if (plan.ring.getEstimates())
     updateMoment(square);
   ifThen(less(index(0), stores), [&] {
     Value at = named("entry_row", ringRow(slot, head, entry));
     Value element = mul(lane, width);
-    storeVector(query, array("ring_queries", plan.ring.getQueryType(), keySize),
-                {at, element});
-    if (plan.store.getRotated())
-      storeVector(widened(tensor(plan.store.getRotated()),
-                          {token, head, element}, width),
-                  array("ring_rotated", plan.ring.getQueryType(), keySize),
+    auto storeQueries = [&] {
+      storeVector(query,
+                  array("ring_queries", plan.ring.getQueryType(), keySize),
                   {at, element});
-    Value isFirst = equal(lane, index(0));
+      if (plan.store.getRotated())
+        storeVector(widened(tensor(plan.store.getRotated()),
+                            {token, head, element}, width),
+                    array("ring_rotated", plan.ring.getQueryType(), keySize),
+                    {at, element});
+    };
+    if (slices == 1)
+      storeQueries();
+    else
+      ifThen(equal(slice, index(0)), storeQueries);
+    Value isFirst = ofFirstSlice(equal(lane, index(0)));
     ifThen(isFirst, [&] {
       store(depth, array("ring_depths", integer), at);
       if (plan.ring.getParts() == 2)
@@ -344,7 +365,7 @@ void GpuAttention::storeSummary(ArrayRef<Summary> parts) {
               entry);
       storeVector(normalize(summary),
                   array("ring_values", plan.ring.getValueType(), valueSize),
-                  {place, mul(lane, valueWidth)});
+                  {place, firstValueOfLane()});
       Value isEmpty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ,
                                             summary.sum, number(0));
       Value logSum = sum(summary.most, math::LogOp::create(b, summary.sum));
@@ -362,7 +383,7 @@ void GpuAttention::storeSummary(ArrayRef<Summary> parts) {
 
 void GpuAttention::moveCursor(Value plans) {
   Value isOne = both(equal(head, index(0)), equal(lane, index(0)));
-  ifThen(isOne, [&] {
+  ifThen(ofFirstSlice(isOne), [&] {
     Value cursors = array("cursors", b.getI32Type(), 8);
     auto keep = [&](int64_t which, Value value) {
       store(value, cursors, {slot, index(which)});
@@ -379,8 +400,7 @@ void GpuAttention::moveCursor(Value plans) {
 }
 
 void GpuAttention::storeOutput(Value answer) {
-  int64_t width = valueSize / kWarp;
-  storeVector(answer, outputMemory(), {token, head, mul(lane, width)});
+  storeVector(answer, outputMemory(), {token, head, firstValueOfLane()});
 }
 
 /// What an earlier token has left, before anything is written.
@@ -424,18 +444,46 @@ void GpuAttention::completeRow(Value plans) {
   moveCursor(plans);
 }
 
-void GpuAttention::buildFinish() {
-  // Wide heads and more pieces at once take more registers.
-  createKernel("_finish", kMergeWarps * kWarp,
-               /*blocks=*/valueSize > 128 || !plan.find ? 3 : 4);
+/// So many divide what a lane has of a value.
+int64_t GpuAttention::mostSlices() const {
+  int64_t most = std::min(mostBlocks, kMostSlices);
+  while (valueSize / kWarp % most != 0)
+    --most;
+  return most;
+}
+
+/// What blocks have in common is one's.
+Value GpuAttention::ofFirstSlice(Value condition) {
+  return slices == 1 ? condition : both(condition, equal(slice, index(0)));
+}
+
+Value GpuAttention::firstValueOfLane() {
+  Value ofSlice = mul(lane, valuesOfLane());
+  return slices == 1 ? ofSlice : add(mul(slice, valueSize / slices), ofSlice);
+}
+
+void GpuAttention::buildFinish(int64_t slicesOfHead) {
+  slices = slicesOfHead;
+  mergeWarps = slices == 1 ? 8 : 4;
+  // Wide heads and more pieces at once take more registers. A block with a
+  // slice fits beside those of `_few`, whose pieces it waits for.
+  constexpr int64_t besideFew = 5;
+  int64_t blocks = valuesOfLane() > 4 || !plan.find ? 3 : 4;
+  createKernel(slices == 1 ? "_finish" : "_finish_slices", mergeWarps * kWarp,
+               slices == 1 ? blocks : besideFew);
+  if (slices > 1)
+    function->setAttr(kClusterAttr, b.getIndexAttr(slices));
   Type f32 = b.getF32Type();
-  int64_t places = kMergeWarps * static_cast<int64_t>(plan.attends.size());
+  int64_t places = mergeWarps * static_cast<int64_t>(plan.attends.size());
   pieceMosts = sharedArray("mosts", f32, {places});
   pieceTotals = sharedArray("sums", f32, {places});
-  pieceValues = sharedArray("values", f32, {places, valueSize});
+  pieceValues = sharedArray("values", f32, {places, valueSize / slices});
   lane = named("lane", rem(thread, kWarp));
   warp = named("warp", div(thread, kWarp));
-  head = named("head", gpu::BlockIdOp::create(b, gpu::Dimension::x));
+  Value block = gpu::BlockIdOp::create(b, gpu::Dimension::x);
+  head = named("head", div(block, slices));
+  if (slices > 1)
+    slice = named("slice", rem(block, slices));
   rowOfHead = named("row", gpu::BlockIdOp::create(b, gpu::Dimension::y));
   // Where there is a match, the plan has been made when this kernel starts, and
   // nothing but pieces waits for the kernel ahead.
@@ -448,26 +496,29 @@ void GpuAttention::buildFinish() {
   Type integer = b.getI32Type();
   Value plans = array("row_plans", integer, 8);
   Value task = add(mul(rowOfHead, tasksOfRow), div(head, share));
-  bool hasFew = plan.find && takesFewRows();
-  Values bounds = loadBounds(task);
+  Values bounds = slices == 1 ? loadBounds(task) : Values();
   auto planned = [&]() -> Values {
     return {load(array("hits", integer, heads), {rowOfHead, head})};
   };
   // Without a plan what has been found is what is let through.
   auto found = [&]() -> Values { return {nearest(rowOfHead, head)[1]}; };
   if (plan.find)
-    hit = named("hit", hasFew ? ifElse(isFew(), found, planned).front()
-                              : planned().front());
+    hit = named("hit", ofFewRows(found, planned).front());
   slot = named("slot", load(plans, {rowOfHead, index(0)}));
   token = named("token", load(plans, {rowOfHead, index(1)}));
   Value isAnswered = notLess(slot, index(0));
   ifThen(isAnswered, [&] {
     Value position = named("position", load(plans, {rowOfHead, index(2)}));
     openHit(plans, position);
+    // Others may still read what the first slice then replaces.
+    if (slices > 1)
+      clusterArrive();
     if (plan.find)
       startInOrder();
     openLists(task, bounds);
     gatherPieces(rem(head, share));
+    if (slices > 1)
+      clusterWait();
     barrier();
     ifThen(equal(warp, index(0)), [&] { completeRow(plans); });
   });
@@ -476,6 +527,6 @@ void GpuAttention::buildFinish() {
   ifThen(both(isPadded, equal(warp, index(0))), [&] {
     if (plan.find)
       startInOrder();
-    storeOutput(splat(number(0), valueSize / kWarp));
+    storeOutput(splat(number(0), valuesOfLane()));
   });
 }

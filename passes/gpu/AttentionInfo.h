@@ -39,8 +39,9 @@
 //   in ranges; find lets what is nearest through the gates. Without one there
 //   is no finish either: attend finds what its warps take, and answers;
 //   slot_count; arrivals [1 + tasks]: blocks that know where rows stand, and
-//   those that have left pieces of a task. few also reads the hits of the step
-//   before, by which it expects a match or none
+//   those that have left pieces of a task. finish_slices may take the place of
+//   finish: as many blocks side by side along x as `ladle.cluster` says have a
+//   head
 // - starts_early: not 0 if what is ahead writes nothing that is read here
 // - piece_values f32 [pieces, share, dv], piece_sums f32 [pieces, share, 2]
 // - tensors by their names behind "tensor:", with the strides of rows and

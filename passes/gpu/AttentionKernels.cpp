@@ -61,6 +61,8 @@ LogicalResult GpuAttention::build() {
   if (plan.find && takesFewRows())
     buildFew();
   buildFinish();
+  if (plan.find && takesFewRows() && mostSlices() > 1)
+    buildFinish(mostSlices());
   return success();
 }
 

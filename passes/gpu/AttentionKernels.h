@@ -42,11 +42,12 @@ namespace ladle {
 class GpuAttention {
 public:
   /// Blocks take `shared` bytes of shared memory at most; 0 is as on Hopper.
-  /// Prompts are another class's (passes/gpu/AttentionPrompts.h).
+  /// Clusters have `mostBlocks` blocks at the most. Prompts are another class's
+  /// (passes/gpu/AttentionPrompts.h).
   GpuAttention(AttentionStepOp step, AttentionForm form, int64_t shared,
-               mlir::OpBuilder &builder)
+               int64_t mostBlocks, mlir::OpBuilder &builder)
       : step(step), b(unnamed(step.getLoc()), builder), shared(shared),
-        decodes(form == AttentionForm::Decode),
+        mostBlocks(mostBlocks), decodes(form == AttentionForm::Decode),
         name((step.getAttention() + "_" + stringifyAttentionForm(form)).str()) {
   }
 
@@ -70,8 +71,8 @@ protected:
   /// Of a list of pieces as it is left: first, count, leading, firstWhole,
   /// whole.
   static constexpr int64_t kListFields = 5;
-  /// Warps that merge the pieces of a head.
-  static constexpr int64_t kMergeWarps = 8;
+  /// Blocks that take the elements of a head's values in slices, at the most.
+  static constexpr int64_t kMostSlices = 4;
 
   //===--- AttentionKernels.cpp: kernels, arguments, rows -----------------===//
   /// Looks at the step, and emits what cannot be lowered.
@@ -323,12 +324,18 @@ protected:
   struct Summary {
     mlir::Value most, sum, values;
   };
-  void buildFinish();
+  void buildFinish(int64_t slicesOfHead = 1);
+  int64_t mostSlices() const;
+  mlir::Value ofFirstSlice(mlir::Value condition);
+  int64_t valuesOfLane() const { return valueSize / slices / kWarp; }
+  mlir::Value firstValueOfLane();
   Summary
   mergePieces(mlir::Value begin, mlir::Value last, mlir::Value local,
               const Summary &before, int64_t together,
               llvm::function_ref<mlir::Value(mlir::Value)> pieceOf = nullptr);
   Values loadBounds(mlir::Value task);
+  Values ofFewRows(llvm::function_ref<Values()> found,
+                   llvm::function_ref<Values()> planned);
   void openLists(mlir::Value task, mlir::ValueRange planned);
   void gatherPieces(mlir::Value local);
   Summary mergedPieces(int64_t which);
@@ -477,7 +484,7 @@ protected:
 
   AttentionStepOp step;
   mlir::ImplicitLocOpBuilder b;
-  int64_t shared;
+  int64_t shared, mostBlocks;
   bool decodes;
   std::string name; ///< of the kernels, before their own
   AttentionPlan plan;
@@ -512,7 +519,10 @@ protected:
   mlir::Value nearPieces;   ///< of few rows; may be null
   bool findsPieces = false; ///< the kernel does, of few rows
 
-  // The head that is finished (AttentionFinish.cpp).
+  // The head that is finished (AttentionFinish.cpp), whose values other blocks
+  // of a cluster may have slices of.
+  int64_t slices = 1, mergeWarps = 8;
+  mlir::Value slice;
   llvm::SmallVector<FewPieces> pieceLists;
   mlir::Value pieceMosts, pieceTotals, pieceValues;
   mlir::Value rowOfHead, token, head, entry, amended, hit, isHit, hitRow, isFar,

@@ -34,7 +34,7 @@ public:
   /// most; 0 is as on Hopper.
   GpuPrompts(AttentionStepOp step, int64_t shared, mlir::OpBuilder &builder,
              AttentionForm form = AttentionForm::PrefillAmend)
-      : GpuAttention(step, form, shared, builder) {}
+      : GpuAttention(step, form, shared, /*mostBlocks=*/1, builder) {}
 
   mlir::LogicalResult build() override;
 

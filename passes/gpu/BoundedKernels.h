@@ -45,10 +45,7 @@ namespace ladle {
 
 class GpuBounded : public GpuAttention {
 public:
-  /// Clusters have `mostBlocks` blocks at the most.
-  GpuBounded(AttentionStepOp step, AttentionForm form, int64_t shared,
-             int64_t mostBlocks, mlir::OpBuilder &builder)
-      : GpuAttention(step, form, shared, builder), mostBlocks(mostBlocks) {}
+  using GpuAttention::GpuAttention;
 
   mlir::LogicalResult build() override;
 
@@ -271,7 +268,7 @@ private:
   MemoryType memory;
   int64_t capacity = 0, stride = 0; ///< entries, and those of a row of weights
   int64_t sinks = 0, segment = 0, queriesKept = 0, pool = 0;
-  int64_t mostBlocks, leastBlocks = 1;
+  int64_t leastBlocks = 1;
   int64_t keysOfBlock = 0; ///< at the most
   int64_t bytesOfKey = 0;  ///< that a block holds of each of them
   int64_t firstOfTask = 0; ///< of the heads that attend together

@@ -291,11 +291,19 @@ Status AttentionLauncher::launch(int64_t rows, void *stream, Start start) {
   size_t next = 0;
   std::vector<cuda::Kernel::Extent> all = grids(rows);
   bool isCluster = made.bounded && !form.selects() && !form.scans();
+  bool isSliced = isFew && takesSlices(rows);
+  auto isLeftOut = [&](const GpuAttentionKernel *kernel) {
+    if (kernel == &form.few)
+      return !isFew;
+    if (kernel == &form.finishSlices)
+      return !isSliced;
+    if (kernel == &form.finish)
+      return form.finds ? isSliced : isFew;
+    return isFew &&
+           (kernel == &form.plan || (form.finds && kernel == &form.attend));
+  };
   for (const GpuAttentionKernel *kernel : kernels()) {
-    bool isOfMany =
-        kernel == &form.plan ||
-        (form.finds ? kernel == &form.attend : kernel == &form.finish);
-    if (isFew ? isOfMany : kernel == &form.few) {
+    if (isLeftOut(kernel)) {
       ++next;
       continue;
     }
@@ -303,7 +311,7 @@ Status AttentionLauncher::launch(int64_t rows, void *stream, Start start) {
     if (Status status = kernel->kernel.launch(
             all[next], {kernel->kernel.info().threads, 1, 1},
             lists[next].data(), stream, /*early=*/true,
-            isCluster ? all[next].x : 1);
+            isCluster ? all[next].x : kernel->kernel.info().cluster);
         !status)
       return status;
     ++next;
@@ -328,6 +336,8 @@ std::vector<const GpuAttentionKernel *> AttentionLauncher::kernels() const {
     all.insert(all.begin(), &form.first);
   if (form.hasFew())
     all.insert(all.end() - 1, &form.few);
+  if (form.hasSlices())
+    all.push_back(&form.finishSlices);
   if (watching)
     all.push_back(&watching->kernel());
   return all;
@@ -365,9 +375,21 @@ std::vector<cuda::Kernel::Extent> AttentionLauncher::grids(int64_t rows) const {
                {heads * narrow(work.sections) + cacheHeads, ofRows, 1});
   if (form.hasFew())
     all.insert(all.end() - 1, {narrow(blocks), 1, 1});
+  if (form.hasSlices())
+    all.push_back({heads * form.finishSlices.kernel.info().cluster, ofRows, 1});
   if (watching)
     all.push_back(watching->grid());
   return all;
+}
+
+/// Whether each block with a slice of a head has a multiprocessor of its own:
+/// where two share one, whole heads are finished sooner.
+bool AttentionLauncher::takesSlices(int64_t rows) const {
+  if (!form.hasSlices())
+    return false;
+  int64_t slices = form.finishSlices.kernel.info().cluster;
+  return rows * made.signature.heads * slices <=
+         made.gpu->device.multiprocessors();
 }
 
 /// The least number of rows for which rings are read in halves: some times as

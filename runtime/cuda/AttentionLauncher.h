@@ -75,6 +75,7 @@ private:
   std::vector<const GpuAttentionKernel *> kernels() const;
   std::vector<cuda::Kernel::Extent> grids(int64_t rows) const;
   int64_t blocksOfCluster() const;
+  bool takesSlices(int64_t rows) const;
   int64_t rowsInHalves() const;
 
   const AttentionProgramImpl &made;

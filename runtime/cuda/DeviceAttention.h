@@ -27,6 +27,8 @@ struct GpuAttentionForm {
   GpuAttentionKernel first, plan, attend, finish;
   /// With matches, of few rows: in place of `plan` and `attend`.
   GpuAttentionKernel few;
+  /// Of so few that clusters of blocks share a head, in place of `finish`.
+  GpuAttentionKernel finishSlices;
   /// Of prompts of a cache that evicts (passes/gpu/BoundedPrompts.h), which may
   /// have nothing to score or to fold.
   GpuAttentionKernel score, select, fold;
@@ -47,6 +49,7 @@ struct GpuAttentionForm {
     return plan.arguments.empty() && !first.arguments.empty();
   }
   bool hasFew() const { return !few.arguments.empty(); }
+  bool hasSlices() const { return !finishSlices.arguments.empty(); }
   bool selects() const { return !select.arguments.empty(); }
   bool scans() const { return !scan.arguments.empty(); }
 };

@@ -48,6 +48,7 @@ static GpuAttentionKernel GpuAttentionForm::*placeOf(StringRef suffix) {
       .Cases({"_attend", ""}, &Form::attend)
       .Case("_few", &Form::few)
       .Cases({"_finish", "_keep"}, &Form::finish)
+      .Case("_finish_slices", &Form::finishSlices)
       .Case("_score", &Form::score)
       .Case("_select", &Form::select)
       .Case("_fold", &Form::fold)
@@ -75,6 +76,8 @@ static GpuAttentionStep::Kernel describe(gpu::GPUFuncOp function,
                  static_cast<unsigned>((*function.getKnownBlockSize())[0]),
                  static_cast<unsigned>(dynamicSharedBytes(function)),
                  function->hasAttr(kStartsEarlyAttr)};
+  if (auto cluster = function->getAttrOfType<IntegerAttr>(kClusterAttr))
+    kernel.info.cluster = static_cast<unsigned>(cluster.getInt());
   for (unsigned i = 0, e = function.getNumArguments(); i < e; ++i)
     kernel.arguments.push_back(
         function.getArgAttrOfType<StringAttr>(i, kArgumentAttr).str());
