@@ -462,6 +462,16 @@ Value GpuAttention::firstValueOfLane() {
   return slices == 1 ? ofSlice : add(mul(slice, valueSize / slices), ofSlice);
 }
 
+/// Beside a slice and what attends there is no room for what looks for the
+/// matches of an early step. As long as a long history is read, that would run
+/// on the few multiprocessors without a slice, and hold up what attends there.
+void GpuAttention::letNextLook(Value position) {
+  constexpr int64_t longHistory = 1 << 16;
+  Value isSoon =
+      either(notLess(hit, index(0)), less(position, index(longHistory)));
+  ifThen(both(isEarly(), isSoon), [&] { letNextStart(); });
+}
+
 void GpuAttention::buildFinish(int64_t slicesOfHead) {
   slices = slicesOfHead;
   mergeWarps = slices == 1 ? 8 : 4;
@@ -490,7 +500,7 @@ void GpuAttention::buildFinish(int64_t slicesOfHead) {
   if (!plan.find)
     startInOrder();
   // What comes next may look for its matches while this one waits for pieces.
-  if (plan.find)
+  if (plan.find && slices == 1)
     ifThen(isEarly(), [&] { letNextStart(); });
   // Nothing that is asked for here waits for anything else.
   Type integer = b.getI32Type();
@@ -509,6 +519,8 @@ void GpuAttention::buildFinish(int64_t slicesOfHead) {
   Value isAnswered = notLess(slot, index(0));
   ifThen(isAnswered, [&] {
     Value position = named("position", load(plans, {rowOfHead, index(2)}));
+    if (slices > 1)
+      letNextLook(position);
     openHit(plans, position);
     // Others may still read what the first slice then replaces.
     if (slices > 1)

@@ -329,6 +329,7 @@ protected:
   mlir::Value ofFirstSlice(mlir::Value condition);
   int64_t valuesOfLane() const { return valueSize / slices / kWarp; }
   mlir::Value firstValueOfLane();
+  void letNextLook(mlir::Value position);
   Summary
   mergePieces(mlir::Value begin, mlir::Value last, mlir::Value local,
               const Summary &before, int64_t together,
