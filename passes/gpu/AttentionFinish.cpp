@@ -288,8 +288,12 @@ void GpuAttention::prepareStore() {
     }
   }
   int64_t width = keySize / kWarp;
-  query = widened(tensor(plan.store.getQuery()),
-                  {token, head, mul(lane, width)}, width);
+  auto load = [&](Value asked) {
+    return widened(tensor(asked), {token, head, mul(lane, width)}, width);
+  };
+  query = load(plan.store.getQuery());
+  if (plan.store.getRotated())
+    rotated = load(plan.store.getRotated());
 }
 
 /// The square of what was asked with. One that overflows is as NaN: nothing is
@@ -343,8 +347,7 @@ void GpuAttention::storeSummary(ArrayRef<Summary> parts) {
                   array("ring_queries", plan.ring.getQueryType(), keySize),
                   {at, element});
       if (plan.store.getRotated())
-        storeVector(widened(tensor(plan.store.getRotated()),
-                            {token, head, element}, width),
+        storeVector(rotated,
                     array("ring_rotated", plan.ring.getQueryType(), keySize),
                     {at, element});
     };
@@ -446,7 +449,7 @@ void GpuAttention::completeRow(Value plans) {
 
 /// So many divide what a lane has of a value.
 int64_t GpuAttention::mostSlices() const {
-  int64_t most = std::min(mostBlocks, kMostSlices);
+  int64_t most = std::clamp<int64_t>(mostBlocks, 1, kMostSlices);
   while (valueSize / kWarp % most != 0)
     --most;
   return most;
@@ -465,10 +468,12 @@ Value GpuAttention::firstValueOfLane() {
 /// Beside a slice and what attends there is no room for what looks for the
 /// matches of an early step. As long as a long history is read, that would run
 /// on the few multiprocessors without a slice, and hold up what attends there.
+/// Blocks of padding have none to wait for.
 void GpuAttention::letNextLook(Value position) {
   constexpr int64_t longHistory = 1 << 16;
+  Value isShort = less(position, index(longHistory));
   Value isSoon =
-      either(notLess(hit, index(0)), less(position, index(longHistory)));
+      either(either(isShort, notLess(hit, index(0))), less(slot, index(0)));
   ifThen(both(isEarly(), isSoon), [&] { letNextStart(); });
 }
 
@@ -516,11 +521,16 @@ void GpuAttention::buildFinish(int64_t slicesOfHead) {
     hit = named("hit", ofFewRows(found, planned).front());
   slot = named("slot", load(plans, {rowOfHead, index(0)}));
   token = named("token", load(plans, {rowOfHead, index(1)}));
+  auto loadPosition = [&] {
+    return named("position", load(plans, {rowOfHead, index(2)}));
+  };
+  Value position = slices > 1 ? loadPosition() : Value();
+  if (slices > 1)
+    letNextLook(position);
   Value isAnswered = notLess(slot, index(0));
   ifThen(isAnswered, [&] {
-    Value position = named("position", load(plans, {rowOfHead, index(2)}));
-    if (slices > 1)
-      letNextLook(position);
+    if (slices == 1)
+      position = loadPosition();
     openHit(plans, position);
     // Others may still read what the first slice then replaces.
     if (slices > 1)
@@ -541,4 +551,5 @@ void GpuAttention::buildFinish(int64_t slicesOfHead) {
       startInOrder();
     storeOutput(splat(number(0), valuesOfLane()));
   });
+  slices = 1;
 }

@@ -17,7 +17,9 @@
 // - `_attend`: each warp takes pieces of the list, any number of them, and
 //   leaves a summary of each;
 // - `_finish`, a row and a head: merges the pieces in their order, completes,
-//   answers, and leaves a summary for later tokens.
+//   answers, and leaves a summary for later tokens. With a match,
+//   `_finish_slices` takes its place where rows are so few that several blocks
+//   share a head.
 //
 // Pieces are even portions of all that is attended to, or end where the row
 // alone says, so that an answer does not depend on the rows around it.
@@ -527,7 +529,7 @@ protected:
   llvm::SmallVector<FewPieces> pieceLists;
   mlir::Value pieceMosts, pieceTotals, pieceValues;
   mlir::Value rowOfHead, token, head, entry, amended, hit, isHit, hitRow, isFar,
-      isInside, wideBound, depth, outerEnd, query, stores;
+      isInside, wideBound, depth, outerEnd, query, rotated, stores;
   llvm::DenseMap<mlir::Value, Summary> summaries;
 };
 

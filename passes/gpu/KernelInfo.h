@@ -30,8 +30,8 @@ inline constexpr llvm::StringLiteral kCommonArgumentsAttr =
     "ladle.common_arguments";
 /// On a kernel: blocks along x for a row of the batch; rows are blocks along y.
 inline constexpr llvm::StringLiteral kGridBlocksAttr = "ladle.grid_blocks";
-/// On a kernel: blocks side by side along x that reach one another's shared
-/// memory, of which those along x are a multiple.
+/// On a kernel: blocks side by side along x that meet, and may reach one
+/// another's shared memory; those along x are a multiple.
 inline constexpr llvm::StringLiteral kClusterAttr = "ladle.cluster";
 /// On a kernel: blocks that a multiprocessor holds at once at the least. ptxas
 /// takes as many registers as these leave.

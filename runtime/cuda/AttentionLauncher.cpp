@@ -382,7 +382,7 @@ std::vector<cuda::Kernel::Extent> AttentionLauncher::grids(int64_t rows) const {
   return all;
 }
 
-/// Whether each block with a slice of a head has a multiprocessor of its own:
+/// Whether there are as many multiprocessors as blocks with a slice of a head:
 /// where two share one, whole heads are finished sooner.
 bool AttentionLauncher::takesSlices(int64_t rows) const {
   if (!form.hasSlices())

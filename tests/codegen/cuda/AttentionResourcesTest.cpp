@@ -37,6 +37,10 @@ static std::string checkCubin(const Nvrtc &nvrtc, llvm::StringRef text,
     CAPTURE(kernel.name, kernel.registers);
     CHECK(kernel.spillStores + kernel.spillLoads == 0);
     CHECK(kernel.stackBytes == 0);
+    // As many as leave room for blocks beside those of `_few`.
+    constexpr int besideFew = 102;
+    if (llvm::StringRef(kernel.name).ends_with("_finish_slices"))
+      CHECK(kernel.registers <= besideFew);
   }
   return cubin->ptx;
 }
@@ -108,26 +112,40 @@ compileFor(const std::string &name, const frontend::ElaborationOptions &given,
   return steps;
 }
 
+/// Of `mac`: clusters finish slices of heads where there are any.
+static size_t kernelsOfMac(const std::string &arch) {
+  return arch == "sm_80" ? 8 : 9;
+}
+
+/// Where there are clusters, they have so many blocks.
 static void checkAttention(const std::map<std::string, int64_t> &sizes,
-                           const std::string &type, const std::string &arch) {
+                           const std::string &type, const std::string &arch,
+                           unsigned slices) {
   frontend::ElaborationOptions elaboration;
   elaboration.sizes = sizes;
   elaboration.tokenTypes["*"] = type;
-  auto steps = compileFor("mac", elaboration, arch, /*kernels=*/8);
+  auto steps = compileFor("mac", elaboration, arch, kernelsOfMac(arch));
   CHECK((steps.empty() || steps.size() == 2));
+  for (const jit::GpuAttentionStep &step : steps)
+    if (const auto *sliced = step.find("_finish_slices"))
+      CHECK(sliced->info.cluster == slices);
 }
 
 TEST_CASE("attentions fit into registers", "[nvrtc][attention]") {
   checkAttention({}, "bf16",
-                 GENERATE(as<std::string>(), "sm_80", "sm_90a", "sm_120"));
+                 GENERATE(as<std::string>(), "sm_80", "sm_90a", "sm_120"),
+                 /*slices=*/4);
 }
 
 TEST_CASE("attentions of other shapes fit into registers",
           "[nvrtc][attention]") {
   using Sizes = std::map<std::string, int64_t>;
-  checkAttention({{"Hq", 8}, {"Hkv", 1}, {"D", 256}}, "bf16", "sm_90a");
-  checkAttention({{"Hq", 8}, {"Hkv", 8}, {"D", 96}}, "f16", "sm_120");
-  checkAttention(Sizes{{"Hq", 8}, {"Hkv", 2}, {"D", 64}}, "bf16", "sm_80");
+  checkAttention({{"Hq", 8}, {"Hkv", 1}, {"D", 256}}, "bf16", "sm_90a",
+                 /*slices=*/4);
+  checkAttention({{"Hq", 8}, {"Hkv", 8}, {"D", 96}}, "f16", "sm_120",
+                 /*slices=*/3);
+  checkAttention(Sizes{{"Hq", 8}, {"Hkv", 2}, {"D", 64}}, "bf16", "sm_80",
+                 /*slices=*/1);
 }
 
 TEST_CASE("prompts of wide heads fit into registers", "[nvrtc][attention]") {
@@ -137,7 +155,7 @@ TEST_CASE("prompts of wide heads fit into registers", "[nvrtc][attention]") {
   compileFor("exact_attention", wide, arch, /*kernels=*/6);
   // There a few bytes do not fit.
   if (arch != "sm_120")
-    compileFor("mac", wide, arch, /*kernels=*/8);
+    compileFor("mac", wide, arch, kernelsOfMac(arch));
 }
 
 TEST_CASE("prompts of exact attentions fit into registers",
