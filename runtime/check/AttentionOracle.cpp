@@ -8,6 +8,7 @@
 #include "runtime/check/BoundedCheck.h"
 
 #include "dialect/LadleOps.h"
+#include "frontend/DiagnosticPrinter.h"
 #include "frontend/Frontend.h"
 #include "mlir/IR/Diagnostics.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -19,12 +20,7 @@ static void collectInto(llvm::SourceMgr &sourceManager, std::string_view path,
                         std::string_view source, llvm::raw_ostream &stream) {
   sourceManager.AddNewSourceBuffer(
       llvm::MemoryBuffer::getMemBufferCopy(source, path), llvm::SMLoc());
-  sourceManager.setDiagHandler(
-      [](const llvm::SMDiagnostic &diagnostic, void *into) {
-        diagnostic.print(nullptr, *static_cast<llvm::raw_ostream *>(into),
-                         /*ShowColors=*/false);
-      },
-      &stream);
+  frontend::printDiagnosticsInto(sourceManager, stream);
 }
 
 /// What `make` makes of the attention of a text; nothing, and diagnostics in

@@ -9,6 +9,7 @@
 
 #include "dialect/LadleDialect.h"
 #include "dialect/LadleOps.h"
+#include "frontend/DiagnosticPrinter.h"
 #include "frontend/Frontend.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -20,12 +21,6 @@ using namespace mlir;
 using namespace ladle;
 using interpreter::Precision;
 using interpreter::SpecInterpreter;
-
-/// Collects what the handler of a source manager shows.
-static void collect(const llvm::SMDiagnostic &diagnostic, void *messages) {
-  llvm::raw_string_ostream stream(*static_cast<std::string *>(messages));
-  diagnostic.print(nullptr, stream, /*ShowColors=*/false);
-}
 
 /// The values that a read of a state reaches. Only they are rounded to the
 /// entry type: inputs are cached as they came.
@@ -48,10 +43,11 @@ namespace {
 class Session {
 public:
   Session(std::string_view name, std::string_view text, std::string &messages)
-      : context(MLIRContext::Threading::DISABLED) {
+      : context(MLIRContext::Threading::DISABLED), stream(messages),
+        handler(sourceManager, &context, stream) {
     context.printOpOnDiagnostic(false);
     context.loadDialect<LadleDialect, arith::ArithDialect, math::MathDialect>();
-    sourceManager.setDiagHandler(collect, &messages);
+    frontend::printDiagnosticsInto(sourceManager, stream);
     sourceManager.AddNewSourceBuffer(
         llvm::MemoryBuffer::getMemBufferCopy(text, name), llvm::SMLoc());
   }
@@ -76,6 +72,11 @@ public:
 
   MLIRContext context;
   llvm::SourceMgr sourceManager;
+
+private:
+  llvm::raw_string_ostream stream;
+  // What has no line of its own goes there, too.
+  SourceMgrDiagnosticHandler handler;
 };
 } // namespace
 
@@ -84,10 +85,6 @@ check::compileOracle(std::string_view path, std::string_view source,
                      const frontend::ElaborationOptions &options,
                      std::string &messages, Precision entryPrecision) {
   Session session(path, source, messages);
-  // What has no line of its own is not shown by the source manager.
-  llvm::raw_string_ostream others(messages);
-  SourceMgrDiagnosticHandler handler(session.sourceManager, &session.context,
-                                     others);
   OwningOpRef<ModuleOp> module =
       frontend::compileToSpec(session.context, session.sourceManager, options);
   if (!module)
@@ -99,10 +96,6 @@ std::optional<SpecInterpreter> check::parseOracle(std::string_view ir,
                                                   std::string &messages,
                                                   Precision entryPrecision) {
   Session session("oracle.mlir", ir, messages);
-  // What has no line of its own is not shown by the source manager.
-  llvm::raw_string_ostream others(messages);
-  SourceMgrDiagnosticHandler handler(session.sourceManager, &session.context,
-                                     others);
   OwningOpRef<ModuleOp> module =
       parseSourceFile<ModuleOp>(session.sourceManager, &session.context);
   if (!module)

@@ -10,6 +10,7 @@
 #include "codegen/cpu/LowerToLLVM.h"
 #include "codegen/cpu/ObjectEmitter.h"
 #include "dialect/LadleOps.h"
+#include "frontend/DiagnosticPrinter.h"
 #include "frontend/Frontend.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Diagnostics.h"
@@ -66,13 +67,7 @@ AttentionCompiler::AttentionCompiler(std::string_view text,
   context.printOpOnDiagnostic(false);
   sourceManager.AddNewSourceBuffer(
       llvm::MemoryBuffer::getMemBufferCopy(text, name), llvm::SMLoc());
-  sourceManager.setDiagHandler(
-      [](const llvm::SMDiagnostic &diagnostic, void *self) {
-        diagnostic.print(nullptr,
-                         static_cast<AttentionCompiler *>(self)->stream,
-                         /*ShowColors=*/false);
-      },
-      this);
+  frontend::printDiagnosticsInto(sourceManager, stream);
   handler = std::make_unique<mlir::SourceMgrDiagnosticHandler>(
       sourceManager, &context, stream, [](mlir::Location) { return true; });
   context.getDiagEngine().registerHandler([](mlir::Diagnostic &diagnostic) {

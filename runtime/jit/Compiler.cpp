@@ -9,6 +9,7 @@
 #include "codegen/cpu/LowerToLLVM.h"
 #include "codegen/cpu/ObjectEmitter.h"
 #include "dialect/LadleDialect.h"
+#include "frontend/DiagnosticPrinter.h"
 #include "frontend/Frontend.h"
 #include "passes/Pipelines.h"
 #include "passes/analysis/CostModel.h"
@@ -58,12 +59,7 @@ jit::Compiler::Impl::Impl(std::string_view text, std::string_view name,
 
   sourceManager.AddNewSourceBuffer(
       llvm::MemoryBuffer::getMemBufferCopy(text, name), llvm::SMLoc());
-  sourceManager.setDiagHandler(
-      [](const llvm::SMDiagnostic &diagnostic, void *self) {
-        diagnostic.print(nullptr, static_cast<Impl *>(self)->stream,
-                         /*ShowColors=*/false);
-      },
-      this);
+  frontend::printDiagnosticsInto(sourceManager, stream);
   handler = std::make_unique<mlir::SourceMgrDiagnosticHandler>(
       sourceManager, &context, stream, [](mlir::Location) { return true; });
   // Remarks explain choices to who asks; here nobody does.

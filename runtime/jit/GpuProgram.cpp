@@ -214,9 +214,7 @@ std::optional<GpuProgram> jit::compileForGpu(const GpuRequest &request,
     return std::nullopt;
   }
   sources.AddNewSourceBuffer(std::move(*file), llvm::SMLoc());
-  frontend::ElaborationOptions elaboration;
-  elaboration.preset = request.preset;
-  elaboration.sizes = request.sizes;
+  frontend::ElaborationOptions elaboration = request.elaboration;
   if (!request.stateType.empty())
     elaboration.stateTypes["*"] = request.stateType;
   OwningOpRef<ModuleOp> module =

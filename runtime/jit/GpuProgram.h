@@ -8,6 +8,7 @@
 #ifndef LADLE_RUNTIME_JIT_GPUPROGRAM_H
 #define LADLE_RUNTIME_JIT_GPUPROGRAM_H
 
+#include "frontend/Options.h"
 #include "ladle/types.h"
 #include "runtime/cuda/KernelInfo.h"
 #include "runtime/jit/GpuLayout.h"
@@ -20,9 +21,9 @@
 namespace ladle::jit {
 
 struct GpuRequest {
-  std::string path, preset; ///< empty: the first preset
-  std::string route;        ///< empty: all, for their text
-  std::map<std::string, int64_t> sizes;
+  std::string path;
+  frontend::ElaborationOptions elaboration; ///< without types
+  std::string route;                        ///< empty: all, for their text
   std::string stateType, entryType = "f32", stateLayout = "dv_dk";
   int64_t capacity = 4;
   int64_t drafts = 0; ///< the most of a row

@@ -7,6 +7,7 @@
 
 #include "codegen/cuda/CudaPrinter.h"
 #include "dialect/LadleDialect.h"
+#include "frontend/DiagnosticPrinter.h"
 #include "frontend/Frontend.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -86,6 +87,7 @@ static bool printList(llvm::SourceMgr &sourceManager) {
 
 static mlir::OwningOpRef<mlir::Operation *>
 importLadle(llvm::SourceMgr &sourceManager, mlir::MLIRContext *context) {
+  ladle::frontend::printDiagnosticsInto(sourceManager, llvm::errs());
   ElaborationOptions options;
   options.takesAttention = true;
   if (!parseOptions(options) || (list && !printList(sourceManager)))

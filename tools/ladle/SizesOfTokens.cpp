@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "tools/ladle/SizesOfTokens.h"
+#include "frontend/DiagnosticPrinter.h"
 #include "frontend/Frontend.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/SourceMgr.h"
@@ -19,6 +20,7 @@ std::optional<std::map<std::string, int64_t>> tool::sizesOfTokens(
   llvm::SourceMgr sourceManager;
   sourceManager.AddNewSourceBuffer(
       llvm::MemoryBuffer::getMemBuffer(text, source.file), llvm::SMLoc());
+  frontend::printDiagnosticsInto(sourceManager, llvm::errs());
   auto infos = frontend::listRecurrences(sourceManager);
   if (!infos)
     return std::nullopt;

@@ -6,8 +6,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "tools/ladle/Source.h"
+#include "frontend/DiagnosticPrinter.h"
 #include "frontend/Frontend.h"
 #include "tools/common/RegisterDialects.h"
+#include "tools/ladle/SourceChoices.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 using namespace ladle::tool;
@@ -27,6 +29,7 @@ Source::Source(const SourceOptions &options, bool showRemarks)
     return;
   }
   sourceManager.AddNewSourceBuffer(std::move(*buffer), llvm::SMLoc());
+  ladle::frontend::printDiagnosticsInto(sourceManager, llvm::errs());
   handler = std::make_unique<mlir::SourceMgrDiagnosticHandler>(
       sourceManager, &context, llvm::errs(),
       [=](mlir::Location) { return true; });
@@ -37,12 +40,7 @@ Source::Source(const SourceOptions &options, bool showRemarks)
       return mlir::success(diagnostic.getSeverity() ==
                            mlir::DiagnosticSeverity::Remark);
     });
-  ladle::frontend::ElaborationOptions elaboration;
-  elaboration.recurrence = options.recurrence;
-  elaboration.takesAttention = options.takesAttention;
-  elaboration.preset = options.preset;
-  elaboration.sizes = options.sizes;
-  elaboration.options = options.options;
+  ladle::frontend::ElaborationOptions elaboration = elaborationOf(options);
   if (!options.stateType.empty())
     elaboration.stateTypes["*"] = options.stateType;
   module = ladle::frontend::compileToSpec(context, sourceManager, elaboration);
