@@ -10,6 +10,7 @@
 #include "tools/ladle/DeviceInputs.h"
 #include "tools/ladle/Errors.h"
 #include "tools/ladle/Files.h"
+#include "tools/ladle/SourceChoices.h"
 
 #include <fmt/format.h>
 
@@ -87,11 +88,7 @@ int tool::bench(const BenchOptions &options) {
                options.memory > 0 ? "requests" : "steps");
     return 2;
   }
-  frontend::ElaborationOptions elaboration;
-  elaboration.recurrence = options.source.recurrence;
-  elaboration.preset = options.source.preset;
-  elaboration.sizes = options.source.sizes;
-  elaboration.options = options.source.options;
+  frontend::ElaborationOptions elaboration = elaborationOf(options.source);
   Result<std::string> read = readFile(options.source.file);
   if (!read) {
     printError(read.status());

@@ -14,10 +14,10 @@ using namespace ladle::tool;
 static BenchFigure makeFigure(const SourceOptions &source,
                               const tune::Candidate &candidate, int64_t batch) {
   bool buffers = candidate.route != "recurrent";
-  return {{source.file, source.preset, source.sizes, candidate.route,
-           source.stateType, buffers ? source.entryType : "",
-           buffers ? candidate.threshold : 1, batch, candidate.schedule,
-           source.stateLayout},
+  return {{source.file, source.recurrence, source.preset, source.sizes,
+           source.options, candidate.route, source.stateType,
+           buffers ? source.entryType : "", buffers ? candidate.threshold : 1,
+           batch, candidate.schedule, source.stateLayout},
           specOf(source, candidate, batch)};
 }
 

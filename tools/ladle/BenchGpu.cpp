@@ -471,12 +471,6 @@ Status GpuBench::run() {
 }
 
 int tool::benchOnGpu(const BenchOptions &options, const measure::Gpu &gpu) {
-  if (!options.source.recurrence.empty() || !options.source.options.empty()) {
-    fmt::print(stderr,
-               "error: on a GPU, bench takes neither --recurrence nor options "
-               "in --set\nnote: put the recurrence into a file of its own\n");
-    return 2;
-  }
   GpuBench bench(options, gpu);
   if (Status status = bench.run(); !status) {
     printError(status);

@@ -20,6 +20,7 @@
 #include "tools/ladle/Files.h"
 #include "tools/ladle/Host.h"
 #include "tools/ladle/Measure.h"
+#include "tools/ladle/SourceChoices.h"
 #include "tools/ladle/Table.h"
 #include "tools/measure/Statistics.h"
 
@@ -35,8 +36,8 @@ using measure::median;
 namespace {
 
 struct Settings {
-  std::string file, preset, entry, layout;
-  std::map<std::string, int64_t> sizes;
+  SourceOptions source;
+  std::string entry;
   std::vector<std::string> routes, states;
   int64_t threshold = 16, rows = 0, rounds = 7;
   int threads = 0;
@@ -93,15 +94,13 @@ private:
 
 Status Bench::addSubjects(const std::string &text, const std::string &state) {
   for (const std::string &route : settings.routes) {
-    CompileOptions options;
-    options.preset = settings.preset;
-    options.sizes = settings.sizes;
+    CompileOptions options = compileOptionsOf(settings.source);
     options.stateType = state;
     options.entryType = settings.entry;
-    options.stateLayout = settings.layout;
     options.route = route;
     options.capacity = settings.threshold;
-    Result<Program> program = compileSource(text, settings.file, options);
+    Result<Program> program =
+        compileSource(text, settings.source.file, options);
     if (!program)
       return program.status();
     Subject &subject = subjects.emplace_back(std::move(*program));
@@ -172,8 +171,9 @@ const Subject *Bench::find(const std::string &route,
 }
 
 void Bench::print() const {
-  fmt::print("{} {}, {} rows, m = {}, on {}, {} threads\n", settings.file,
-             settings.preset, settings.rows, settings.threshold, host.processor,
+  fmt::print("{} {}, {} rows, m = {}, on {}, {} threads\n",
+             settings.source.file, settings.source.preset, settings.rows,
+             settings.threshold, host.processor,
              settings.threads ? settings.threads : host.cores);
   fmt::print("ceilings: {:.1f} GB/s reading, {:.1f} GB/s updating in place; an "
              "update of a state takes {:.2f} times a read\n\n",
@@ -205,10 +205,12 @@ nlohmann::ordered_json Bench::json() const {
   result["processor"] = host.processor;
   result["threads"] = settings.threads ? settings.threads : host.cores;
   result["last_level_cache"] = host.lastLevel;
-  result["file"] = settings.file;
-  result["preset"] = settings.preset;
+  result["file"] = settings.source.file;
+  result["preset"] = settings.source.preset;
+  if (!settings.source.recurrence.empty())
+    result["recurrence"] = settings.source.recurrence;
   result["entries"] = settings.entry;
-  result["layout"] = settings.layout;
+  result["layout"] = settings.source.stateLayout;
   result["rows"] = settings.rows;
   result["threshold"] = settings.threshold;
   result["rounds"] = subjects.front().cycle.size();
@@ -232,15 +234,13 @@ nlohmann::ordered_json Bench::json() const {
 }
 
 Status Bench::run() {
-  Result<std::string> text = readFile(settings.file);
+  Result<std::string> text = readFile(settings.source.file);
   if (!text)
     return text.status();
   std::string messages;
-  frontend::ElaborationOptions elaboration;
-  elaboration.preset = settings.preset;
-  elaboration.sizes = settings.sizes;
-  auto oracle = check::compileOracle(settings.file, *text, elaboration,
-                                     messages, interpreter::Precision::Float64);
+  auto oracle = check::compileOracle(settings.source.file, *text,
+                                     elaborationOf(settings.source), messages,
+                                     interpreter::Precision::Float64);
   if (!oracle)
     return Status(ErrorCode::InvalidData, messages);
   trace = makeRandomTrace(*oracle, /*tokens=*/64, /*seed=*/1);
@@ -290,11 +290,8 @@ Status Bench::run() {
 
 int tool::benchOnHost(const BenchOptions &options) {
   Settings settings;
-  settings.file = options.source.file;
-  settings.preset = options.source.preset;
-  settings.sizes = options.source.sizes;
+  settings.source = options.source;
   settings.entry = options.entries.front();
-  settings.layout = options.source.stateLayout;
   settings.routes = options.routes;
   if (settings.routes.empty())
     settings.routes = {"recurrent", "inner", "adjoint"};

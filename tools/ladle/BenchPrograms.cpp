@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "tools/ladle/BenchPrograms.h"
+#include "tools/ladle/SourceChoices.h"
 
 #include <fmt/format.h>
 
@@ -33,9 +34,13 @@ std::string GpuSpec::str() const {
 std::string tool::reproducerOf(const GpuSpec &spec, int64_t batch) {
   std::string text =
       fmt::format("ladle bench '{}' --device gpu", spec.source.file);
+  if (!spec.source.recurrence.empty())
+    text += fmt::format(" --recurrence {}", spec.source.recurrence);
   if (!spec.source.preset.empty())
     text += fmt::format(" --preset '{}'", spec.source.preset);
   for (const auto &[name, value] : spec.source.sizes)
+    text += fmt::format(" --set {}={}", name, value);
+  for (const auto &[name, value] : spec.source.options)
     text += fmt::format(" --set {}={}", name, value);
   if (!spec.source.stateType.empty())
     text += " --states " + spec.source.stateType;
@@ -102,8 +107,7 @@ jit::GpuRequest tool::requestOf(const SourceOptions &source,
                                 const std::string &route) {
   jit::GpuRequest request;
   request.path = source.file;
-  request.preset = source.preset;
-  request.sizes = source.sizes;
+  request.elaboration = elaborationOf(source);
   request.route = route;
   request.stateType = source.stateType;
   request.entryType = source.entryType;
@@ -168,7 +172,7 @@ GpuPrograms::reference(const SourceOptions &source) {
   auto found = references.find(key);
   if (found == references.end()) {
     Result<measure::GpuReference> made =
-        measure::GpuReference::create({source.file, source.preset, source.sizes,
+        measure::GpuReference::create({source.file, elaborationOf(source),
                                        source.stateType, source.entryType});
     if (!made)
       return made.status();

@@ -17,6 +17,7 @@
 #include "tools/ladle/BenchDocument.h"
 #include "tools/ladle/DeviceInputs.h"
 #include "tools/ladle/Plan.h"
+#include "tools/ladle/SourceChoices.h"
 #include "tools/ladle/Table.h"
 #include "tools/measure/Ceilings.h"
 #include "tools/measure/Statistics.h"
@@ -196,8 +197,7 @@ static Status checkPrompts(const BenchOptions &options,
   check::CheckRequest request;
   request.path = options.source.file;
   request.source = readSource(options.source.file);
-  request.elaboration.preset = options.source.preset;
-  request.elaboration.sizes = options.source.sizes;
+  request.elaboration = elaborationOf(options.source);
   request.target = "cuda";
   Result<check::CheckCase> config = check::CheckCase::parse(
       fmt::format("route={},state={},L=8,m=8,prompts=100,chunk=64,rows=2,"
@@ -304,10 +304,7 @@ static Status benchAll(const BenchOptions &options, const measure::Gpu &gpu) {
         if (Status status = checkPrompts(options, route, state); !status)
           return status;
       for (int64_t batch : options.batches) {
-        CompileOptions compile;
-        compile.preset = options.source.preset;
-        compile.sizes.insert(options.source.sizes.begin(),
-                             options.source.sizes.end());
+        CompileOptions compile = compileOptionsOf(options.source);
         compile.target = "cuda";
         compile.route = route;
         compile.stateType = state;

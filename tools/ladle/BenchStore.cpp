@@ -21,6 +21,10 @@ Json BenchKey::json() const {
   Json key = {{"file", file},   {"preset", preset}, {"sizes", sizes},
               {"route", route}, {"state", state},   {"entry", entry},
               {"m", threshold}, {"batch", batch},   {"schedule", schedule}};
+  if (!recurrence.empty())
+    key["recurrence"] = recurrence;
+  if (!options.empty())
+    key["options"] = options;
   if (layout != "dv_dk")
     key["layout"] = layout;
   if (drafts)
@@ -76,8 +80,8 @@ static bool isOf(const Json &result, const Json &key) {
   auto isInBoth = [&](const char *name) {
     return result.contains(name) == key.contains(name);
   };
-  return isInBoth("layout") && isInBoth("started_early") &&
-         isInBoth("capacity");
+  return isInBoth("recurrence") && isInBoth("options") && isInBoth("layout") &&
+         isInBoth("started_early") && isInBoth("capacity");
 }
 
 const Json *BenchStore::find(const BenchKey &key) const {

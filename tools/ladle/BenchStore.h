@@ -19,8 +19,9 @@ namespace ladle::tool {
 
 /// What names a figure: what was compiled, and for what it was timed.
 struct BenchKey {
-  std::string file, preset;
+  std::string file, recurrence, preset; ///< empty: the first
   std::map<std::string, int64_t> sizes;
+  std::map<std::string, double> options;
   std::string route, state, entry;
   int64_t threshold = 1, batch = 1;
   std::map<std::string, int64_t> schedule;

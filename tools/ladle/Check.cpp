@@ -10,6 +10,7 @@
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/Errors.h"
 #include "tools/ladle/Files.h"
+#include "tools/ladle/SourceChoices.h"
 #include "tools/ladle/Table.h"
 
 #include <cstdio>
@@ -44,10 +45,7 @@ static Result<check::CheckRequest> makeRequest(const CheckOptions &options) {
   if (!text)
     return text.status();
   request.source = std::move(*text);
-  request.elaboration.recurrence = options.source.recurrence;
-  request.elaboration.preset = options.source.preset;
-  request.elaboration.sizes = options.source.sizes;
-  request.elaboration.options = options.source.options;
+  request.elaboration = elaborationOf(options.source);
   for (const std::string &range : options.ranges)
     if (Status status = parseRange(range, request.ranges); !status)
       return status;

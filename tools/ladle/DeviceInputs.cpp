@@ -10,6 +10,7 @@
 #include "runtime/check/Oracle.h"
 #include "runtime/check/RandomInputs.h"
 #include "tools/ladle/Files.h"
+#include "tools/ladle/SourceChoices.h"
 
 using namespace ladle;
 using namespace ladle::tool;
@@ -33,12 +34,9 @@ std::span<const int32_t> tool::numbersOf(const DeviceTensor &memory) {
 Result<DeviceInputs> DeviceInputs::create(const SourceOptions &source,
                                           const Program &program,
                                           int64_t tokens) {
-  frontend::ElaborationOptions elaboration;
-  elaboration.preset = source.preset;
-  elaboration.sizes = source.sizes;
   std::string messages;
   auto oracle = check::compileOracle(source.file, readSource(source.file),
-                                     elaboration, messages);
+                                     elaborationOf(source), messages);
   if (!oracle)
     return Status(ErrorCode::InvalidArgument, messages);
   check::RandomInputs random{{}, /*seed=*/1};

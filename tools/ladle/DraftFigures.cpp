@@ -17,8 +17,10 @@ using Json = nlohmann::ordered_json;
 
 static BenchKey keyOf(const DraftSpec &spec, bool startsEarly) {
   BenchKey key{spec.source.file,
+               spec.source.recurrence,
                spec.source.preset,
                spec.source.sizes,
+               spec.source.options,
                spec.route,
                spec.source.stateType,
                spec.source.entryType,

@@ -8,6 +8,7 @@
 #include "runtime/check/Check.h"
 #include "tools/ladle/BenchPrograms.h"
 #include "tools/ladle/DraftTimer.h"
+#include "tools/ladle/SourceChoices.h"
 
 #include <fmt/format.h>
 
@@ -21,14 +22,9 @@ SourceOptions DraftSpec::plannedSource() const {
 }
 
 CompileOptions DraftSpec::programOptions() const {
-  CompileOptions options;
-  options.preset = source.preset;
-  options.sizes.insert(source.sizes.begin(), source.sizes.end());
+  CompileOptions options = compileOptionsOf(source);
   options.target = "cuda";
   options.route = route;
-  options.stateType = source.stateType;
-  options.stateLayout = source.stateLayout;
-  options.entryType = source.entryType;
   options.capacity = capacity();
   options.page = page;
   options.drafts = drafts;
@@ -61,8 +57,7 @@ Result<std::string> DraftSpec::check() const {
   check::CheckRequest request;
   request.path = source.file;
   request.source = readSource(source.file);
-  request.elaboration.preset = source.preset;
-  request.elaboration.sizes = source.sizes;
+  request.elaboration = elaborationOf(source);
   request.target = "cuda";
   request.schedule = fullSchedule();
   request.batch = batch;

@@ -12,6 +12,7 @@
 #include "tools/ladle/Files.h"
 #include "tools/ladle/RunAttention.h"
 #include "tools/ladle/RunReport.h"
+#include "tools/ladle/SourceChoices.h"
 #include "tools/measure/Ceilings.h"
 
 #include <algorithm>
@@ -142,11 +143,7 @@ Status RunCommand::makeOracles() {
     return read.status();
   text = std::move(*read);
 
-  frontend::ElaborationOptions elaboration;
-  elaboration.recurrence = options.source.recurrence;
-  elaboration.preset = options.source.preset;
-  elaboration.sizes = options.source.sizes;
-  elaboration.options = options.source.options;
+  frontend::ElaborationOptions elaboration = elaborationOf(options.source);
   if (!options.source.stateType.empty())
     elaboration.stateTypes["*"] = options.source.stateType;
   auto compile = [&](interpreter::Precision entries, auto &oracle) {
@@ -182,15 +179,7 @@ Status RunCommand::loadInputs() {
 }
 
 CompileOptions RunCommand::compileOptions() const {
-  CompileOptions compile;
-  compile.recurrence = options.source.recurrence;
-  compile.preset = options.source.preset;
-  compile.sizes = options.source.sizes;
-  compile.options = options.source.options;
-  compile.stateType = options.source.stateType;
-  compile.entryType = options.source.entryType;
-  compile.stateLayout = options.source.stateLayout;
-  compile.capacity = options.source.capacity;
+  CompileOptions compile = compileOptionsOf(options.source);
   compile.target = gpu ? "cuda" : "cpu";
   return compile;
 }
@@ -404,12 +393,8 @@ std::optional<std::string> RunCommand::findAttention() const {
   Result<std::string> contents = readFile(options.source.file);
   if (!contents)
     return std::nullopt;
-  frontend::ElaborationOptions elaboration;
-  elaboration.recurrence = options.source.recurrence;
-  elaboration.preset = options.source.preset;
-  elaboration.sizes = options.source.sizes;
-  elaboration.options = options.source.options;
-  if (!check::choosesAttention(options.source.file, *contents, elaboration))
+  if (!check::choosesAttention(options.source.file, *contents,
+                               elaborationOf(options.source)))
     return std::nullopt;
   return *contents;
 }

@@ -15,6 +15,7 @@
 #include "runtime/check/Comparison.h"
 #include "tools/ladle/Errors.h"
 #include "tools/ladle/RunAttentionInputs.h"
+#include "tools/ladle/SourceChoices.h"
 #include "tools/ladle/Table.h"
 #include "tools/measure/Ceilings.h"
 
@@ -440,13 +441,11 @@ Status AttentionRun::timePrompt() {
 
 Result<AttentionRunReport> AttentionRun::run() {
   report.file = options.source.file;
-  elaboration.recurrence = options.source.recurrence;
-  elaboration.preset = options.source.preset;
+  elaboration = elaborationOf(options.source);
   auto sizes = RunAttentionInputs::sizes(options, source);
   if (!sizes)
     return sizes.status();
   elaboration.sizes = *sizes;
-  elaboration.options = options.source.options;
   if (!options.source.stateType.empty())
     elaboration.stateTypes["*"] = options.source.stateType;
   for (Status (AttentionRun::*part)() :

@@ -336,12 +336,6 @@ int tool::tune(const TuneRequest &request) {
                request.mode);
     return 2;
   }
-  if (!request.source.recurrence.empty() || !request.source.options.empty()) {
-    fmt::print(stderr,
-               "error: tune takes neither --recurrence nor options in --set\n"
-               "note: put the recurrence into a file of its own\n");
-    return 2;
-  }
   if (request.drafts.empty() && request.source.given.count("--capacity")) {
     fmt::print(stderr, "error: --capacity changes nothing of steps of a token, "
                        "whose rings have m entries\nnote: set --drafts, or "

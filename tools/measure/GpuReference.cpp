@@ -53,9 +53,7 @@ Result<GpuReference> GpuReference::create(const GpuSource &source) {
                   fmt::format("cannot read '{}'", source.file));
   std::stringstream text;
   text << file.rdbuf();
-  frontend::ElaborationOptions options;
-  options.preset = source.preset;
-  options.sizes = source.sizes;
+  frontend::ElaborationOptions options = source.elaboration;
   if (!source.stateType.empty())
     options.stateTypes["*"] = source.stateType;
   std::string messages;

@@ -8,6 +8,7 @@
 #ifndef LADLE_TOOLS_MEASURE_GPUREFERENCE_H
 #define LADLE_TOOLS_MEASURE_GPUREFERENCE_H
 
+#include "frontend/Options.h"
 #include "runtime/check/RandomInputs.h"
 #include "tools/measure/GpuLayer.h"
 
@@ -17,8 +18,8 @@ namespace ladle::measure {
 
 /// What a program is compiled from, as far as its answers depend on it.
 struct GpuSource {
-  std::string file, preset;
-  std::map<std::string, int64_t> sizes;
+  std::string file;
+  frontend::ElaborationOptions elaboration;
   std::string stateType; ///< empty: as declared
   std::string entryType = "f32";
 };

@@ -196,7 +196,7 @@ TEST_CASE("kernels touch the bytes that the cost model predicts", "[cuda]") {
 
   GpuRequest request;
   request.path = source.file;
-  request.preset = source.preset;
+  request.elaboration.preset = source.preset;
   request.route = route;
   request.entryType = entries;
   request.capacity = threshold;

@@ -71,9 +71,7 @@ Decoding::Decoding(const GpuRequest &request, int threshold, Executor &executor)
   std::string problem = executor.load(program);
   INFO(problem);
   REQUIRE(problem.empty());
-  frontend::ElaborationOptions elaboration;
-  elaboration.preset = request.preset;
-  elaboration.sizes = request.sizes;
+  frontend::ElaborationOptions elaboration = request.elaboration;
   if (!request.stateType.empty())
     elaboration.stateTypes["*"] = request.stateType;
   std::ifstream file(request.path);

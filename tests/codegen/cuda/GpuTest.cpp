@@ -121,7 +121,7 @@ TEST_CASE("kernels agree with the oracle on a GPU", "[gpu]") {
   CAPTURE(model, route);
   GpuRequest request;
   request.path = examplePath(model);
-  request.preset = "tiny";
+  request.elaboration.preset = "tiny";
   request.route = route;
   int threshold = route == "kv_only" ? 100 : 3;
   request.capacity = route == "kv_only" ? 8 : 4;

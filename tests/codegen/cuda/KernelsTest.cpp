@@ -65,7 +65,7 @@ TEST_CASE("kernels agree with the oracle on every example", "[cuda]") {
   Emulator emulator;
   GpuRequest request;
   request.path = examplePath(model);
-  request.preset = "tiny";
+  request.elaboration.preset = "tiny";
   request.route = route;
   int64_t tokens = route == "recurrent" ? 3 : 6;
   // The entries of kv_only are all there is.
@@ -85,10 +85,11 @@ TEST_CASE("kernels that multiply tiles agree with the oracle", "[cuda]") {
   Emulator emulator;
   GpuRequest request;
   request.path = examplePath(model);
-  request.preset = "tiny";
+  request.elaboration.preset = "tiny";
   request.route = route;
   bool isMamba = model.starts_with("mamba");
-  request.sizes = {{isMamba ? "N" : "Dk", 64}, {isMamba ? "P" : "Dv", 32}};
+  request.elaboration.sizes = {{isMamba ? "N" : "Dk", 64},
+                               {isMamba ? "P" : "Dv", 32}};
   // More entries than one product takes, if there are several a token.
   request.capacity = 6;
   CHECK(decode(request, 5, 11, emulator) <= 1);
@@ -108,10 +109,10 @@ TEST_CASE("kernels that copy tiles in parts agree with the oracle", "[cuda]") {
   Emulator emulator;
   GpuRequest request;
   request.path = examplePath(model);
-  request.preset = "tiny";
+  request.elaboration.preset = "tiny";
   request.route = route;
   request.stateType = state;
-  request.sizes = {{"Dk", 64}, {"Dv", 128}};
+  request.elaboration.sizes = {{"Dk", 64}, {"Dv", 128}};
   request.layout["threads"] = parts.threads;
   // 16 rows a warp of groups of 8 lanes, 32 of groups of 4 for tensor cores.
   bool multiplies = state == "bf16";
@@ -132,7 +133,7 @@ TEST_CASE("kernels that hold one form agree with the oracle", "[cuda]") {
   Emulator emulator;
   GpuRequest request;
   request.path = examplePath(model);
-  request.preset = "tiny";
+  request.elaboration.preset = "tiny";
   request.route = "inner";
   request.capacity = 8;
   request.layout["forms"] = forms;
@@ -162,7 +163,7 @@ TEST_CASE("kernels of states of which dv is contiguous agree with the oracle",
   Emulator emulator;
   GpuRequest request;
   request.path = examplePath(model);
-  request.preset = "tiny";
+  request.elaboration.preset = "tiny";
   request.stateLayout = "dk_dv";
   request.route = route;
   request.capacity = isKvOnly ? 8 : 4;
@@ -184,10 +185,10 @@ TEST_CASE("tiles of all shapes are transposed", "[cuda]") {
   Emulator emulator;
   GpuRequest request;
   request.path = examplePath(model);
-  request.preset = "tiny";
+  request.elaboration.preset = "tiny";
   request.stateType = shape.state;
   request.route = route;
-  request.sizes = {{"Dk", shape.keys}, {"Dv", shape.values}};
+  request.elaboration.sizes = {{"Dk", shape.keys}, {"Dv", shape.values}};
   // The arithmetic is the same, and so is what is rounded.
   double expected = decode(request, 3, 5, emulator);
   CHECK(expected <= (std::string(shape.state) == "f32" ? 1 : 500));
