@@ -9,6 +9,7 @@
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
+#include "llvm/Support/Unicode.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <algorithm>
@@ -46,11 +47,22 @@ void Diagnostics::note(llvm::SMLoc loc, const llvm::Twine &message) {
 
 std::string ladle::frontend::quote(llvm::StringRef text) {
   constexpr size_t maxShown = 40;
+  constexpr unsigned char kind = 0xC0, continues = 0x80; // of a UTF-8 byte
+  size_t size = std::min(text.size(), maxShown);
+  while (size > 0 && size < text.size() && (text[size] & kind) == continues)
+    --size;
+  llvm::StringRef shown = text.take_front(size);
+  // Letters of any alphabet, as the user wrote them.
+  bool prints = llvm::sys::unicode::columnWidthUTF8(shown) >= 0;
   std::string result;
   llvm::raw_string_ostream os(result);
   os << '\'';
-  os.write_escaped(text.take_front(maxShown), /*UseHexEscapes=*/true);
-  os << (text.size() > maxShown ? "...'" : "'");
+  for (char byte : shown)
+    if (prints && !llvm::isASCII(byte))
+      os << byte;
+    else
+      os.write_escaped(llvm::StringRef(&byte, 1), /*UseHexEscapes=*/true);
+  os << (size < text.size() ? "...'" : "'");
   return result;
 }
 

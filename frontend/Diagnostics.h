@@ -45,7 +45,7 @@ private:
   bool dropNotes = false;
 };
 
-/// `text` in quotes, clipped, with bytes that do not print escaped.
+/// `text` in quotes, clipped, with escapes for what does not print.
 std::string quote(llvm::StringRef text);
 
 /// A number as a person writes it: 16, 0.5, 1e-06.
