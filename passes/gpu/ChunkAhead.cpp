@@ -16,6 +16,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "passes/gpu/Barriers.h"
@@ -81,6 +82,16 @@ void GpuChunkKernel::enterPart(bool ofAhead) {
     thread = arith::RemUIOp::create(b, thread, constantIndex(schedule.threads));
   }
   group = team = over(thread, lanes);
+  shareRegisters(ofAhead);
+}
+
+/// Those with rows wait until the others have given up theirs.
+void GpuChunkKernel::shareRegisters(bool ofAhead) {
+  if (std::optional<int64_t> count = registersOfPart(ofAhead))
+    NVVM::SetMaxRegisterOp::create(b, static_cast<int32_t>(*count),
+                                   ofAhead
+                                       ? NVVM::SetMaxRegisterAction::decrease
+                                       : NVVM::SetMaxRegisterAction::increase);
 }
 
 LogicalResult GpuChunkKernel::emitParts() {

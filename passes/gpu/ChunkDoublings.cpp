@@ -42,19 +42,20 @@ void GpuChunkKernel::multiplyDoublings(ArrayRef<PathGramOp> ops) {
   // Of the first doubling, whose blocks are a token, all is there. Only where
   // memory is enough it comes to the others, so that all warps do the same.
   bool areAlike = blockPart == Part::Ahead;
+  int64_t sides = static_cast<int64_t>(ops.size());
   SmallVector<Rows> lefts(kDoublings), rights(kDoublings);
   Value left, right;
   for (int64_t level = areAlike ? 0 : 1; level < kDoublings; ++level) {
     if (areAlike && level == 0) {
-      left = allocate(2 * kDoublings * kHalf, keySize);
+      left = allocate(sides * kDoublings * kHalf, keySize);
       right = allocate(kDoublings * kHalf, keySize);
     } else if (!areAlike) {
-      left = allocate(2 * kHalf, keySize);
+      left = allocate(sides * kHalf, keySize);
       if (level % 2)
         right = allocate(2 * kHalf, keySize);
     }
     size_t at = static_cast<size_t>(level);
-    lefts[at] = {left, areAlike ? 2 * level * kHalf : 0};
+    lefts[at] = {left, areAlike ? sides * level * kHalf : 0};
     rights[at] = {right, areAlike ? level * kHalf : (level - 1) % 2 * kHalf};
   }
   SmallVector<Stack> queries;
@@ -147,14 +148,14 @@ void GpuChunkKernel::multiplyDoublings(ArrayRef<PathGramOp> ops) {
   }
   for (Value gram : grams)
     willWrite(gram);
-  int64_t last = static_cast<int64_t>(queries.size()) - 1;
+  int64_t last = sides - 1;
   Value lane = over(warpLane, 4);
   int64_t warps = schedule.threads / kWarp;
   for (int64_t level = 0; areAlike && level < kDoublings; level += warps) {
     Value mine = add(over(thread, kWarp), level);
     guarded(isBelow(mine, kDoublings), [&] {
       Value row = arith::AddIOp::create(b, times(mine, kHalf), lane);
-      Value upper = arith::AddIOp::create(b, times(mine, 2 * kHalf), lane);
+      Value upper = arith::AddIOp::create(b, times(mine, sides * kHalf), lane);
       multiplyPairs(mine, {{{left, upper}, {left, add(upper, last * kHalf)}}},
                     {right, row}, grams);
     });

@@ -399,6 +399,7 @@ LogicalResult GpuChunkKernel::emitRow() {
     else
       beginState(pool);
   syncAll();
+  findDividedStacks();
   if (failed(emitRounds([&] { return emitChunk(); })))
     return failure();
   b.setLoc(unnamed(step.getLoc()));

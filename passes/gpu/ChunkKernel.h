@@ -38,13 +38,16 @@ class GpuChunkKernel final : public GpuKernel {
 public:
   /// Tokens whose decays are vectors: each doubling takes another product.
   static constexpr int64_t kMostVectorTokens = 16;
+  /// Elements of rows of all states that a warp has in registers: a thread has
+  /// half as many.
+  static constexpr int64_t kMostKeys = 128;
   /// What a block has of a prompt at a time, and of dv; threads besides those
   /// with rows, which are a step ahead of them, of all crews that take steps in
   /// turn; how many warps have the same 16 rows, with a part of dk each; and
   /// how many blocks, of tiles of one head, make steps for one another.
   struct Shape {
     int64_t tokens = 0, rows = 0, ahead = 0, crews = 1, keyParts = 1;
-    int64_t cluster = 1;
+    int64_t cluster = 1, blocks = 1;
     int64_t threadsOfRows() const { return rows / 16 * keyParts * 32; }
     int64_t threadsOfCrew() const { return ahead / crews; }
     bool operator==(const Shape &) const = default;
@@ -89,6 +92,7 @@ private:
   bool isIdle(int64_t ofTiles) const;
   int64_t mostBytes() const;
   int64_t blocksOfShape();
+  std::optional<int64_t> registersOfPart(bool ofAhead) const;
 
   //===--- ChunkKernel.cpp: the step --------------------------------------===//
   mlir::FailureOr<mlir::gpu::GPUFuncOp> buildPrefill();
@@ -101,8 +105,11 @@ private:
   void takeArguments(unsigned &next) override;
   void emitRowStart() override;
   bool startsEarly() override { return false; }
-  /// With warps that share rows, a block has no more registers for being alone.
-  int64_t bytesToSpill() const override { return shape.keyParts > 1 ? 16 : 0; }
+  /// With warps that share rows, a block has no more registers for being alone,
+  /// and those that parts were given are of as many blocks as there are.
+  int64_t bytesToSpill() const override {
+    return shape.blocks > 1 ? 256 : shape.keyParts > 1 ? 16 : 0;
+  }
   void emitPaddedRow() override;
   mlir::LogicalResult emitRow() override;
   mlir::Value countRounds();
@@ -120,6 +127,7 @@ private:
   mlir::Value barrierOf(mlir::Value ofCrew, int64_t first);
   void meetAll(mlir::Value ofCrew);
   void enterPart(bool ofAhead);
+  void shareRegisters(bool ofAhead);
   mlir::LogicalResult emitParts();
   mlir::LogicalResult emitAheadOf(mlir::Operation *op);
   void decayKeysBeside(PathGramOp op);

@@ -33,9 +33,6 @@ using namespace ladle;
 static constexpr int64_t kWarp = 32;
 static constexpr int64_t kTileRows = 16;
 static constexpr int64_t kTileColumns = 8;
-/// Elements of a row in registers: a thread of a warp that has all of them has
-/// half as many.
-static constexpr int64_t kMostKeys = 128;
 
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -129,7 +126,8 @@ bool GpuChunkKernel::mayHoldRows(const Shape &of) {
   return step.getForm() == Form::PrefillFold && !ownsAllRows &&
          of.tokens % kTileRows == 0 && of.tokens <= kWarp &&
          of.rows % kTileRows == 0 && keySize % (kTileRows * of.keyParts) == 0 &&
-         keySize * static_cast<int64_t>(states.size()) <= kMostKeys &&
+         keySize / of.keyParts * static_cast<int64_t>(states.size()) <=
+             kMostKeys &&
          findRowStacks();
 }
 

@@ -18,6 +18,10 @@ static constexpr int64_t kMostTokens = 64;
 static constexpr int64_t kFewBlocks = 128;
 /// Of a multiprocessor, and of a thread that holds rows of a state.
 static constexpr int64_t kRegisters = 64 << 10, kRegistersOfRows = 168;
+/// Of a thread with rows, where it takes some from those ahead; registers are
+/// given in such units, to groups of so many threads.
+static constexpr int64_t kRegistersTaken = 160, kRegisterUnit = 8,
+                         kRegisterGroup = 128;
 /// Shared memory of a multiprocessor, and what a block takes besides its own.
 static constexpr int64_t kMultiprocessorBytes = 228 << 10, kSystemBytes = 1024;
 /// Threads of a crew that is a step ahead of others; with decays of channels,
@@ -31,8 +35,10 @@ static_assert(kKeyParts == 2,
 /// Blocks that make steps for one another: where there are two, warps with rows
 /// are as slow as those ahead.
 static constexpr int64_t kCluster = 2;
-/// Of a block.
-static constexpr int64_t kMostThreads = 1024;
+/// Of a block; and those with rows for which others are worth to be ahead with
+/// many prompts, too: the block has a multiprocessor then, as it would if each
+/// of two such blocks made for itself what they have in common.
+static constexpr int64_t kMostThreads = 1024, kWideRows = 256;
 
 SmallVector<GpuChunkKernel::Shape>
 GpuChunkKernel::shapesOf(StepOp step, const GpuSchedule &schedule,
@@ -93,6 +99,10 @@ bool GpuChunkKernel::isIdle(int64_t ofTiles) const {
 SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   int64_t most = cast<DraftsType>(step.getDrafts().getType()).getMost();
   int64_t ofCrew = kAhead, mostCrews = kMostCrews, mostBlocks = 1;
+  int64_t keys =
+      keySize *
+      static_cast<int64_t>(step.getArgumentsOfKind(ArgumentKind::State).size());
+  int64_t keyParts = keys > kMostKeys ? kKeyParts : 1;
   step.walk([&](FoldDraftsOp fold) {
     if (fold.getDecays() &&
         cast<RankedTensorType>(fold.getDecays().getType()).getRank() > 2) {
@@ -110,7 +120,8 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
         (schedule.threads && schedule.threads != threads) ||
         valueSize / shape.rows % shape.cluster != 0 ||
         mostBlocks < shape.cluster ||
-        (shape.ahead && !isIdle(valueSize / shape.rows)))
+        (shape.ahead && shape.blocks == 1 &&
+         shape.threadsOfRows() < kWideRows && !isIdle(valueSize / shape.rows)))
       return;
     if (shape.tokens <= most && mayHoldRows(shape) &&
         !llvm::is_contained(shapes, shape))
@@ -127,22 +138,33 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
         for (int64_t crews = cluster > 1 ? 1 : mostCrews;
              crews > 0 && keySize >= kFewKeys; --crews)
           consider({tokens, rows, crews * ofCrew, crews, kKeyParts, cluster});
-  // With many prompts, other blocks are at work while one waits.
-  for (auto [ahead, cluster] :
-       {std::pair(ofCrew, kCluster), std::pair(ofCrew, int64_t(1)),
-        std::pair(int64_t(0), int64_t(1))})
+  auto considerAll = [&](std::initializer_list<int64_t> allRows, int64_t ahead,
+                         int64_t cluster, int64_t blocks) {
     for (int64_t tokens : allTokens)
-      for (int64_t rows : {64, 32, 16})
+      for (int64_t rows : allRows)
         consider({tokens, schedule.tileRows ? schedule.tileRows : rows, ahead,
-                  /*crews=*/1, /*keyParts=*/1, cluster});
+                  /*crews=*/1, keyParts, cluster, blocks});
+  };
+  for (int64_t cluster : {kCluster, int64_t(1)})
+    considerAll({64, 32, 16}, ofCrew, cluster, /*blocks=*/1);
+  // With many prompts, what those ahead make is to serve many rows. Of narrow
+  // heads two blocks find room, where threads can be given registers; with
+  // decays that are numbers, those ahead would take too many.
+  considerAll({kWideRows / 2 / keyParts}, ofCrew, /*cluster=*/1, /*blocks=*/1);
+  if (mostBlocks > 1 && keyParts == 1)
+    considerAll({64}, kAhead, /*cluster=*/1, /*blocks=*/2);
+  // Else other blocks are at work while one waits.
+  considerAll({64, 32, 16}, /*ahead=*/0, /*cluster=*/1, /*blocks=*/1);
   return shapes;
 }
 
 /// Shared memory that a block may have. Others beside it need none where each
 /// has a multiprocessor of its own.
 int64_t GpuChunkKernel::mostBytes() const {
-  return shape.ahead ? mostShared()
-                     : std::min<int64_t>(kSharedBytes, mostShared());
+  if (!shape.ahead)
+    return std::min<int64_t>(kSharedBytes, mostShared());
+  return std::min<int64_t>(kMultiprocessorBytes / shape.blocks - kSystemBytes,
+                           mostShared());
 }
 
 FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
@@ -159,7 +181,9 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
   SmallVector<Shape> shapes = shapesOf(step, schedule, probe.ownsAllRows);
   SmallVector<Shape> ofWarps = probe.shapesOfRows();
   shapes.insert(shapes.begin(), ofWarps.begin(), ofWarps.end());
-  std::optional<Shape> smallest;
+  // Of shapes with more, the first that holds rows, or what has least.
+  std::optional<Shape> other;
+  std::tuple<int, int64_t> rankOfOther;
   int64_t fewest = 0;
   for (const Shape &shape : shapes) {
     GpuChunkKernel kernel(step, schedule, slots, shape, forms, builder);
@@ -172,13 +196,17 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
     built->erase();
     if (kernel.shape.ahead)
       continue;
-    if (!smallest || bytes < fewest) {
-      smallest = shape;
+    std::tuple<int, int64_t> rank(2, bytes);
+    if (bytes <= probe.mostShared())
+      rank = {kernel.holdsRows ? 0 : 1, kernel.holdsRows ? 0 : bytes};
+    if (!other || rank < rankOfOther) {
+      other = shape;
+      rankOfOther = rank;
       fewest = bytes;
     }
   }
   if (fewest <= probe.mostShared())
-    return GpuChunkKernel(step, schedule, slots, *smallest, forms, builder)
+    return GpuChunkKernel(step, schedule, slots, *other, forms, builder)
         .buildPrefill();
   InFlightDiagnostic diag = step.emitError("a chunk of its prompts needs ")
                             << fewest << " bytes of shared memory in a block, "
@@ -188,11 +216,27 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
   return failure();
 }
 
+/// Registers of a thread of a part, where several blocks of both find room only
+/// if those with rows take some of the others'.
+std::optional<int64_t> GpuChunkKernel::registersOfPart(bool ofAhead) const {
+  int64_t ofRows = shape.threadsOfRows();
+  if (shape.blocks == 1 || ofRows % kRegisterGroup != 0 ||
+      shape.ahead % kRegisterGroup != 0)
+    return std::nullopt;
+  int64_t all = kRegisters / shape.blocks;
+  return ofAhead
+             ? llvm::alignDown((all - kRegistersTaken * ofRows) / shape.ahead,
+                               kRegisterUnit)
+             : kRegistersTaken;
+}
+
 /// Blocks that a multiprocessor is to hold at the least.
 int64_t GpuChunkKernel::blocksOfShape() {
   int64_t bytes = bytesOfShared();
   if (!holdsRows)
     return bytes <= kSharedBytes ? 2 : 1;
+  if (shape.ahead)
+    return shape.blocks;
   // Where there are few, one of them may have all registers.
   if (isIdle(tiles))
     return 1;

@@ -130,6 +130,41 @@ TEST_CASE("prompts whose steps blocks make for one another") {
   checkOnGpu(model, text + ",batch=1" + moving);
 }
 
+// With many prompts, eight warps with rows have others ahead of them; of heads
+// of 64 values, where channels decay, four do.
+TEST_CASE("many prompts whose next step is made meanwhile") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"gated_delta_net", "route=inner,size.Hk=1,size.Hv=2,size.Dk=32,"
+                          "size.Dv=128,prompts=110,chunk=64"},
+      {"kda", "route=inner,size.H=1,size.Dk=32,size.Dv=128,prompts=60,"
+              "chunk=24,state=bf16"},
+      {"rwkv6", "route=inner,size.H=2,size.Dk=64,size.Dv=64,prompts=60,"
+                "chunk=24"},
+      {"rwkv7_core", "route=inner,size.H=1,size.Dk=32,size.Dv=64,"
+                     "prompts=70,chunk=64,state=bf16,layout=dk_dv"},
+  }));
+  checkOnGpu(model, text + moving);
+}
+
+// Rows of 256 are two warps', of one prompt and of many, with others ahead and,
+// of 48 values, without.
+TEST_CASE("prompts of states with long rows") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"retnet", "size.Dv=64,prompts=90,chunk=64"},
+      {"retnet", "size.Dv=48,prompts=70,chunk=64,state=bf16,layout=dk_dv"},
+      {"retnet", "size.Dv=32,prompts=90,chunk=64,batch=1"},
+      {"gla", "size.Dv=64,prompts=60,chunk=24"},
+      {"gla", "size.Dv=48,prompts=40,chunk=64,state=bf16"},
+      {"gla", "size.Dv=32,prompts=60,chunk=64,batch=1"},
+      {"delta_net", "size.Dv=48,prompts=70,chunk=64"},
+  }));
+  checkOnGpu(model, "route=inner,size.H=1,size.Dk=256," + text + moving);
+}
+
 // Keys and queries lie in shared memory as they came, of one kind of 16 bits
 // each.
 TEST_CASE("prompts of keys of f16 and queries of bf16") {
