@@ -137,7 +137,10 @@ struct ConvertLadleToGPU
           step.emitError("route '")
           << stringifyRoute(step.getRoute())
           << "' has none of the forms that kernels are to hold";
-      diag.attachNote() << "a route without a buffer has the form decode alone";
+      diag.attachNote()
+          << (step.getRoute() == Route::KvOnly
+                  ? "its prompts become entries, on a GPU in pages alone"
+                  : "a route without a buffer has the form decode alone");
       return failure();
     }
     return success();

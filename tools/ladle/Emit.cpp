@@ -149,6 +149,27 @@ static bool buildForms(mlir::ModuleOp module,
   return hasAny;
 }
 
+/// Of all legal routes those with one of the forms, so that kernels of these
+/// can be printed where no route is named; none if there are none.
+static llvm::SmallVector<Route> routesWith(mlir::ModuleOp module,
+                                           DecodePipelineOptions pipeline,
+                                           llvm::ArrayRef<Form> forms) {
+  llvm::SmallVector<Route> routes;
+  mlir::OwningOpRef<mlir::ModuleOp> copy(module.clone());
+  mlir::PassManager manager(module.getContext());
+  buildStepPipeline(manager, pipeline);
+  // What is wrong with the module is said when its kernels are built.
+  mlir::ScopedDiagnosticHandler silent(
+      module.getContext(), [](mlir::Diagnostic &) { return mlir::success(); });
+  if (failed(manager.run(*copy)))
+    return routes;
+  for (StepOp step : copy->getOps<StepOp>())
+    if (llvm::is_contained(forms, step.getForm()) &&
+        !llvm::is_contained(routes, step.getRoute()))
+      routes.push_back(step.getRoute());
+  return routes;
+}
+
 static int refuseForms(const EmitOptions &options) {
   llvm::errs() << "error: --form is of steps and kernels, got stage '"
                << options.stage << "'\nnote: leave --form out\n";
@@ -313,6 +334,8 @@ int ladle::tool::emit(const EmitOptions &options) {
       return 2;
     }
     layout["forms"] = *held;
+    if (pipeline.routes.empty())
+      pipeline.routes = routesWith(*source.module, pipeline, *forms);
   }
   mlir::PassManager manager(&source.context);
   if (options.stage == "history") {
