@@ -83,17 +83,6 @@ def mamba2(batch, tokens, heads=128, groups=8, state_size=128, values=64):
         dt_softplus=True, return_final_states=True)
 
 
-@kind("gla, 1.3b")
-def gla(batch, tokens, heads=4, dk=256, dv=512):
-    from fla.ops.gla import chunk_gla
-
-    q, k = bf16(batch, tokens, heads, dk), bf16(batch, tokens, heads, dk)
-    v = bf16(batch, tokens, heads, dv)
-    g = torch.nn.functional.logsigmoid(bf16(batch, tokens, heads, dk)) / 16
-    state = f32(batch, heads, dk, dv, scale=0.1)
-    return lambda: chunk_gla(q, k, v, g, initial_state=state, output_final_state=True)
-
-
 @torch.no_grad()
 def microseconds(call, samples):
     for _ in range(3):
