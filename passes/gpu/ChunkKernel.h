@@ -105,10 +105,10 @@ private:
   void takeArguments(unsigned &next) override;
   void emitRowStart() override;
   bool startsEarly() override { return false; }
-  /// With warps that share rows, a block has no more registers for being alone,
-  /// and those that parts were given are of as many blocks as there are.
+  /// With others ahead, a block has no more registers for being alone, and
+  /// those that parts were given are of as many blocks as there are.
   int64_t bytesToSpill() const override {
-    return shape.blocks > 1 ? 256 : shape.keyParts > 1 ? 16 : 0;
+    return shape.blocks > 1 ? 256 : shape.ahead ? 112 : 0;
   }
   void emitPaddedRow() override;
   mlir::LogicalResult emitRow() override;

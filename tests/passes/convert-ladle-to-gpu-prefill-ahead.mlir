@@ -63,7 +63,7 @@ ladle.step @ahead_prefill of @delta route(inner) form(prefill_fold)
 // steps in turn.
 // PARTS-LABEL: gpu.func @ahead_prefill
 // PARTS-SAME: known_block_size = array<i32: 384, 1, 1>
-// PARTS-SAME: ladle.may_spill = 16
+// PARTS-SAME: ladle.may_spill = 112
 // PARTS: scf.if
 // A warp has 32 of 64 columns, four tiles.
 // PARTS: scf.for {{.*}} iter_args({{.*}}) -> (vector<4xf32>, vector<4xf32>, vector<4xf32>, vector<4xf32>) {
