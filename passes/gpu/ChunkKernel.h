@@ -43,8 +43,9 @@ public:
   static constexpr int64_t kMostKeys = 128;
   /// What a block has of a prompt at a time, and of dv; threads besides those
   /// with rows, which are a step ahead of them, of all crews that take steps in
-  /// turn; how many warps have the same 16 rows, with a part of dk each; and
-  /// how many blocks, of tiles of one head, make steps for one another.
+  /// turn; how many warps have the same 16 rows, with a part of dk each; how
+  /// many blocks, of tiles of one head, make steps for one another; and of
+  /// those with threads ahead, how many a multiprocessor is to hold.
   struct Shape {
     int64_t tokens = 0, rows = 0, ahead = 0, crews = 1, keyParts = 1;
     int64_t cluster = 1, blocks = 1;

@@ -18,8 +18,8 @@ static constexpr int64_t kMostTokens = 64;
 static constexpr int64_t kFewBlocks = 128;
 /// Of a multiprocessor, and of a thread that holds rows of a state.
 static constexpr int64_t kRegisters = 64 << 10, kRegistersOfRows = 168;
-/// Of a thread with rows, where it takes some from those ahead; registers are
-/// given in such units, to groups of so many threads.
+/// Of a thread with rows, where it takes some from those ahead: registers are
+/// given in such units to groups of so many threads, here one of each part.
 static constexpr int64_t kRegistersTaken = 160, kRegisterUnit = 8,
                          kRegisterGroup = 128;
 /// Shared memory of a multiprocessor, and what a block takes besides its own.
@@ -29,6 +29,7 @@ static constexpr int64_t kMultiprocessorBytes = 228 << 10, kSystemBytes = 1024;
 static constexpr int64_t kAhead = 128, kMostCrews = 2;
 /// Warps with the same rows, and less of dk than they are worth it for.
 static constexpr int64_t kKeyParts = 2, kFewKeys = 64;
+static_assert(kAhead == kRegisterGroup);
 static_assert(kKeyParts == 2,
               "all warps of a row have to have the same sums, and "
               "each begins with its own part");
@@ -120,6 +121,7 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
         (schedule.threads && schedule.threads != threads) ||
         valueSize / shape.rows % shape.cluster != 0 ||
         mostBlocks < shape.cluster ||
+        (shape.blocks > 1 && shape.threadsOfRows() != kRegisterGroup) ||
         (shape.ahead && shape.blocks == 1 &&
          shape.threadsOfRows() < kWideRows && !isIdle(valueSize / shape.rows)))
       return;
@@ -219,15 +221,13 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
 /// Registers of a thread of a part, where several blocks of both find room only
 /// if those with rows take some of the others'.
 std::optional<int64_t> GpuChunkKernel::registersOfPart(bool ofAhead) const {
-  int64_t ofRows = shape.threadsOfRows();
-  if (shape.blocks == 1 || ofRows % kRegisterGroup != 0 ||
-      shape.ahead % kRegisterGroup != 0)
+  if (shape.blocks == 1)
     return std::nullopt;
-  int64_t all = kRegisters / shape.blocks;
-  return ofAhead
-             ? llvm::alignDown((all - kRegistersTaken * ofRows) / shape.ahead,
-                               kRegisterUnit)
-             : kRegistersTaken;
+  if (!ofAhead)
+    return kRegistersTaken;
+  int64_t left =
+      kRegisters / shape.blocks - kRegistersTaken * shape.threadsOfRows();
+  return llvm::alignDown(left / shape.ahead, kRegisterUnit);
 }
 
 /// Blocks that a multiprocessor is to hold at the least.
