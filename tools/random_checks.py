@@ -118,20 +118,25 @@ def bounded(draw):
 def recurrence(draw):
     file, names = draw.choice([
         ("gated_delta_net", ("Dk", "Dv")), ("gated_delta_rule", ("Dk", "Dv")),
-        ("kda", ("Dk", "Dv")), ("mamba2", ("N", "P")), ("gla", ()),
-        ("rwkv7", ()), ("delta_net", ()), ("mamba3", ()), ("gdn2", ()),
+        ("kda", ("Dk", "Dv")), ("mamba2", ("N", "P")), ("gla", ("Dk", "Dv")),
+        ("rwkv7", ()), ("delta_net", ("Dk", "Dv")), ("mamba3", ()),
+        ("gdn2", ("Dk", "Dv")), ("rwkv6", ("Dk", "Dv")),
+        ("retnet", ("Dk", "Dv")),
         (f"{OTHERS}/narrow_ranks", ("R", "Dk", "Dv")),
         (f"{OTHERS}/decay_before_another", ("Dk", "Dv")),
         (f"{OTHERS}/scaled_by_carry", ("D",)), (f"{OTHERS}/two_deltas", ("D",)),
         (f"{OTHERS}/channel_strengths", ("Dk", "Dv")),
         (f"{OTHERS}/rank_strengths", ("R", "Dk", "Dv")),
         (f"{OTHERS}/reduced_reads", ("R", "Dk", "Dv"))])
-    heads = {"gated_delta_net": {"Hk": 1, "Hv": 2}, "kda": {"H": 1},
-             "gated_delta_rule": {"Hk": 1, "Hv": 2}, "mamba2": {"H": 4, "G": 1}}
+    heads = dict.fromkeys(["kda", "gla", "delta_net", "rwkv6", "retnet"], {"H": 1})
+    heads |= {"gated_delta_net": {"Hk": 1, "Hv": 2}, "gdn2": {"Hk": 1, "Hv": 2},
+              "gated_delta_rule": {"Hk": 1, "Hv": 2}, "mamba2": {"H": 4, "G": 1}}
     shape = ["--preset", "tiny"]
     if names:
         shape = sizes(**heads.get(file, {}),
                       **{name: draw.choice([2, 3, 4] if name == "R" else
+                                           [4, 6, 20, 32, 48, 64, 128, 256]
+                                           if name == "Dk" else
                                            [4, 6, 20, 32, 48, 64, 128])
                          for name in names})
     return file, shape, {}, [decoding(draw) for _ in range(2)]

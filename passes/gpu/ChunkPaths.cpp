@@ -38,8 +38,11 @@ static RankedTensorType typeOf(Value value) {
 //===----------------------------------------------------------------------===//
 
 /// Columns that the tokens of a tile of rows may take from, a multiple of 8.
+/// Behind the last token of a step a tile has rows, and memory may have none.
 Value GpuChunkKernel::columnsBefore(Value row, int64_t ranks, int64_t keys) {
   Value last = over(add(row, 15), ranks);
+  if (tokensAtOnce() % 16 != 0)
+    last = arith::MinSIOp::create(b, last, constantIndex(tokensAtOnce() - 1));
   Value end = times(last, keys);
   return times(over(add(end, kPart - 1), kPart), kPart);
 }
