@@ -151,9 +151,9 @@ static bool buildForms(mlir::ModuleOp module,
 
 /// Of all legal routes those with one of the forms, so that kernels of these
 /// can be printed where no route is named; none if there are none.
-static llvm::SmallVector<Route> routesWith(mlir::ModuleOp module,
-                                           DecodePipelineOptions pipeline,
-                                           llvm::ArrayRef<Form> forms) {
+static llvm::SmallVector<Route>
+routesWith(mlir::ModuleOp module, const DecodePipelineOptions &pipeline,
+           llvm::ArrayRef<Form> forms) {
   llvm::SmallVector<Route> routes;
   mlir::OwningOpRef<mlir::ModuleOp> copy(module.clone());
   mlir::PassManager manager(module.getContext());
