@@ -274,6 +274,7 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
         keySize * shape.rows >= fewElements ? manyThreads : fewThreads;
   chooseLanes();
   findDemands();
+  findParts();
   createFunction();
   for (BlockArgument carry : step.getArgumentsOfKind(ArgumentKind::Carry)) {
     // After all others, what the prompt leaves behind.

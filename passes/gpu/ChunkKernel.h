@@ -49,6 +49,7 @@ public:
   struct Shape {
     int64_t tokens = 0, rows = 0, ahead = 0, crews = 1, keyParts = 1;
     int64_t cluster = 1, blocks = 1;
+    bool splits = false; ///< keeps stacks of f32 as parts of bf16
     int64_t threadsOfRows() const { return rows / 16 * keyParts * 32; }
     int64_t threadsOfCrew() const { return ahead / crews; }
     bool operator==(const Shape &) const = default;
@@ -75,6 +76,9 @@ private:
     int64_t first = 0, step = 1;
     bool isTile = false;
     bool isShort = false; ///< all elements have 11 significant bits at most
+    /// Of an f32 that is so many of bf16, which add up to it: one in all rows
+    /// after the other.
+    int64_t parts = 1;
   };
   /// Where a pass puts a value: a stack, or an output of the step.
   struct Sink {
@@ -215,6 +219,13 @@ private:
   mlir::Type shortElementOf(mlir::OpResult result) const;
   mlir::Value scaleAt(const Stack &scale, mlir::Value token);
 
+  //===--- ChunkParts.cpp: stacks of f32 as sums of bf16 ------------------===//
+  static bool isRounded(mlir::Value value);
+  void findParts();
+  Stack makeProductStack(mlir::RankedTensorType ofOneToken, mlir::OpResult of);
+  int64_t rowOfPart(int64_t part) const { return part * rowsOf(1); }
+  static int64_t mostOrder(int64_t left, int64_t right, bool isRounded);
+
   //===--- ChunkTokens.cpp: the arithmetic of tokens ----------------------===//
   int64_t scopeOf(mlir::Value value) const override;
   mlir::Value tokenRow() override;
@@ -262,6 +273,7 @@ private:
     /// What element (row of a token, column) is multiplied by; null for 1.
     std::function<mlir::Value(mlir::Value)> scale = nullptr;
     bool isRounded = false; ///< what it gives is rounded to 16 bits
+    int64_t parts = 1;      ///< of its stack
   };
   struct Factor {
     llvm::SmallVector<Operand, 2> lefts; ///< of the same right side, each a sum
@@ -480,6 +492,7 @@ private:
   llvm::DenseSet<mlir::Value> isRead, isWritten;     ///< since the last barrier
   llvm::DenseSet<mlir::Value> readByOp, writtenByOp; ///< by the one at hand
   llvm::DenseSet<mlir::Value> decayStacks;
+  llvm::DenseMap<mlir::Value, int64_t> partCounts; ///< of stacks of parts
   mlir::Operation *endOfClearing = nullptr;
 
   // Of threads that are a step ahead of those with rows.

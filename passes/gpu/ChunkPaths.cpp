@@ -83,7 +83,8 @@ GpuChunkKernel::Sides GpuChunkKernel::sidesOf(ArrayRef<Value> values,
       });
       size_t at = static_cast<size_t>(found - sides.lefts.begin());
       if (found == sides.lefts.end()) {
-        sides.lefts.push_back({term.base.memory, false, term.base.isShort});
+        sides.lefts.push_back({term.base.memory, false, term.base.isShort,
+                               nullptr, false, term.base.parts});
         willRead(term.base.memory);
       }
       if (term.scale && readsScales)
@@ -146,19 +147,33 @@ void GpuChunkKernel::beginGrams(ArrayRef<PathGramOp> ops) {
     column = times(column, 16);
     Components sums(2 * sides.lefts.size(),
                     arith::ConstantOp::create(b, b.getZeroAttr(four)));
+    auto loadParts = [&](Value memory, int64_t parts, Value first, Value from,
+                         bool isLeft) {
+      Components tiles;
+      for (int64_t part = 0; part < parts; ++part)
+        tiles.push_back(loadTiles(memory, add(first, rowOfPart(part)), from,
+                                  /*isAcross=*/isLeft));
+      return tiles;
+    };
     for (int64_t k = 0; k < keySize; k += 16) {
       Value from = constantIndex(k);
-      Value right =
-          loadTiles(key.base.memory, column, from, /*isAcross=*/false);
+      Components rights = loadParts(key.base.memory, key.base.parts, column,
+                                    from, /*isLeft=*/false);
       for (auto [side, left] : llvm::enumerate(sides.lefts)) {
-        Value tile = loadTiles(left.memory, row, from, /*isAcross=*/true);
-        for (int64_t j = 0; j < 2; ++j) {
-          Value &sum = sums[2 * side + static_cast<size_t>(j)];
-          sum = multiplyTiles(tile,
-                              vector::ExtractStridedSliceOp::create(
-                                  b, right, {4 * j}, {4}, {1}),
-                              sum);
-        }
+        Components tiles =
+            loadParts(left.memory, left.parts, row, from, /*isLeft=*/true);
+        for (int64_t order = mostOrder(left.parts, key.base.parts, false);
+             order >= 0; --order)
+          for (int64_t i = std::max<int64_t>(0, order - key.base.parts + 1);
+               i <= std::min(order, left.parts - 1); ++i)
+            for (int64_t j = 0; j < 2; ++j) {
+              Value &sum = sums[2 * side + static_cast<size_t>(j)];
+              sum = multiplyTiles(tiles[static_cast<size_t>(i)],
+                                  vector::ExtractStridedSliceOp::create(
+                                      b, rights[static_cast<size_t>(order - i)],
+                                      {4 * j}, {4}, {1}),
+                                  sum);
+            }
       }
     }
     Value isSquare;
@@ -172,9 +187,20 @@ void GpuChunkKernel::beginGrams(ArrayRef<PathGramOp> ops) {
 /// What is left of Gram products that have been begun, or all of it.
 void GpuChunkKernel::finishGrams(ArrayRef<PathGramOp> ops,
                                  const Product &product) {
-  auto begun = llvm::find_if(begunGrams, [&](const BegunGrams &each) {
-    return ArrayRef<PathGramOp>(each.ops) == ops;
+  auto find = [&] {
+    return llvm::find_if(begunGrams, [&](const BegunGrams &each) {
+      return ArrayRef<PathGramOp>(each.ops) == ops;
+    });
+  };
+  auto begun = find();
+  bool hasParts = llvm::any_of(ops, [&](PathGramOp op) {
+    return termsOf(op.getQueries()).front().base.parts > 1 ||
+           termsOf(op.getKeys()).front().base.parts > 1;
   });
+  if (begun == begunGrams.end() && hasParts) {
+    beginGrams(ops);
+    begun = find();
+  }
   if (begun == begunGrams.end())
     return emitProduct(product);
   auto two = VectorType::get({2}, b.getF32Type());

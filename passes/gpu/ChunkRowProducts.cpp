@@ -40,8 +40,8 @@ static constexpr size_t kAtOnce = 8;
 static constexpr int64_t kPanel = 4;
 /// Which warp begins with inverses: the first has numbers of tokens.
 static constexpr int64_t kInverseWarp = 2;
-/// Parts of an f32 that are bf16, and those that sums take which are rounded.
-static constexpr int64_t kParts = 3, kRoundedParts = 2;
+/// Parts of an f32 that are bf16.
+static constexpr int64_t kParts = 3;
 /// Stacks that a state is read with at a time.
 static constexpr size_t kReads = 2;
 
@@ -132,29 +132,6 @@ GpuChunkKernel::Right GpuChunkKernel::rightAlong(Value memory, int64_t row,
 // Reads
 //===----------------------------------------------------------------------===//
 
-/// Whether elementwise arithmetic is all that a value goes through until it is
-/// rounded to 16 bits. What is compared may turn out either way.
-static bool isRounded(Value value) {
-  auto isShort = [](Value each) {
-    return getElementTypeOrSelf(each.getType()).getIntOrFloatBitWidth() <= 16;
-  };
-  return llvm::all_of(value.getUses(), [&](OpOperand &use) {
-    Operation *user = use.getOwner();
-    unsigned at = use.getOperandNumber();
-    if (isa<YieldOp>(user))
-      return isShort(value);
-    if (auto region = dyn_cast<EachDraftOp>(user))
-      return isRounded(region.getBody().getArgument(at - 1));
-    if (auto region = dyn_cast<EachDraftOp>(user->getParentOp());
-        region && isa<YieldDraftOp>(user))
-      return at < region.getNumResults() - region.getCarries().size() &&
-             isRounded(region.getResult(at));
-    return user->hasTrait<OpTrait::Elementwise>() &&
-           isa<FloatType>(getElementTypeOrSelf(user->getResult(0))) &&
-           (isShort(user->getResult(0)) || isRounded(user->getResult(0)));
-  });
-}
-
 /// The products of a warp's rows of a state with stacks. Of what is rounded to
 /// 16 bits, products with the last part of a state are a 64th of the error.
 SmallVector<GpuKernel::Components>
@@ -166,30 +143,39 @@ GpuChunkKernel::multiplyState(ArrayRef<Value> rows, ArrayRef<Operand> stacks) {
                                Components(static_cast<size_t>(count), zero));
   bool areHalves = llvm::all_of(
       stacks, [](const Operand &stack) { return isBF16(stack.memory); });
-  auto partsFor = [](const Operand &stack) {
-    return stack.isRounded ? kRoundedParts : kParts;
+  auto orderOf = [](const Operand &stack) {
+    return mostOrder(kParts, stack.parts, stack.isRounded);
   };
   int64_t most = 0;
   for (const Operand &stack : stacks)
-    most = std::max(most, partsFor(stack));
+    most = std::max(most, orderOf(stack));
   Value from = firstKey();
   for (int64_t k = 0; areHalves && k < keysOfWarp(); k += kTerms) {
     size_t tile = static_cast<size_t>(k / kTileColumns);
-    Components parts = halvesOf(rows[tile], rows[tile + 1], most), tiles;
-    for (const Operand &stack : stacks)
-      for (int64_t n = 0; n < count; n += 2)
-        tiles.push_back(loadTiles(stack.memory, constantIndex(n * kTileColumns),
-                                  add(from, k), /*isAcross=*/false));
-    for (int64_t part = most; part-- > 0;)
-      for (size_t i = 0; i < tiles.size() * 2; ++i) {
-        size_t stack = i / static_cast<size_t>(count);
-        if (part >= partsFor(stacks[stack]))
-          continue;
-        Value &sum = sums[stack][i % static_cast<size_t>(count)];
-        sum = multiplyTiles(
-            parts[static_cast<size_t>(part)],
-            sliceOf(b, tiles[i / 2], static_cast<int64_t>(i % 2) * 4, 4), sum);
-      }
+    Components parts = halvesOf(rows[tile], rows[tile + 1], most + 1);
+    // By stack, of each part two tiles of tokens at a time.
+    SmallVector<SmallVector<Components>> tiles(stacks.size());
+    for (auto [stack, ofStack] : llvm::zip(stacks, tiles))
+      for (int64_t j = 0; j < std::min(stack.parts, orderOf(stack) + 1); ++j)
+        for (Components &ofPart = ofStack.emplace_back();
+             int64_t(ofPart.size()) * 2 < count;)
+          ofPart.push_back(
+              loadTiles(stack.memory,
+                        constantIndex(rowOfPart(j) + int64_t(ofPart.size()) *
+                                                         2 * kTileColumns),
+                        add(from, k), /*isAcross=*/false));
+    for (int64_t order = most; order >= 0; --order)
+      for (int64_t j = 0; j <= order; ++j)
+        for (auto [stack, ofStack, of] : llvm::zip(stacks, tiles, sums)) {
+          if (order > orderOf(stack) || j >= int64_t(ofStack.size()))
+            continue;
+          for (auto [n, sum] : llvm::enumerate(of))
+            sum =
+                multiplyTiles(parts[static_cast<size_t>(order - j)],
+                              sliceOf(b, ofStack[static_cast<size_t>(j)][n / 2],
+                                      static_cast<int64_t>(n % 2) * 4, 4),
+                              sum);
+        }
   }
   for (int64_t k = 0; !areHalves && k < keysOfWarp(); k += kTileColumns) {
     auto left = termsOfSums(rows[static_cast<size_t>(k / kTileColumns)]);
@@ -231,8 +217,8 @@ void GpuChunkKernel::emitRowRead(ReadOp op) {
       });
       terms.emplace_back(static_cast<size_t>(found - stacks.begin()), term);
       if (found == stacks.end()) {
-        stacks.push_back(
-            {term.base.memory, false, term.base.isShort, nullptr, rounded});
+        stacks.push_back({term.base.memory, false, term.base.isShort, nullptr,
+                          rounded, term.base.parts});
         willRead(term.base.memory);
       } else {
         found->isRounded &= rounded;
@@ -506,24 +492,28 @@ LogicalResult GpuChunkKernel::emitRowFold(FoldDraftsOp op) {
         sums = arith::MulFOp::create(b, sums, weight);
     }
     if (isBF16(key.memory)) {
+      int64_t most = mostOrder(kParts, key.parts, /*isRounded=*/false);
       for (size_t k = 0; k < weighted.size(); k += 2) {
         Components parts = halvesOf(weighted[k], weighted[k + 1], kParts);
         for (size_t first = 0; first < rows.size(); first += kAtOnce) {
           size_t end = std::min(rows.size(), first + kAtOnce);
-          Components tiles;
-          for (size_t n = first; n < end; n += 2)
-            tiles.push_back(loadTiles(
-                key.memory,
-                constantIndex(static_cast<int64_t>(k) * kTileColumns),
-                add(firstKey(), static_cast<int64_t>(n) * kTileColumns),
-                /*isAcross=*/true, /*isTransposed=*/true));
-          for (Value part : llvm::reverse(parts))
-            for (size_t n = first; n < end; ++n)
-              rows[n] =
-                  multiplyTiles(part,
-                                sliceOf(b, tiles[(n - first) / 2],
-                                        static_cast<int64_t>(n % 2) * 4, 4),
-                                rows[n]);
+          SmallVector<Components> tiles(static_cast<size_t>(key.parts));
+          for (auto [part, ofPart] : llvm::enumerate(tiles))
+            for (size_t n = first; n < end; n += 2)
+              ofPart.push_back(loadTiles(
+                  key.memory,
+                  constantIndex(rowOfPart(static_cast<int64_t>(part)) +
+                                static_cast<int64_t>(k) * kTileColumns),
+                  add(firstKey(), static_cast<int64_t>(n) * kTileColumns),
+                  /*isAcross=*/true, /*isTransposed=*/true));
+          for (int64_t order = most; order >= 0; --order)
+            for (int64_t j = 0; j <= std::min(order, key.parts - 1); ++j)
+              for (size_t n = first; n < end; ++n)
+                rows[n] = multiplyTiles(
+                    parts[static_cast<size_t>(order - j)],
+                    sliceOf(b, tiles[static_cast<size_t>(j)][(n - first) / 2],
+                            static_cast<int64_t>(n % 2) * 4, 4),
+                    rows[n]);
         }
       }
       continue;

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "passes/gpu/ChunkKernel.h"
 
 using namespace mlir;
@@ -96,10 +97,46 @@ bool GpuChunkKernel::isIdle(int64_t ofTiles) const {
   return schedule.batch && schedule.batch * heads * ofTiles <= kFewBlocks;
 }
 
+/// Whether keys or queries are functions of tokens, or turned: element by
+/// element that takes more than all else that needs no state.
+static bool computesKeys(StepOp step) {
+  SetVector<Value> needed;
+  for (Operation &op : step.getBody().front()) {
+    if (auto read = dyn_cast<ReadOp>(op))
+      needed.insert(read.getQuery());
+    else if (auto fold = dyn_cast<FoldDraftsOp>(op))
+      needed.insert_range(fold.getKeys());
+  }
+  for (size_t i = 0; i < needed.size(); ++i) {
+    Operation *op = needed[i].getDefiningOp();
+    if (auto argument = dyn_cast<BlockArgument>(needed[i])) {
+      auto region = dyn_cast<EachDraftOp>(argument.getOwner()->getParentOp());
+      if (region && argument.getArgNumber() < region.getNumStacks())
+        needed.insert(region.getStacks()[argument.getArgNumber()]);
+      continue;
+    }
+    if (auto region = dyn_cast<EachDraftOp>(op)) {
+      needed.insert(
+          region.getYield()
+              .getValues()[cast<OpResult>(needed[i]).getResultNumber()]);
+      continue;
+    }
+    if (!op->getParentOfType<EachDraftOp>() ||
+        cast<RankedTensorType>(op->getResult(0).getType()).getRank() < 2)
+      continue;
+    if (isa<RotateOp>(op) ||
+        isa_and_present<math::MathDialect>(op->getDialect()))
+      return true;
+    needed.insert_range(op->getOperands());
+  }
+  return false;
+}
+
 /// Shapes in which warps hold rows of the state, the best first.
 SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   int64_t most = cast<DraftsType>(step.getDrafts().getType()).getMost();
-  int64_t ofCrew = kAhead, mostCrews = kMostCrews, mostBlocks = 1;
+  int64_t mostCrews = kMostCrews, mostBlocks = 1;
+  bool ofChannels = false, areComputed = computesKeys(step);
   int64_t keys =
       keySize *
       static_cast<int64_t>(step.getArgumentsOfKind(ArgumentKind::State).size());
@@ -108,11 +145,16 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
     if (fold.getDecays() &&
         cast<RankedTensorType>(fold.getDecays().getType()).getRank() > 2) {
       most = std::min(most, kMostVectorTokens);
-      ofCrew = 2 * kAhead;
-      mostCrews = 1;
-      mostBlocks = schedule.cluster ? schedule.cluster : kCluster;
+      ofChannels = true;
     }
   });
+  if (ofChannels || areComputed) {
+    mostCrews = 1;
+    mostBlocks = schedule.cluster ? schedule.cluster : kCluster;
+  }
+  auto aheadOf = [&](int64_t cluster) {
+    return ofChannels || (areComputed && cluster == 1) ? 2 * kAhead : kAhead;
+  };
   SmallVector<Shape> shapes;
   auto consider = [&](const Shape &shape) {
     int64_t threads = shape.threadsOfRows() + shape.ahead;
@@ -125,9 +167,16 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
         (shape.ahead && shape.blocks == 1 &&
          shape.threadsOfRows() < kWideRows && !isIdle(valueSize / shape.rows)))
       return;
-    if (shape.tokens <= most && mayHoldRows(shape) &&
-        !llvm::is_contained(shapes, shape))
+    if (shape.tokens > most || !mayHoldRows(shape) ||
+        llvm::is_contained(shapes, shape))
+      return;
+    // Parts take more memory than what they add up to. With decays of channels
+    // they gain nothing: what decays is multiplied once.
+    if (!ofChannels) {
       shapes.push_back(shape);
+      shapes.back().splits = true;
+    }
+    shapes.push_back(shape);
   };
   constexpr int64_t allTokens[] = {32, 16};
   // Where even narrow tiles leave a block its multiprocessor, several warps
@@ -139,7 +188,8 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
       for (int64_t rows : {32, 16})
         for (int64_t crews = cluster > 1 ? 1 : mostCrews;
              crews > 0 && keySize >= kFewKeys; --crews)
-          consider({tokens, rows, crews * ofCrew, crews, kKeyParts, cluster});
+          consider({tokens, rows, crews * aheadOf(cluster), crews, kKeyParts,
+                    cluster});
   auto considerAll = [&](std::initializer_list<int64_t> allRows, int64_t ahead,
                          int64_t cluster, int64_t blocks) {
     for (int64_t tokens : allTokens)
@@ -148,12 +198,13 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
                   /*crews=*/1, keyParts, cluster, blocks});
   };
   for (int64_t cluster : {kCluster, int64_t(1)})
-    considerAll({64, 32, 16}, ofCrew, cluster, /*blocks=*/1);
+    considerAll({64, 32, 16}, aheadOf(cluster), cluster, /*blocks=*/1);
   // With many prompts, what those ahead make is to serve many rows. Of narrow
   // heads two blocks find room, where threads can be given registers; with
   // decays that are numbers, those ahead would take too many.
-  considerAll({kWideRows / 2 / keyParts}, ofCrew, /*cluster=*/1, /*blocks=*/1);
-  if (mostBlocks > 1 && keyParts == 1)
+  considerAll({kWideRows / 2 / keyParts}, ofChannels ? 2 * kAhead : kAhead,
+              /*cluster=*/1, /*blocks=*/1);
+  if (ofChannels && mostBlocks > 1 && keyParts == 1)
     considerAll({64}, kAhead, /*cluster=*/1, /*blocks=*/2);
   // Else other blocks are at work while one waits.
   considerAll({64, 32, 16}, /*ahead=*/0, /*cluster=*/1, /*blocks=*/1);
@@ -187,11 +238,15 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
   std::optional<Shape> other;
   std::tuple<int, int64_t> rankOfOther;
   int64_t fewest = 0;
+  bool isSame = false;
   for (const Shape &shape : shapes) {
+    if (std::exchange(isSame, false))
+      continue;
     GpuChunkKernel kernel(step, schedule, slots, shape, forms, builder);
     FailureOr<gpu::GPUFuncOp> built = kernel.buildPrefill();
     if (failed(built))
       return failure();
+    isSame = shape.splits && kernel.partCounts.empty();
     int64_t bytes = kernel.bytesOfShared();
     if (bytes <= kernel.mostBytes() && !kernel.isRefused)
       return built;

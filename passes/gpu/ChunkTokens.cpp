@@ -381,6 +381,13 @@ LogicalResult GpuChunkKernel::emitSink(const Sink &sink, Value valid) {
                    part = arith::SelectOp::create(b, valid, part, fill);
                  Value row =
                      add(times(token, sink.stack->step), sink.stack->first + i);
+                 if (sink.stack->parts > 1) {
+                   for (auto [j, one] :
+                        llvm::enumerate(partsOf(part, sink.stack->parts)))
+                     put(one, sink.stack->memory,
+                         {add(row, rowOfPart(static_cast<int64_t>(j)))}, at);
+                   return;
+                 }
                  put(part, sink.stack->memory,
                      at ? SmallVector<Value>{row}
                         : SmallVector<Value>{row, constantIndex(0)},
@@ -517,8 +524,11 @@ LogicalResult GpuChunkKernel::emitDrafts(EachDraftOp op) {
     for (unsigned each : {Full, Tile}) {
       if (!(form & each) || !isInside)
         continue;
-      Stack stack = makeStack(typeOf(value), each == Tile,
-                              shortElementOf(cast<OpResult>(result)));
+      Stack stack =
+          each == Tile
+              ? makeStack(typeOf(value), /*isTile=*/true,
+                          shortElementOf(cast<OpResult>(result)))
+              : makeProductStack(typeOf(value), cast<OpResult>(result));
       stack.isShort = isShort;
       sinks.push_back({value, stack, {}, each == Tile, {}});
       made.emplace_back(result, stack);
@@ -549,7 +559,7 @@ LogicalResult GpuChunkKernel::emitDrafts(EachDraftOp op) {
     // Others of the region take it from there.
     size_t i = cast<OpResult>(result).getResultNumber();
     if (!stack.isTile && !carriesOf(yielded[i], op).any() &&
-        isOfToken(yielded[i]) && !op.getCarries().empty())
+        isOfToken(yielded[i]) && !op.getCarries().empty() && stack.parts == 1)
       fullStacks[yielded[i]] = stack;
   }
   if (op.getCarries().empty())

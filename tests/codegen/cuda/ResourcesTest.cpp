@@ -160,6 +160,7 @@ TEST_CASE("kernels that prefill fit into registers and memory", "[nvrtc]") {
                                                 {"gla", "sm_80"},
                                                 {"retnet", "sm_90a"},
                                                 {"rwkv7_core", "sm_90a"},
+                                                {"lightning", "sm_90a"},
                                                 {"rwkv7", "sm_80"}}));
   checkPrefill(model, arch);
 }
@@ -169,7 +170,8 @@ TEST_CASE("so do those that prefill one prompt", "[nvrtc]") {
   for (const char *model : {"gated_delta_net", "kda"})
     checkPrefill(model, arch, 1);
   if (arch == "sm_90a")
-    for (const char *model : {"delta_net", "mamba2", "rwkv7_core", "gla"})
+    for (const char *model :
+         {"delta_net", "mamba2", "rwkv7_core", "gla", "lightning", "mamba3"})
       checkPrefill(model, arch, 1);
 }
 

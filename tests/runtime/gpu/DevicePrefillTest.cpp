@@ -165,6 +165,53 @@ TEST_CASE("prompts of states with long rows") {
   checkOnGpu(model, "route=inner,size.H=1,size.Dk=256," + text + moving);
 }
 
+// Keys and queries that are no tokens as they came are parts of bf16, of which
+// answers of 16 bits take two. Of one prompt two blocks make steps for one
+// another, unless carries are theirs.
+TEST_CASE("prompts of keys and queries that are computed") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"lightning", "size.H=1,size.Dk=32,size.Dv=128,prompts=150,chunk=64,"
+                    "batch=1"},
+      {"lightning", "size.H=2,size.Dk=64,size.Dv=128,prompts=110,chunk=64,"
+                    "state=bf16"},
+      {"lightning", "size.H=1,size.Dk=32,size.Dv=48,prompts=70,chunk=40"},
+      {"mamba3", "size.H=2,size.G=1,size.N=64,size.P=32,size.A=16,prompts=80,"
+                 "chunk=64,batch=1"},
+      {"mamba3", "size.H=2,size.G=1,size.N=32,size.P=64,size.A=8,prompts=80,"
+                 "chunk=64,state=bf16,layout=dk_dv"},
+  }));
+  checkOnGpu(model, "route=inner," + text + moving);
+}
+
+// Of f32 all three parts are, where an answer is; nothing is split that meets
+// what is not, keys of f16.
+TEST_CASE("prompts of keys and queries of f32") {
+  if (!hasGpu())
+    return;
+  auto [answer, key] = GENERATE(table<std::string, std::string>(
+      {{"f32", "f32"}, {"bf16", "f32"}, {"f32", "bf16"}, {"f32", "f16"}}));
+  check::CheckRequest request;
+  request.path = "computed.ladle";
+  request.source = "recurrence computed(H, Dk, Dv) {\n"
+                   "  preset \"rows\" { H = 2, Dk = 32, Dv = 32 }\n"
+                   "  token q[H, Dk], v[H, Dv] : f32\n"
+                   "  token k[H, Dk] : " +
+                   key +
+                   "\n"
+                   "  token g[H] : f32\n"
+                   "  state S[H, Dk, Dv] : f32\n"
+                   "  S = decay(S, sigmoid(g))\n"
+                   "  S = write(S, k, v)\n"
+                   "  out y[H, Dv] : " +
+                   answer + " = read(S, silu(q))\n}\n";
+  request.elaboration.preset = "rows";
+  auto batch = GENERATE("", ",batch=1");
+  checkOnGpu(request,
+             std::string("route=inner,prompts=70,chunk=64") + batch + moving);
+}
+
 // Keys and queries lie in shared memory as they came, of one kind of 16 bits
 // each.
 TEST_CASE("prompts of keys of f16 and queries of bf16") {

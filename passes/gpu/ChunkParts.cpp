@@ -1,0 +1,171 @@
+//===- ChunkParts.cpp - stacks of f32 as sums of bf16 ---------------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// An f32 is the sum of three numbers of bf16, bit for bit. Keys and queries
+// that are no tokens as they came (activations, decays, turns) are split where
+// they are made, once for all warps that multiply them, and lie in shared
+// memory as ldmatrix takes them. Of two sides with parts, products of which
+// both are small are below the last bit: six are left of nine. Two parts are
+// enough for what only elementwise operations lie between and an answer of 16
+// bits, and three products.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/build/Components.h"
+#include "passes/gpu/ChunkKernel.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static constexpr int64_t kParts = 3, kRoundedParts = 2;
+
+static bool isVector(Value decays) {
+  return decays && cast<RankedTensorType>(decays.getType()).getRank() > 2;
+}
+
+//===----------------------------------------------------------------------===//
+// How many
+//===----------------------------------------------------------------------===//
+
+/// Whether elementwise arithmetic is all that a value goes through until it is
+/// rounded to 16 bits. What is compared may turn out either way.
+bool GpuChunkKernel::isRounded(Value value) {
+  auto isShort = [](Value each) {
+    return getElementTypeOrSelf(each.getType()).getIntOrFloatBitWidth() <= 16;
+  };
+  return llvm::all_of(value.getUses(), [&](OpOperand &use) {
+    Operation *user = use.getOwner();
+    unsigned at = use.getOperandNumber();
+    if (isa<YieldOp>(user))
+      return isShort(value);
+    if (auto region = dyn_cast<EachDraftOp>(user))
+      return isRounded(region.getBody().getArgument(at - 1));
+    if (auto region = dyn_cast<EachDraftOp>(user->getParentOp());
+        region && isa<YieldDraftOp>(user))
+      return at < region.getNumResults() - region.getCarries().size() &&
+             isRounded(region.getResult(at));
+    return user->hasTrait<OpTrait::Elementwise>() &&
+           isa<FloatType>(getElementTypeOrSelf(user->getResult(0))) &&
+           (isShort(user->getResult(0)) || isRounded(user->getResult(0)));
+  });
+}
+
+/// Whether that holds of all that a stack is multiplied for.
+static bool isMultipliedRounded(Value stack,
+                                function_ref<bool(Value)> isRounded) {
+  return llvm::all_of(stack.getUsers(), [&](Operation *user) {
+    if (auto read = dyn_cast<ReadOp>(user))
+      return isRounded(read.getResult());
+    auto gram = dyn_cast<PathGramOp>(user);
+    return gram && llvm::all_of(gram.getResult().getUsers(), [&](auto *sum) {
+             return isa<PathProductOp>(sum) && isRounded(sum->getResult(0));
+           });
+  });
+}
+
+/// Whether nothing but products with warps' rows, and Gram products without
+/// decays of channels, takes a stack.
+static bool isMultipliedAlone(Value stack) {
+  return llvm::all_of(stack.getUsers(), [&](Operation *user) {
+    if (auto gram = dyn_cast<PathGramOp>(user))
+      return !isVector(gram.getDecays());
+    if (auto fold = dyn_cast<FoldDraftsOp>(user))
+      return !isVector(fold.getDecays()) &&
+             !llvm::is_contained(fold.getValues(), stack);
+    return isa<ReadOp>(user);
+  });
+}
+
+/// Finds the stacks that are split, and into how many parts.
+void GpuChunkKernel::findParts() {
+  partCounts.clear();
+  if (!holdsRows || !shape.splits)
+    return;
+  for (auto region : step.getBody().front().getOps<EachDraftOp>()) {
+    for (auto [result, value] :
+         llvm::zip(region.getResults(), region.getYield().getValues())) {
+      auto type = cast<RankedTensorType>(value.getType());
+      if (type.getRank() < 2 || type.getShape().back() != keySize ||
+          componentCount(type) != 1 || demands.lookup(result) != Full ||
+          isTerm(result) || forms.contains(result) ||
+          !isMultipliedAlone(result))
+        continue;
+      auto extend = value.getDefiningOp<arith::ExtFOp>();
+      bool isExact = extend && isa<BlockArgument>(extend.getIn()) &&
+                     getElementTypeOrSelf(extend.getIn().getType()).isBF16();
+      partCounts[result] = isExact ? 1
+                           : isMultipliedRounded(result, isRounded)
+                               ? kRoundedParts
+                               : kParts;
+    }
+  }
+  // All that is multiplied together is, or nothing.
+  auto basesOf = [&](Value value) {
+    SmallVector<Value> bases;
+    auto found = forms.find(value);
+    if (found == forms.end())
+      return SmallVector<Value>{value};
+    for (const ChunkTerm &term : found->second)
+      bases.push_back(term.base);
+    return bases;
+  };
+  auto isBF16 = [&](Value base) {
+    auto result = dyn_cast<OpResult>(base);
+    if (partCounts.contains(base))
+      return true;
+    Type element = result ? shortElementOf(result) : Type();
+    return element && element.isBF16();
+  };
+  bool changes = true;
+  auto keepTogether = [&](ArrayRef<Value> values) {
+    SmallVector<Value> bases;
+    for (Value value : values)
+      llvm::append_range(bases, basesOf(value));
+    if (llvm::all_of(bases, isBF16))
+      return;
+    for (Value base : bases)
+      changes |= partCounts.erase(base);
+  };
+  while (std::exchange(changes, false))
+    for (Operation &op : step.getBody().front())
+      if (auto gram = dyn_cast<PathGramOp>(op)) {
+        if (!isVector(gram.getDecays()))
+          keepTogether({gram.getQueries(), gram.getKeys()});
+      } else if (auto read = dyn_cast<ReadOp>(op)) {
+        SmallVector<Value> queries;
+        for (auto other : op.getBlock()->getOps<ReadOp>())
+          if (other.getState() == read.getState())
+            queries.push_back(other.getQuery());
+        keepTogether(queries);
+      }
+}
+
+GpuChunkKernel::Stack
+GpuChunkKernel::makeProductStack(RankedTensorType ofOneToken, OpResult of) {
+  auto found = partCounts.find(of);
+  if (found == partCounts.end())
+    return makeStack(ofOneToken, /*isTile=*/false, shortElementOf(of));
+  Stack stack;
+  stack.size = keySize;
+  stack.parts = found->second;
+  stack.memory = allocate(rowOfPart(stack.parts), keySize, b.getBF16Type());
+  return stack;
+}
+
+//===----------------------------------------------------------------------===//
+// Products
+//===----------------------------------------------------------------------===//
+
+/// The greatest sum of the numbers of two parts whose product counts.
+int64_t GpuChunkKernel::mostOrder(int64_t left, int64_t right, bool isRounded) {
+  if (left == 1 && right == 1)
+    return 0;
+  return isRounded || left == kRoundedParts || right == kRoundedParts
+             ? kRoundedParts - 1
+             : kParts - 1;
+}
