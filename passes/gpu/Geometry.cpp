@@ -451,6 +451,18 @@ LogicalResult GpuKernel::chooseGeometry() {
                          "rows together";
     return failure();
   }
+  // With threads for more rows than there are, a tile cannot be read where it
+  // has been written.
+  auto rowsOfThreads = [&](int64_t count) {
+    int64_t groups = count / lanes;
+    return groups * int64_t(llvm::PowerOf2Ceil(llvm::divideCeil(rows, groups)));
+  };
+  for (int64_t count = threads;
+       !schedule.threads && packed == 1 && count <= 2 * threads; count += 32)
+    if (rowsOfThreads(count) == rows) {
+      threads = count;
+      break;
+    }
   schedule.threads = threads;
   schedule.tileRows = rows;
   tiles = packed > 1 ? 1 : valueSize / rows;

@@ -158,6 +158,16 @@ TEST_CASE("drafts that have a state each") {
                                 "rows=2,seed=3");
 }
 
+// With five warps, each of 16 rows, a tile is folded where it is read.
+TEST_CASE("drafts of heads of 80 values") {
+  if (!hasGpu())
+    return;
+  auto text = GENERATE("", ",state=bf16,entries=bf16", ",batch=1");
+  checkOnGpu("mamba2", "route=inner,L=12,m=6,trees=1,size.H=2,size.G=1,"
+                       "size.N=128,size.P=80" +
+                           std::string(text) + moving);
+}
+
 TEST_CASE("drafts of all examples by all their routes") {
   // On an emulated device it takes minutes.
   if (!hasGpu() || (emulatedGpu() && !isFull()))
