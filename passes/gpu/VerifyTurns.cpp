@@ -72,7 +72,7 @@ LogicalResult GpuVerifyKernel::chooseTurns(int64_t rows) {
     if (states.size() > 1)
       return success();
   }
-  constexpr int64_t smallTile = 16 << 10;
+  constexpr int64_t smallTile = 20 << 10;
   int64_t bytes = rows * keySize * stateBits / 8;
   if (terms.empty() || pools != 1 || schedule.heads == 1 || bytes % 16 != 0)
     return success();
