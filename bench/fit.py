@@ -15,6 +15,8 @@ A step of B rows at a fill is predicted to take
 
 where states that are read alone stream at one rate, states that are updated in
 place at another. What a step moves and computes, `ladle explain --json` counts.
+Steps that verify drafts have constants of their own, as tensor cores multiply
+what they can, of those that were timed in order.
 The time is linear in the reciprocals once it is known which side of each
 maximum is larger, so a few rounds of least squares on relative errors find them.
 """
@@ -39,8 +41,11 @@ NAMES = ["launch", "entryLatency", "readBandwidth", "updateBandwidth",
 
 def explain(ladle, figure):
     """What the steps of a figure's route move and compute, for one row."""
+    drafts = figure.get("drafts", 0)
     command = [ladle, "explain", str(ROOT / figure["file"]), "--json",
-               "--machine", "h200", "--capacity", str(figure["m"])]
+               "--machine", "h200", "--capacity", str(figure["m"] + drafts)]
+    if drafts:
+        command += ["--drafts", str(drafts)]
     if figure["preset"]:
         command += ["--preset", figure["preset"]]
     if figure["state"]:
@@ -78,10 +83,34 @@ def steps_of(figure, costs):
     return [features(cost, fill, figure["batch"]) for cost, fill in fills]
 
 
-def predict(figure, costs, constants):
-    """Seconds a step, amortised over the cycle."""
-    return np.mean([max(memory @ constants, flops @ constants)
-                    for memory, flops in steps_of(figure, costs)])
+class Sample:
+    """Steps whose mean was measured, and each of them, in microseconds."""
+
+    def __init__(self, figure, steps, times, mean):
+        self.figure, self.steps, self.times, self.mean = figure, steps, times, mean
+
+    def predict(self, constants):
+        """Seconds a step, amortised over the cycle."""
+        return np.mean([max(memory @ constants, flops @ constants)
+                        for memory, flops in self.steps])
+
+
+def samples_of_tokens(figure, costs):
+    return [Sample(figure, steps_of(figure, costs), figure["us_by_fill"],
+                   figure["us_a_step"])]
+
+
+def samples_of_drafts(result, costs):
+    """Chains at some fills, with and without their fold; trees take the same."""
+    samples = []
+    for figure in result["figures"]:
+        if figure["tree"] != "chain" or "h" not in figure:
+            continue
+        cost = costs["verify_fold" if figure["folds"] else "verify"]
+        step = features(cost, figure["h"], result["batch"])
+        samples.append(Sample({**result, "h": figure["h"]}, [step],
+                              [figure["us_a_step"]], figure["us_a_step"]))
+    return samples
 
 
 def solve(rows, root, start):
@@ -101,26 +130,27 @@ def solve(rows, root, start):
             constants[i], free[i] = (1e-9 if i < 2 else 1e-15), False
 
 
-def fit(figures, costs, rounds=90):
+def fit(samples, rounds=90):
     """Latencies in seconds, then the reciprocals of the rates. Figures that are
     far off weigh more in the next round: what counts is the worst."""
-    boosts = np.ones(len(figures))
+    boosts = np.ones(len(samples))
     constants = np.array([3e-6, 3e-6, 1 / 4.3e12, 1 / 3.9e12, 1 / 2e12, 1 / 2e13])
     for _ in range(rounds):
         rows, weights = [], []
-        for i, (figure, cost) in enumerate(zip(figures, costs)):
-            weight = 1 if figure["batch"] >= LARGE else WEIGHT_OF_SMALL
-            off = predict(figure, cost, constants) / (1e-6 * figure["us_a_step"])
-            if figure["batch"] >= LARGE and abs(off - 1) > 0.13:
+        for i, sample in enumerate(samples):
+            is_large = sample.figure["batch"] >= LARGE
+            weight = 1 if is_large else WEIGHT_OF_SMALL
+            off = sample.predict(constants) / (1e-6 * sample.mean)
+            if is_large and abs(off - 1) > 0.13:
                 boosts[i] *= 1.2
             weight *= boosts[i]
             steps = [memory if memory @ constants >= flops @ constants else flops
-                     for memory, flops in steps_of(figure, cost)]
+                     for memory, flops in sample.steps]
             # Every fill, and what counts: their mean.
-            for step, time in zip(steps, figure["us_by_fill"]):
+            for step, time in zip(steps, sample.times):
                 rows.append(step / (1e-6 * time))
                 weights.append(weight / len(steps))
-            rows.append(np.mean(steps, axis=0) / (1e-6 * figure["us_a_step"]))
+            rows.append(np.mean(steps, axis=0) / (1e-6 * sample.mean))
             weights.append(2 * weight)
         before = constants
         constants = solve(np.array(rows), np.sqrt(weights), constants)
@@ -135,11 +165,16 @@ def describe(constants):
             for i, (name, value) in enumerate(zip(NAMES, constants))}
 
 
-def write_machine(machine, date):
-    values = ",\n          ".join(f"/*{name}=*/{machine[name]:.4g}" for name in [
-        "readBandwidth", "updateBandwidth", "scatteredBandwidth", "flopRate",
-        "launch", "entryLatency"])
-    body = f'  // Of {date}.\n  return {{"h200",\n          {values}}};\n'
+def write_machine(machines, dates):
+    body = ""
+    for kind, machine in machines.items():
+        body += f"  // Of {dates[kind]}.\n"
+        start = f"  StepRates {kind}{{"
+        values = (",\n" + " " * len(start)).join(
+            f"/*{name}=*/{machine[name]:.4g}" for name in [
+                "readBandwidth", "updateBandwidth", "scatteredBandwidth",
+                "flopRate", "launch", "entryLatency"])
+        body += f"{start}{values}}};\n"
     text = MACHINE.read_text(encoding="utf-8")
     marks = re.compile(r"(// bench/fit.py writes these\.\n).*?(  // End\.)",
                        re.DOTALL)
@@ -155,33 +190,16 @@ def rounded(machine):
                      for i, name in enumerate(NAMES)])
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--ladle", default=ROOT / "build/dev/bin/ladle")
-    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench/results")
-    parser.add_argument("--write", action="store_true")
-    arguments = parser.parse_args()
+def documents_of(folder):
     documents = {}
-    for path in sorted(arguments.results.glob("*.json")):
+    for path in sorted(folder.glob("*.json")):
         document = json.loads(path.read_text(encoding="utf-8"))
         if document.get("device") == "NVIDIA H200":
             documents[path] = document
-    # What was laid out by hand is no default.
-    figures = [f for d in documents.values() for f in d["results"]
-               if not f["schedule"] and "layout" not in f
-               and f["route"] != "kv_only"]
-    if not figures:
-        sys.exit(f"error: no figures of an H200 in {arguments.results}")
-    costs = [explain(arguments.ladle, figure) for figure in figures]
-    machine = describe(fit(figures, costs))
-    constants = rounded(machine)
-    for name, value in machine.items():
-        print(f"{name:<20}{value:.4g}")
-    misses = []
-    for figure, cost in zip(figures, costs):
-        predicted = 1e6 * predict(figure, cost, constants)
-        figure["predicted_us"] = round(predicted, 3)
-        misses.append((figure["us_a_step"] / predicted - 1, figure))
+    return documents
+
+
+def report(misses):
     for label, some in (
         (f"batch {LARGE} up", [m for m in misses if m[1]["batch"] >= LARGE]),
         ("below", [m for m in misses if m[1]["batch"] < LARGE]),
@@ -191,12 +209,58 @@ def main():
             print(f"{label}: {np.sum(abs(errors) <= 0.15)} of {len(errors)} within "
                   f"15 %, {100 * np.sqrt(np.mean(errors ** 2)):.1f} % in the mean")
     for error, f in sorted(misses, key=lambda m: -abs(m[0]))[:8]:
+        drafts = f", T = {f['drafts']}, h = {f['h']}" if "drafts" in f else ""
         print(f"  {100 * error:+6.1f} %  {pathlib.Path(f['file']).stem}, "
-              f"{f['route']}, {f['state']}, m = {f['m']}, batch {f['batch']}")
+              f"{f['route']}, {f['state']}, m = {f['m']}, batch {f['batch']}"
+              f"{drafts}")
+
+
+def fit_and_report(kind, samples):
+    """The constants, and each sample beside what they predict, microseconds."""
+    machine = describe(fit(samples))
+    constants = rounded(machine)
+    print(f"steps of {kind}")
+    for name, value in machine.items():
+        print(f"{name:<20}{value:.4g}")
+    predictions = [(s, 1e6 * s.predict(constants)) for s in samples]
+    report([(s.mean / predicted - 1, s.figure) for s, predicted in predictions])
+    return machine, predictions
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--ladle", default=ROOT / "build/dev/bin/ladle")
+    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "bench/results")
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    documents = documents_of(arguments.results)
+    # What was laid out by hand is no default.
+    figures = [f for d in documents.values() for f in d["results"]
+               if not f["schedule"] and "layout" not in f
+               and f["route"] != "kv_only"]
+    if not figures:
+        sys.exit(f"error: no figures of an H200 in {arguments.results}")
+    machine, predictions = fit_and_report(
+        "tokens", [sample for f in figures
+                   for sample in samples_of_tokens(f, explain(arguments.ladle, f))])
+    for sample, predicted in predictions:
+        sample.figure["predicted_us"] = round(predicted, 3)
+    machines = {"tokens": machine}
+    documents_of_drafts = documents_of(arguments.results / "drafts")
+    drafts = [r for d in documents_of_drafts.values()
+              for r in d["results"]
+              if not r["schedule"] and not r.get("started_early")]
+    if drafts:
+        machines["drafts"], _ = fit_and_report(
+            "drafts", [sample for r in drafts
+                       for sample in samples_of_drafts(r, explain(arguments.ladle, r))])
     if not arguments.write:
         return
-    date = max(run["date"] for d in documents.values() for run in d["runs"])
-    write_machine(machine, datetime.date.fromisoformat(date))
+    dates = {kind: datetime.date.fromisoformat(max(
+        run["date"] for d in of.values() for run in d["runs"]))
+        for kind, of in (("tokens", documents), ("drafts", documents_of_drafts))
+        if of}
+    write_machine(machines, dates)
     for path, document in documents.items():
         write_results(path, document)
 

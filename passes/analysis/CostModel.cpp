@@ -7,6 +7,7 @@
 
 #include "passes/analysis/CostModel.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "passes/analysis/DraftCycle.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include <cmath>
 #include <limits>
@@ -247,7 +248,12 @@ StepCost Counter::run() {
   return cost;
 }
 
-StepCost StepCost::of(StepOp step) { return Counter(step).run(); }
+StepCost StepCost::of(StepOp step) {
+  StepCost cost = Counter(step).run();
+  cost.verifies =
+      llvm::is_contained({Form::Verify, Form::VerifyFold}, step.getForm());
+  return cost;
+}
 
 //===----------------------------------------------------------------------===//
 // Cycles
@@ -291,7 +297,37 @@ double RouteCost::verifyFlops(double drafts, double h) const {
          decode.flopsPerEntry * drafts * (drafts - 1) / 2;
 }
 
-double StepCost::seconds(const Machine &machine, double batch, double h) const {
+StepCost RouteCost::ofDrafts(double drafts, bool folds) const {
+  if (const auto &built = folds ? verifyFold : verify)
+    return *built;
+  StepCost cost = folds ? *decodeFold : decode;
+  double more = drafts - 1;
+  cost.inputRead *= drafts;
+  cost.outputWritten *= drafts;
+  cost.entryWritten = drafts * decode.entryWritten;
+  cost.flops += more * decode.flops + decode.flopsPerEntry * drafts * more / 2;
+  cost.flopsPerEntry += more * decode.flopsPerEntry;
+  cost.verifies = true;
+  return cost;
+}
+
+double RouteCost::draftSeconds(const Machine &machine, double batch, int64_t m,
+                               int64_t drafts) const {
+  double count = static_cast<double>(drafts);
+  if (!decodeFold)
+    return count * decode.seconds(machine, batch, 0);
+  StepCost step = ofDrafts(count, /*folds=*/false);
+  if (route == Route::KvOnly)
+    return step.seconds(machine, batch, double(m - 1));
+  StepCost fold = ofDrafts(count, /*folds=*/true);
+  return meanOfCycle(drafts, count / 2, m, [&](const DraftStep &each) {
+    return (each.folds ? fold : step)
+        .seconds(machine, batch, static_cast<double>(each.fill));
+  });
+}
+
+double StepCost::seconds(const Machine &of, double batch, double h) const {
+  const StepRates &machine = verifies ? of.drafts : of;
   double states = stateRead + stateWritten, entries = entryRead * h;
   double scattered =
       entries + entryWritten + inputRead + outputWritten + carryMoved;
@@ -317,8 +353,17 @@ double RouteCost::seconds(const Machine &machine, double batch,
 }
 
 int64_t RouteCost::bestThreshold(const Machine &machine, double batch,
-                                 int64_t limit) const {
+                                 int64_t limit, int64_t drafts) const {
   int64_t best = 1;
+  if (drafts > 0 && decodeFold && route != Route::KvOnly) {
+    double least = std::numeric_limits<double>::infinity();
+    for (int64_t m = 1; m <= limit; ++m)
+      if (double mean = draftSeconds(machine, batch, m, drafts); mean < least) {
+        least = mean;
+        best = m;
+      }
+    return best;
+  }
   double least = seconds(machine, batch, best);
   if (!decodeFold || route == Route::KvOnly)
     return best;
@@ -435,11 +480,10 @@ static unsigned complexityOf(Route route) {
   llvm_unreachable("unknown route");
 }
 
-std::optional<RouteChoice> ladle::chooseRoute(ArrayRef<RouteCost> costs,
-                                              const Machine &machine,
-                                              int64_t batch, int64_t context,
-                                              int64_t capacity,
-                                              int64_t threshold) {
+std::optional<RouteChoice>
+ladle::chooseRoute(ArrayRef<RouteCost> costs, const Machine &machine,
+                   int64_t batch, int64_t context, int64_t capacity,
+                   int64_t threshold, int64_t drafts) {
   bool hasRecurrent = llvm::any_of(costs, [](const RouteCost &cost) {
     return cost.route == Route::Recurrent;
   });
@@ -452,14 +496,17 @@ std::optional<RouteChoice> ladle::chooseRoute(ArrayRef<RouteCost> costs,
         continue;
       choice.threshold = context;
     } else if (cost.decodeFold) {
-      choice.threshold = threshold > 0
-                             ? threshold
-                             : cost.bestThreshold(machine, batch, capacity);
+      choice.threshold =
+          threshold > 0 ? threshold
+                        : cost.bestThreshold(machine, batch, capacity, drafts);
       // A fold at every token is the recurrent route with more to do.
       if (choice.threshold == 1 && hasRecurrent)
         continue;
     }
-    choice.seconds = cost.seconds(machine, batch, choice.threshold);
+    double rows = static_cast<double>(batch);
+    choice.seconds =
+        drafts > 0 ? cost.draftSeconds(machine, rows, choice.threshold, drafts)
+                   : cost.seconds(machine, rows, choice.threshold);
     choices.push_back(choice);
   }
   std::optional<RouteChoice> best;

@@ -30,6 +30,7 @@ struct StepCost {
   double inputRead = 0, outputWritten = 0;
   double carryMoved = 0;
   double flops = 0, flopsPerEntry = 0;
+  bool verifies = false; ///< drafts of a row at once
 
   /// Counts on a step.
   static StepCost of(StepOp step);
@@ -62,12 +63,20 @@ struct RouteCost {
   /// read once, a draft reads those before it.
   double verifyBytes(double drafts, double h) const;
   double verifyFlops(double drafts, double h) const;
+  /// The same as steps, which fold or do not, whether they were built or not.
+  StepCost ofDrafts(double drafts, bool folds) const;
+  /// Seconds a step of `batch` rows that verifies drafts, half of which are
+  /// accepted, amortised from one fold to the next. Of a route without a
+  /// buffer, a launch for each draft.
+  double draftSeconds(const Machine &machine, double batch, int64_t m,
+                      int64_t drafts) const;
   /// Seconds a step of `batch` rows on `machine`, amortised over the cycle.
   /// For kv_only, m is the length of the context.
   double seconds(const Machine &machine, double batch, int64_t m) const;
-  /// The threshold m in 1..limit with the least time (or bytes).
-  int64_t bestThreshold(const Machine &machine, double batch,
-                        int64_t limit) const;
+  /// The threshold m in 1..limit with the least time (or bytes): of steps that
+  /// verify, if there are drafts.
+  int64_t bestThreshold(const Machine &machine, double batch, int64_t limit,
+                        int64_t drafts = 0) const;
   int64_t bestSeparateThreshold(int64_t limit) const;
 };
 
@@ -84,7 +93,8 @@ std::vector<RouteCost> collectCosts(mlir::Operation *module,
 /// recurrent, inner, outer, adjoint, kv_only. A route that folds at every token
 /// never goes before recurrent. `context` tokens are in the sequence (0: longer
 /// than any buffer, so that kv_only is out); `threshold` is the m of those that
-/// fold (0: the best of each).
+/// fold (0: the best of each). Of programs with drafts, steps that verify
+/// count.
 struct RouteChoice {
   size_t index; ///< into the costs
   int64_t threshold;
@@ -93,7 +103,8 @@ struct RouteChoice {
 std::optional<RouteChoice> chooseRoute(llvm::ArrayRef<RouteCost> costs,
                                        const Machine &machine, int64_t batch,
                                        int64_t context, int64_t capacity,
-                                       int64_t threshold = 0);
+                                       int64_t threshold = 0,
+                                       int64_t drafts = 0);
 
 /// The longest context, up to `limit` tokens, that kv_only decodes in less time
 /// than the route that is chosen for long ones. Nothing if it is not legal.

@@ -13,15 +13,22 @@ Machine Machine::h200() {
   // clang-format off
   // bench/fit.py writes these.
   // Of 2026-11-22.
-  return {"h200",
-          /*readBandwidth=*/4.687e+12,
-          /*updateBandwidth=*/3.781e+12,
-          /*scatteredBandwidth=*/2.402e+12,
-          /*flopRate=*/2.37e+13,
-          /*launch=*/2.863e-06,
-          /*entryLatency=*/1.937e-06};
+  StepRates tokens{/*readBandwidth=*/4.687e+12,
+                   /*updateBandwidth=*/3.781e+12,
+                   /*scatteredBandwidth=*/2.402e+12,
+                   /*flopRate=*/2.37e+13,
+                   /*launch=*/2.863e-06,
+                   /*entryLatency=*/1.937e-06};
+  // Of 2026-11-29.
+  StepRates drafts{/*readBandwidth=*/4.585e+12,
+                   /*updateBandwidth=*/4.278e+12,
+                   /*scatteredBandwidth=*/2.322e+12,
+                   /*flopRate=*/5.092e+13,
+                   /*launch=*/4.154e-06,
+                   /*entryLatency=*/7.061e-07};
   // End.
   // clang-format on
+  return {tokens, "h200", drafts};
 }
 
 /// The memory of an H200, the best that streaming kernels have got from it, and
@@ -40,17 +47,21 @@ Machine Machine::gpu(const Card &card) {
                  : card.nominal > 0 ? card.nominal / h200Nominal
                                     : 1;
   double updates = card.update > 0 ? card.update / h200Update : reads;
-  machine.readBandwidth *= reads;
-  machine.scatteredBandwidth *= reads;
-  machine.updateBandwidth *= updates;
-  if (card.multiprocessors > 0)
-    machine.flopRate *= double(card.multiprocessors) / h200Multiprocessors;
+  for (StepRates *rates :
+       {static_cast<StepRates *>(&machine), &machine.drafts}) {
+    rates->readBandwidth *= reads;
+    rates->scatteredBandwidth *= reads;
+    rates->updateBandwidth *= updates;
+    if (card.multiprocessors > 0)
+      rates->flopRate *= double(card.multiprocessors) / h200Multiprocessors;
+  }
   return machine;
 }
 
 Machine Machine::cpu(unsigned cores) {
   double bandwidth = 20e9 * cores;
-  return {"cpu", bandwidth, bandwidth, bandwidth, 50e9 * cores, 5e-6, 0};
+  StepRates rates{bandwidth, bandwidth, bandwidth, 50e9 * cores, 5e-6, 0};
+  return {rates, "cpu", rates};
 }
 
 std::optional<Machine> Machine::named(std::string_view name) {

@@ -20,8 +20,7 @@ namespace ladle {
 
 /// Bytes and flops a second that kernels get, which is less than the memory
 /// gives to kernels that do nothing else.
-struct Machine {
-  std::string name;
+struct StepRates {
   double readBandwidth = 0;      ///< of states that are read alone
   double updateBandwidth = 0;    ///< of states in place, read and write counted
   double scatteredBandwidth = 0; ///< of entries, tokens and outputs
@@ -29,6 +28,12 @@ struct Machine {
   double launch = 0;       ///< seconds of a step at least: a launch, and trips
                            ///< to memory that depend on each other
   double entryLatency = 0; ///< more of them, if there are entries
+};
+
+/// What steps of a token get, and what those do that verify drafts at once.
+struct Machine : StepRates {
+  std::string name;
+  StepRates drafts;
 
   /// NVIDIA H200, as fitted to what `ladle bench` has measured there.
   static Machine h200();

@@ -141,6 +141,7 @@ static Machine machineOf(const CompileOptions &options,
         options.readBandwidth * giga;
   if (options.updateBandwidth > 0)
     machine.updateBandwidth = options.updateBandwidth * giga;
+  machine.drafts = machine;
   return machine;
 }
 
@@ -166,7 +167,8 @@ Result<Plan> jit::Compiler::plan(const Machine::Card *gpu) {
   // Those that drafts leave to committed history.
   int64_t mostEntries = options.capacity - options.drafts;
   std::optional<RouteChoice> choice =
-      chooseRoute(costs, machine, options.batch, options.context, mostEntries);
+      chooseRoute(costs, machine, options.batch, options.context, mostEntries,
+                  /*threshold=*/0, options.drafts);
   if (!choice)
     return Status(ErrorCode::InvalidArgument,
                   "no route can decode a context of " +
@@ -181,11 +183,11 @@ Result<Plan> jit::Compiler::plan(const Machine::Card *gpu) {
     plan.crossover = std::max<int64_t>(1, *tokens);
   for (const RouteCost &cost : costs) {
     // A route that never folds within its buffer has a cycle of the context.
-    int64_t m = cost.route == Route::KvOnly
-                    ? std::max<int64_t>(options.context, 1)
-                : cost.decodeFold
-                    ? cost.bestThreshold(machine, options.batch, mostEntries)
-                    : 1;
+    int64_t m =
+        cost.route == Route::KvOnly ? std::max<int64_t>(options.context, 1)
+        : cost.decodeFold ? cost.bestThreshold(machine, options.batch,
+                                               mostEntries, options.drafts)
+                          : 1;
     plan.routes.push_back(
         {toRouteKind(cost.route), m,
          cost.seconds(machine, static_cast<double>(options.batch), m),

@@ -153,3 +153,41 @@ TEST_CASE("a verify step moves what its closed form says") {
           cost.verify->bytes(7) + cost.fold->stateWritten);
   }
 }
+
+TEST_CASE("steps of drafts are known without being built") {
+  Compiled model(64, 128, /*decays=*/true);
+  for (Route each : {Route::Inner, Route::Outer}) {
+    const RouteCost &built = model.route(each);
+    RouteCost cost = built;
+    cost.verify.reset();
+    cost.verifyFold.reset();
+    for (bool folds : {false, true}) {
+      StepCost step = cost.ofDrafts(Compiled::drafts, folds);
+      CHECK(step.verifies);
+      for (int h : {0, 7})
+        CHECK(step.bytes(h) ==
+              built.ofDrafts(Compiled::drafts, folds).bytes(h));
+    }
+    CHECK(cost.ofDrafts(Compiled::drafts, false).flopsAt(7) ==
+          cost.verifyFlops(Compiled::drafts, 7));
+  }
+}
+
+TEST_CASE("with drafts, m is what steps that verify want") {
+  Compiled compiled(128);
+  const RouteCost &inner = compiled.route(Route::Inner);
+  Machine machine = Machine::h200();
+  // Each step appends two tokens instead of one: folds are twice as dear.
+  int64_t best = inner.bestThreshold(machine, 4096, 64, /*drafts=*/4);
+  CHECK(best > inner.bestThreshold(machine, 4096, 64));
+  for (int64_t m : {best - 3, best + 3})
+    CHECK(inner.draftSeconds(machine, 4096, best, 4) <=
+          inner.draftSeconds(machine, 4096, m, 4));
+  auto choice = chooseRoute(compiled.costs, machine, 4096, /*context=*/0,
+                            /*capacity=*/64, /*threshold=*/0, /*drafts=*/4);
+  REQUIRE(choice);
+  CHECK(choice->seconds <= 1.01 * inner.draftSeconds(machine, 4096, best, 4));
+  // A route without a buffer takes a launch for each draft.
+  CHECK(compiled.route(Route::Recurrent).draftSeconds(machine, 4096, 1, 4) ==
+        Approx(4 * compiled.route(Route::Recurrent).seconds(machine, 4096, 1)));
+}

@@ -26,10 +26,9 @@ namespace {
 constexpr const char *card = "NVIDIA H200";
 
 /// All figures of the card that the generator has laid out itself.
-std::vector<Json> readFigures() {
+std::vector<Json> readFigures(const char *folder = "bench/results") {
   std::vector<Json> figures;
-  for (const auto &entry :
-       std::filesystem::directory_iterator("bench/results")) {
+  for (const auto &entry : std::filesystem::directory_iterator(folder)) {
     if (!entry.is_regular_file()) // drafts have a folder
       continue;
     std::ifstream file(entry.path());
@@ -44,8 +43,7 @@ std::vector<Json> readFigures() {
   return figures;
 }
 
-/// Microseconds.
-double predict(const Json &figure) {
+const Planner &plannerOf(const Json &figure, int64_t drafts = 0) {
   static std::map<std::string, Planner> planners;
   SourceOptions source;
   source.file = figure["file"];
@@ -55,16 +53,23 @@ double predict(const Json &figure) {
   if (figure["entry"] != "")
     source.entryType = figure["entry"];
   auto m = figure["m"].get<int64_t>();
-  source.capacity = m;
+  source.capacity = m + drafts;
   std::string key = source.file + source.preset + figure["sizes"].dump() +
-                    source.stateType + source.entryType + std::to_string(m);
+                    source.stateType + source.entryType + std::to_string(m) +
+                    "+" + std::to_string(drafts);
   if (!planners.count(key)) {
-    std::optional<Planner> planner = Planner::create(source);
+    std::optional<Planner> planner = Planner::create(source, drafts);
     REQUIRE(planner);
     planners.emplace(key, std::move(*planner));
   }
-  RunPlan plan = planners.at(key).plan(Rates::gpu(card),
-                                       figure["batch"].get<int64_t>(), m);
+  return planners.at(key);
+}
+
+/// Microseconds.
+double predict(const Json &figure) {
+  RunPlan plan =
+      plannerOf(figure).plan(Rates::gpu(card), figure["batch"].get<int64_t>(),
+                             figure["m"].get<int64_t>());
   for (const RoutePlan &route : plan.routes)
     if (Json(route.route) == figure["route"])
       return 1e6 * route.seconds;
@@ -88,6 +93,29 @@ TEST_CASE("predictions of measured figures from batch 32 up") {
   CHECK(large >= 38);
 }
 
+// The constants are fitted to steps at some fills; cycles go through all.
+TEST_CASE("predictions of measured cycles of drafts from batch 32 up") {
+  size_t cycles = 0;
+  for (const Json &result : readFigures("bench/results/drafts")) {
+    if (result["batch"] < 32 || result.value("started_early", false))
+      continue;
+    const Planner &planner = plannerOf(result, result["drafts"].get<int64_t>());
+    for (const Json &figure : result["figures"]) {
+      if (!figure.contains("accepted") || figure["tree"] != "chain")
+        continue;
+      ++cycles;
+      double measured = figure["us_a_step"];
+      DraftPlan plan = planner.draftPlan(
+          result["route"], Rates::gpu(card), result["batch"].get<int64_t>(),
+          result["m"].get<int64_t>(), figure["accepted"].get<double>());
+      CAPTURE(result["file"], result["state"], result["batch"],
+              result["drafts"], result["m"], figure["accepted"], measured);
+      CHECK(measured / (1e6 * plan.predicted) == Approx(1).margin(0.15));
+    }
+  }
+  CHECK(cycles >= 100);
+}
+
 TEST_CASE("figures hold what the model predicts") {
   // bench/fit.py --write makes them agree again.
   for (const Json &figure : readFigures()) {
@@ -109,6 +137,9 @@ TEST_CASE("a card that nobody has measured has an H200's ratios") {
   CHECK(half.updateBandwidth == Approx(known.updateBandwidth / 4));
   CHECK(half.flopRate == Approx(known.flopRate / 2));
   CHECK(half.launch == known.launch);
+  CHECK(half.drafts.scatteredBandwidth ==
+        Approx(known.drafts.scatteredBandwidth / 2));
+  CHECK(half.drafts.flopRate == Approx(known.drafts.flopRate / 2));
   Machine nominal = Machine::gpu({"a card", 4.917e12 / 2, 0, 0, 0});
   CHECK(nominal.readBandwidth == Approx(known.readBandwidth / 2));
   CHECK(nominal.updateBandwidth == Approx(known.updateBandwidth / 2));

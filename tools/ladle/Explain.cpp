@@ -298,13 +298,21 @@ void Explanation::printSpeculation(raw_ostream &os) {
                         cost.verify->bytes(entries),
                         cost.verifyFold->bytes(entries));
   }
-  for (int64_t batch : options.batches)
+  for (int64_t batch : options.batches) {
+    auto choice =
+        chooseRoute(costs, machine, batch, 0, options.source.capacity - drafts,
+                    /*threshold=*/0, drafts);
+    os << llvm::formatv("  batch {0}: {1}, {2:F2} µs a step predicted, half of "
+                        "the drafts accepted\n",
+                        batch, describe(choice),
+                        choice ? choice->seconds * 1e6 : 0);
     if (auto tuned = findTuned(batch, drafts))
       os << llvm::formatv(
           "  batch {0}: tuned on {1} for batch {2}, {3:F0} % of "
           "drafts accepted: {4}, {5:F2} µs a step\n",
           batch, tuned->date, tuned->batch, 100 * tuned->acceptance,
           tuned->candidate.str(), tuned->seconds * 1e6);
+  }
   printMemory(os);
 }
 
@@ -429,6 +437,10 @@ llvm::json::Object Explanation::toJSON() {
     llvm::json::Object steps{{"decode", ::toJSON(cost.decode)}};
     if (cost.decodeFold)
       steps["decode_fold"] = ::toJSON(*cost.decodeFold);
+    if (cost.verify)
+      steps["verify"] = ::toJSON(*cost.verify);
+    if (cost.verifyFold)
+      steps["verify_fold"] = ::toJSON(*cost.verifyFold);
     routes.push_back(llvm::json::Object{{"route", stringifyRoute(cost.route)},
                                         {"m", m},
                                         {"bytes", cost.cycleBytes(m)},

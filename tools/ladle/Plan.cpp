@@ -71,35 +71,6 @@ std::optional<DraftCost> Planner::draftCost(const std::string &route) const {
                        cost->verifyFold->stateWritten};
 }
 
-std::vector<DraftStep> tool::draftCycle(int64_t drafts, int64_t accepted,
-                                        int64_t threshold) {
-  if (accepted == 0)
-    return {DraftStep(0, drafts, threshold)};
-  std::vector<DraftStep> cycle;
-  int64_t fill = accepted;
-  do {
-    cycle.emplace_back(fill, drafts, threshold);
-    fill = (cycle.back().folds ? 0 : fill) + accepted;
-  } while (!cycle.back().folds);
-  return cycle;
-}
-
-double tool::meanOfCycle(int64_t drafts, double accepted, int64_t threshold,
-                         const std::function<double(const DraftStep &)> &of) {
-  auto mean = [&](int64_t whole) {
-    std::vector<DraftStep> cycle = draftCycle(drafts, whole, threshold);
-    double sum = 0;
-    for (const DraftStep &step : cycle)
-      sum += of(step);
-    return sum / static_cast<double>(cycle.size());
-  };
-  double whole = std::floor(accepted), part = accepted - whole;
-  double result = mean(static_cast<int64_t>(whole));
-  if (part > 0)
-    result += part * (mean(static_cast<int64_t>(whole) + 1) - result);
-  return result;
-}
-
 DraftPlan Planner::draftPlan(const std::string &route, const Rates &rates,
                              int64_t rows, int64_t threshold,
                              double accepted) const {
@@ -188,6 +159,7 @@ RunPlan Planner::plan(const Bandwidth &bandwidth, int threads, int64_t rows,
   Machine machine = Machine::cpu(threads);
   machine.readBandwidth = machine.scatteredBandwidth = bandwidth.read;
   machine.updateBandwidth = bandwidth.update;
+  machine.drafts = machine;
   return plan(Rates{machine, bandwidth}, rows, threshold);
 }
 

@@ -10,12 +10,12 @@
 #ifndef LADLE_TOOLS_LADLE_PLAN_H
 #define LADLE_TOOLS_LADLE_PLAN_H
 
+#include "passes/analysis/DraftCycle.h"
 #include "passes/analysis/Machine.h"
 #include "passes/analysis/SequenceMemory.h"
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/Host.h"
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,23 +60,6 @@ struct Rates {
   static Rates gpu(const std::string &card, const Bandwidth &ceilings = {},
                    int multiprocessors = 0);
 };
-
-/// A step of a row that verifies drafts: the entries that it finds, and whether
-/// it folds them.
-struct DraftStep {
-  int64_t fill = 0;
-  bool folds = false;
-  DraftStep(int64_t fill, int64_t drafts, int64_t threshold)
-      : fill(fill), folds(fill > 0 && fill + drafts > threshold) {}
-};
-/// The steps from one fold to the next, if each accepts `accepted` of its
-/// `drafts`. One without entries if none is ever accepted.
-std::vector<DraftStep> draftCycle(int64_t drafts, int64_t accepted,
-                                  int64_t threshold);
-/// The mean over a cycle. If `accepted` is no whole number, it is that of rows
-/// of which some accept one more than others.
-double meanOfCycle(int64_t drafts, double accepted, int64_t threshold,
-                   const std::function<double(const DraftStep &)> &of);
 
 /// Bytes of a row that a step with drafts cannot do without.
 struct DraftCost {

@@ -31,7 +31,8 @@ for figure, cost in zip(figures, costs):
         for memory, flops in fit.steps_of(figure, cost)
     ]
     figure["us_a_step"] = np.mean(figure["us_by_fill"])
-found = fit.fit(figures, costs)
+found = fit.fit([sample for figure, cost in zip(figures, costs)
+                 for sample in fit.samples_of_tokens(figure, cost)])
 for name, ratio in zip(fit.NAMES, found / known):
     # The latency is small beside large batches, and noisy.
     assert abs(ratio - 1) < (0.1 if name == "entryLatency" else 0.02), (name, ratio)
