@@ -339,6 +339,7 @@ def main():
 
         matplotlib.use("svg")
         matplotlib.rcParams["svg.hashsalt"] = "ladle"
+        matplotlib.rcParams["svg.fonttype"] = "none"
         from matplotlib import pyplot
 
         folder.mkdir(exist_ok=True)
