@@ -66,6 +66,9 @@ TEST_CASE("prompts become entries in pages, or a state where they are long") {
                  "tokens=8,seed=5"},
       {"gated_delta_rule", "route=inner,L=16,m=8,prompts=40,chunk=16,"
                            "tokens=8,seed=7"},
+      {"gated_delta_rule", "route=kv_only,L=512,m=8,crossover=500,"
+                           "prompts=490,chunk=64,drafts=4,trees=1,tokens=24,"
+                           "seed=9"},
   }));
   checkOnGpu(model, text + moving);
 }
