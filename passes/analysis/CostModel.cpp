@@ -357,8 +357,11 @@ int64_t RouteCost::bestThreshold(const Machine &machine, double batch,
   int64_t best = 1;
   if (drafts > 0 && decodeFold && route != Route::KvOnly) {
     double least = std::numeric_limits<double>::infinity();
+    // Of those that fold in the same steps the largest: rows that decode a
+    // token then fold less often.
     for (int64_t m = 1; m <= limit; ++m)
-      if (double mean = draftSeconds(machine, batch, m, drafts); mean < least) {
+      if (double mean = draftSeconds(machine, batch, m, drafts);
+          mean <= least) {
         least = mean;
         best = m;
       }
@@ -480,13 +483,15 @@ static unsigned complexityOf(Route route) {
   llvm_unreachable("unknown route");
 }
 
-std::optional<RouteChoice>
-ladle::chooseRoute(ArrayRef<RouteCost> costs, const Machine &machine,
-                   int64_t batch, int64_t context, int64_t capacity,
-                   int64_t threshold, int64_t drafts) {
-  bool hasRecurrent = llvm::any_of(costs, [](const RouteCost &cost) {
-    return cost.route == Route::Recurrent;
-  });
+/// By the steps of a token, of all routes or of those with a buffer.
+static std::optional<RouteChoice>
+chooseByTokens(ArrayRef<RouteCost> costs, const Machine &machine, int64_t batch,
+               int64_t context, int64_t capacity, int64_t threshold,
+               bool hasBuffer) {
+  bool hasRecurrent =
+      !hasBuffer && llvm::any_of(costs, [](const RouteCost &cost) {
+        return cost.route == Route::Recurrent;
+      });
   SmallVector<RouteChoice> choices;
   for (auto [i, cost] : llvm::enumerate(costs)) {
     RouteChoice choice{i, 1, 0};
@@ -496,17 +501,16 @@ ladle::chooseRoute(ArrayRef<RouteCost> costs, const Machine &machine,
         continue;
       choice.threshold = context;
     } else if (cost.decodeFold) {
-      choice.threshold =
-          threshold > 0 ? threshold
-                        : cost.bestThreshold(machine, batch, capacity, drafts);
+      choice.threshold = threshold > 0
+                             ? threshold
+                             : cost.bestThreshold(machine, batch, capacity);
       // A fold at every token is the recurrent route with more to do.
       if (choice.threshold == 1 && hasRecurrent)
         continue;
+    } else if (hasBuffer) {
+      continue;
     }
-    double rows = static_cast<double>(batch);
-    choice.seconds =
-        drafts > 0 ? cost.draftSeconds(machine, rows, choice.threshold, drafts)
-                   : cost.seconds(machine, rows, choice.threshold);
+    choice.seconds = cost.seconds(machine, batch, choice.threshold);
     choices.push_back(choice);
   }
   std::optional<RouteChoice> best;
@@ -518,6 +522,34 @@ ladle::chooseRoute(ArrayRef<RouteCost> costs, const Machine &machine,
         (!best || complexityOf(costs[choice.index].route) <
                       complexityOf(costs[best->index].route)))
       best = choice;
+  return best;
+}
+
+std::optional<RouteChoice>
+ladle::chooseRoute(ArrayRef<RouteCost> costs, const Machine &machine,
+                   int64_t batch, int64_t context, int64_t capacity,
+                   int64_t threshold, int64_t drafts) {
+  std::optional<RouteChoice> best =
+      chooseByTokens(costs, machine, batch, context, capacity, threshold,
+                     /*hasBuffer=*/drafts > 0);
+  if (drafts == 0)
+    return best;
+  // What tells routes with a buffer from one another has been measured of steps
+  // of a token alone.
+  double rows = static_cast<double>(batch);
+  if (best) {
+    const RouteCost &cost = costs[best->index];
+    if (cost.route != Route::KvOnly && threshold == 0)
+      best->threshold = cost.bestThreshold(machine, rows, capacity, drafts);
+    best->seconds = cost.draftSeconds(machine, rows, best->threshold, drafts);
+  }
+  for (auto [i, cost] : llvm::enumerate(costs)) {
+    if (cost.route != Route::Recurrent)
+      continue;
+    double seconds = cost.draftSeconds(machine, rows, 1, drafts);
+    if (!best || seconds <= best->seconds * kTie)
+      best = RouteChoice{i, 1, seconds};
+  }
   return best;
 }
 

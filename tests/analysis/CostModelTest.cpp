@@ -187,6 +187,12 @@ TEST_CASE("with drafts, m is what steps that verify want") {
                             /*capacity=*/64, /*threshold=*/0, /*drafts=*/4);
   REQUIRE(choice);
   CHECK(choice->seconds <= 1.01 * inner.draftSeconds(machine, 4096, best, 4));
+  // With 16 drafts and room for as many, all m fold in the same steps.
+  CHECK(inner.bestThreshold(machine, 4096, 16, /*drafts=*/16) == 16);
+  choice = chooseRoute(compiled.costs, machine, 4096, /*context=*/0,
+                       /*capacity=*/16, /*threshold=*/0, /*drafts=*/16);
+  REQUIRE(choice);
+  CHECK(compiled.costs[choice->index].route != Route::Recurrent);
   // A route without a buffer takes a launch for each draft.
   CHECK(compiled.route(Route::Recurrent).draftSeconds(machine, 4096, 1, 4) ==
         Approx(4 * compiled.route(Route::Recurrent).seconds(machine, 4096, 1)));
