@@ -31,8 +31,8 @@ DeviceBatch::DeviceBatch(const Options &options)
       countNumbers(options.device, options.slots),
       pathNumbers(options.device, options.slots * options.rowTokens) {}
 
-void DeviceBatch::hold(const Batch &batch,
-                       const std::vector<int64_t> &lengths) {
+void DeviceBatch::hold(const Batch &batch, const std::vector<int64_t> &lengths,
+                       bool isPrompt) {
   std::vector<int32_t> allStarts{0}, allParents;
   before.clear();
   for (int64_t row = 0; row < batch.rows(); ++row) {
@@ -47,16 +47,20 @@ void DeviceBatch::hold(const Batch &batch,
   }
   total = allStarts.back();
   isOneEach = !window && total == batch.rows();
+  areChains = isPrompt;
   slots = slotNumbers.hold(batch.slots);
-  if (isOneEach)
+  if (isStep())
     return;
   starts = startNumbers.hold(allStarts);
-  parents = parentNumbers.hold(allParents);
+  if (!isPrompt)
+    parents = parentNumbers.hold(allParents);
 }
 
 void DeviceBatch::commit(const Batch &batch, const Acceptance &accepted,
                          Cursors &cursors) {
-  if (isOneEach)
+  if (isPrompt())
+    return orThrow(cursors.advance(slots, slots));
+  if (isStep())
     return orThrow(cursors.advance(slots));
   if (!window)
     return orThrow(cursors.commit(slots, countNumbers.hold(accepted.counts),

@@ -41,14 +41,17 @@ public:
   };
   explicit DeviceBatch(const Options &options);
 
-  /// `lengths` counts what each slot has accepted.
-  void hold(const Batch &batch, const std::vector<int64_t> &lengths);
-  /// Lets the cursors know what all layers have decoded or verified.
+  /// `lengths` counts what each slot has accepted. A prompt's rows are chains
+  /// of any length, of which all is accepted.
+  void hold(const Batch &batch, const std::vector<int64_t> &lengths,
+            bool isPrompt = false);
+  /// Lets the cursors know what all layers have decoded, verified or prefilled.
   void commit(const Batch &batch, const Acceptance &accepted,
               ladle::Cursors &cursors);
 
   /// Each row has one token, which is no draft.
-  bool isStep() const { return isOneEach; }
+  bool isStep() const { return isOneEach && !areChains; }
+  bool isPrompt() const { return areChains; }
   /// Tokens of row `row` that are verified again.
   int32_t repeated(int64_t row) const { return before[row]; }
   bool hasWindow() const { return window != 0; }
@@ -59,7 +62,7 @@ public:
 
 private:
   int64_t window;
-  bool isOneEach = false;
+  bool isOneEach = false, areChains = false;
   int64_t total = 0;
   std::vector<int32_t> before; ///< [rows]
   std::vector<bool> filled;    ///< [rows]

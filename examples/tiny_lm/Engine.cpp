@@ -13,7 +13,13 @@
 
 using namespace tinylm;
 
+using Clock = std::chrono::steady_clock;
+
 static constexpr uint8_t separator = 0;
+
+static double secondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 Engine::Engine(TinyLm &model, const EngineOptions &options)
     : model(model), options(options) {
@@ -38,6 +44,32 @@ void Engine::admit(const std::vector<Request> &requests) {
   }
   if (!taken.empty())
     model.reset(taken);
+  if (model.takesPrompts())
+    readPrompts();
+}
+
+/// All but the last byte of each prompt, with which a pass begins.
+void Engine::readPrompts() {
+  Clock::time_point start = Clock::now();
+  for (;;) {
+    Batch batch;
+    for (Sequence &sequence : running) {
+      int64_t room = ModelOptions::promptTokens - batch.count();
+      int64_t missing = static_cast<int64_t>(sequence.prompt) - 1 -
+                        static_cast<int64_t>(sequence.committed);
+      if (std::min(room, missing) <= 0)
+        continue;
+      batch.addRow(sequence.slot);
+      int32_t last = -1;
+      for (int64_t i = std::min(room, missing); i > 0; --i)
+        last = batch.addToken(sequence.text[sequence.committed++], last);
+    }
+    if (batch.rows() == 0)
+      break;
+    model.prefill(batch);
+    figures.promptBytes += batch.count();
+  }
+  figures.promptSeconds += secondsSince(start);
 }
 
 /// What the model has not seen of a sequence, as much as fits, and if that is
@@ -104,12 +136,12 @@ void Engine::accept(Sequence &sequence, const Batch &batch, int64_t row,
 
 void Engine::pass(const std::vector<Request> &requests,
                   std::vector<Answer> &answers) {
-  using Clock = std::chrono::steady_clock;
   Clock::time_point start = Clock::now();
   Batch batch;
   int64_t prompted = 0;
   for (Sequence &sequence : running) {
-    if (sequence.committed < sequence.prompt)
+    // The last byte alone is where every answer begins.
+    if (sequence.committed + model.takesPrompts() < sequence.prompt)
       prompted += std::min<int64_t>(model.room(sequence.slot),
                                     sequence.prompt - sequence.committed);
     plan(sequence, batch);
@@ -126,7 +158,7 @@ void Engine::pass(const std::vector<Request> &requests,
     figures.bytes += static_cast<int64_t>(answer.text.size() - size);
   }
   model.commit(batch, accepted);
-  double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  double seconds = secondsSince(start);
   figures.promptBytes += prompted;
   if (prompted) {
     figures.promptSeconds += seconds;

@@ -44,7 +44,8 @@ struct Figures {
 };
 
 /// Greedy generation. Sequences wait until a slot is free; then their prompts
-/// go through the model in chains, beside the others' drafts.
+/// go through the model in calls of their own, up to the last byte, or, where
+/// the model takes none, in chains beside the others' drafts.
 class Engine {
 public:
   Engine(TinyLm &model, const EngineOptions &options);
@@ -66,6 +67,7 @@ private:
   };
 
   void admit(const std::vector<Request> &requests);
+  void readPrompts();
   void plan(Sequence &sequence, Batch &batch) const;
   void pass(const std::vector<Request> &requests, std::vector<Answer> &answers);
   /// Walks the tree from the last known token as far as the model agrees.

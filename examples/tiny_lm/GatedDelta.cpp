@@ -127,6 +127,15 @@ Vector GatedDelta::forward(const Batch &batch, const DeviceBatch &held,
     step.readSlots = held.slots;
     step.tensors = arguments;
     orThrow(decoder.step(step));
+  } else if (held.isPrompt()) {
+    PrefillArguments prompts;
+    prompts.rows = batch.rows();
+    prompts.slots = held.slots;
+    prompts.cuSeqlens = held.starts;
+    if (arguments["y"].device.kind != DeviceKind::Cpu)
+      prompts.tokens = held.count();
+    prompts.tensors = arguments;
+    orThrow(decoder.prefill(prompts));
   } else {
     VerifyArguments verify;
     verify.rows = batch.rows();

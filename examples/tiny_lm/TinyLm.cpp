@@ -35,6 +35,7 @@ static Program compile(const Config &config, const ModelOptions &options) {
   compile.batch = options.slots;
   compile.drafts = draftsOf(options);
   compile.capacity = 16 + 2 * compile.drafts;
+  compile.prefill = !options.isDeterministic;
   return orThrow(compileFile(options.recurrence, compile));
 }
 
@@ -57,7 +58,8 @@ TinyLm::TinyLm(const Weights &weights, const ModelOptions &options)
   setThreads(options.threads);
   GatedDeltaOptions layer;
   layer.slots = layer.rows = options.slots;
-  layer.tokens = options.slots * std::max<int64_t>(draftsOf(options), 1);
+  layer.tokens = std::max(options.slots * draftsOf(options),
+                          std::max(options.slots, ModelOptions::promptTokens));
   layer.threads = options.threads;
   layer.order = order;
   mixers.reserve(weights.layers.size());
@@ -72,7 +74,7 @@ TinyLm::TinyLm(const Weights &weights, const ModelOptions &options)
                           weights.config, program, cursors, layer);
 }
 
-Vector TinyLm::forward(const Batch &batch) {
+Vector TinyLm::runLayers(const Batch &batch) {
   for (int64_t row = 0; row < batch.rows(); ++row) {
     int64_t count = batch.starts[row + 1] - batch.starts[row],
             length = lengths[batch.slots[row]];
@@ -82,7 +84,6 @@ Vector TinyLm::forward(const Batch &batch) {
                       "in all",
                       length, count, options.longest));
   }
-  held.hold(batch, lengths);
   const Config &config = weights.config;
   Vector x;
   for (uint8_t token : batch.tokens) {
@@ -101,8 +102,26 @@ Vector TinyLm::forward(const Batch &batch) {
     add(x, feedForward(layer, rmsNorm(x, layer.normBetween, config.epsilon),
                        order));
   }
-  return multiply(weights.embedding, rmsNorm(x, weights.norm, config.epsilon),
-                  order);
+  return x;
+}
+
+Vector TinyLm::forward(const Batch &batch) {
+  held.hold(batch, lengths);
+  Vector x = runLayers(batch);
+  return multiply(weights.embedding,
+                  rmsNorm(x, weights.norm, weights.config.epsilon), order);
+}
+
+void TinyLm::prefill(const Batch &batch) {
+  held.hold(batch, lengths, /*isPrompt=*/true);
+  runLayers(batch);
+  Acceptance all;
+  for (int64_t row = 0; row < batch.rows(); ++row) {
+    all.counts.push_back(batch.starts[row + 1] - batch.starts[row]);
+    for (int32_t token = 0; token < all.counts.back(); ++token)
+      all.path.push_back(token);
+  }
+  commit(batch, all);
 }
 
 void TinyLm::commit(const Batch &batch, const Acceptance &accepted) {

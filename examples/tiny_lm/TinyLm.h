@@ -27,6 +27,7 @@ struct ModelOptions {
   bool isDeterministic = false;
 
   static constexpr int64_t mostDrafts = 16; ///< that Ladle takes
+  static constexpr int64_t promptTokens = 256;
 };
 
 /// The layers, and what they keep of each slot's sequence. A pass answers the
@@ -39,6 +40,12 @@ public:
 
   /// Logits [tokens, vocabulary]: of what follows each token.
   Vector forward(const Batch &batch);
+  /// Prompts, or the next part of them, a chain a row: all of it is history
+  /// then. `promptTokens` are the most of all rows.
+  void prefill(const Batch &batch);
+  /// Whether prompts go through the model so. A sequence that is to be the same
+  /// however it is cut is not: chunks are summed in another order.
+  bool takesPrompts() const { return !options.isDeterministic; }
   /// Of the last batch. A step, a batch of one token a row, is accepted whole.
   void commit(const Batch &batch, const Acceptance &accepted);
   /// The most tokens that the next pass takes of a slot.
@@ -51,6 +58,9 @@ public:
   const ModelOptions &getOptions() const { return options; }
 
 private:
+  /// What the layers make of a batch, [tokens, width].
+  Vector runLayers(const Batch &batch);
+
   const Weights &weights;
   ModelOptions options;
   Order order;

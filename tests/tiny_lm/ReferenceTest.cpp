@@ -57,6 +57,39 @@ TEST_CASE("logits are those of a float64 pass") {
   }
 }
 
+TEST_CASE("prompts are read in parts of any length, chunk by chunk") {
+  const Reference &reference = getReference();
+  ModelOptions options;
+  options.slots = 2;
+  TinyLm model = makeModel(options);
+  int64_t vocabulary = model.getConfig().vocabulary;
+  REQUIRE(model.takesPrompts());
+  model.reset(std::vector<int32_t>{0, 1});
+  // The slots' parts end elsewhere.
+  size_t last = 2;
+  auto end = static_cast<int32_t>(reference.positions[last]);
+  for (int32_t slot : {0, 1})
+    for (int32_t begin = 0, part = 30 + 41 * slot; begin < end; begin += part) {
+      Batch batch;
+      batch.addRow(slot);
+      for (int32_t i = begin; i < std::min(end, begin + part); ++i)
+        batch.addToken(reference.tokens[i], i - begin - 1);
+      model.prefill(batch);
+    }
+  Batch batch;
+  for (int32_t slot : {0, 1}) {
+    batch.addRow(slot);
+    batch.addToken(reference.tokens[end], -1);
+  }
+  Vector logits = model.forward(batch);
+  for (int64_t i = 0; i < 2 * vocabulary; ++i)
+    CHECK(logits[i] ==
+          Approx(reference.logits[last * vocabulary + i % vocabulary])
+              .margin(1e-4));
+  options.isDeterministic = true;
+  CHECK(!makeModel(options).takesPrompts());
+}
+
 TEST_CASE("a text that was held out takes as many bits as in the reference") {
   const Reference &reference = getReference();
   ModelOptions options;
