@@ -134,8 +134,14 @@ void GpuChunkKernel::findParts() {
   while (std::exchange(changes, false))
     for (Operation &op : step.getBody().front())
       if (auto gram = dyn_cast<PathGramOp>(op)) {
-        if (!isVector(gram.getDecays()))
-          keepTogether({gram.getQueries(), gram.getKeys()});
+        if (!isVector(gram.getDecays())) {
+          // Those of the same keys are multiplied at the same time.
+          SmallVector<Value> sides{gram.getKeys()};
+          for (auto other : op.getBlock()->getOps<PathGramOp>())
+            if (other.getKeys() == gram.getKeys())
+              sides.push_back(other.getQueries());
+          keepTogether(sides);
+        }
       } else if (auto read = dyn_cast<ReadOp>(op)) {
         SmallVector<Value> queries;
         for (auto other : op.getBlock()->getOps<ReadOp>())
