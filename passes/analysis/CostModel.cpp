@@ -297,31 +297,16 @@ double RouteCost::verifyFlops(double drafts, double h) const {
          decode.flopsPerEntry * drafts * (drafts - 1) / 2;
 }
 
-StepCost RouteCost::ofDrafts(double drafts, bool folds) const {
-  if (const auto &built = folds ? verifyFold : verify)
-    return *built;
-  StepCost cost = folds ? *decodeFold : decode;
-  double more = drafts - 1;
-  cost.inputRead *= drafts;
-  cost.outputWritten *= drafts;
-  cost.entryWritten = drafts * decode.entryWritten;
-  cost.flops += more * decode.flops + decode.flopsPerEntry * drafts * more / 2;
-  cost.flopsPerEntry += more * decode.flopsPerEntry;
-  cost.verifies = true;
-  return cost;
-}
-
 double RouteCost::draftSeconds(const Machine &machine, double batch, int64_t m,
                                int64_t drafts) const {
   double count = static_cast<double>(drafts);
-  if (!decodeFold)
-    return count * decode.seconds(machine, batch, 0);
-  StepCost step = ofDrafts(count, /*folds=*/false);
-  if (route == Route::KvOnly)
-    return step.seconds(machine, batch, double(m - 1));
-  StepCost fold = ofDrafts(count, /*folds=*/true);
+  // One draft after another.
+  if (!verify)
+    return count * seconds(machine, batch, m);
+  if (!verifyFold || route == Route::KvOnly)
+    return verify->seconds(machine, batch, double(m - 1));
   return meanOfCycle(drafts, count / 2, m, [&](const DraftStep &each) {
-    return (each.folds ? fold : step)
+    return (each.folds ? *verifyFold : *verify)
         .seconds(machine, batch, static_cast<double>(each.fill));
   });
 }
@@ -355,7 +340,7 @@ double RouteCost::seconds(const Machine &machine, double batch,
 int64_t RouteCost::bestThreshold(const Machine &machine, double batch,
                                  int64_t limit, int64_t drafts) const {
   int64_t best = 1;
-  if (drafts > 0 && decodeFold && route != Route::KvOnly) {
+  if (drafts > 0 && verify && verifyFold && route != Route::KvOnly) {
     double least = std::numeric_limits<double>::infinity();
     // Of those that fold in the same steps the largest: rows that decode a
     // token then fold less often.

@@ -63,11 +63,9 @@ struct RouteCost {
   /// read once, a draft reads those before it.
   double verifyBytes(double drafts, double h) const;
   double verifyFlops(double drafts, double h) const;
-  /// The same as steps, which fold or do not, whether they were built or not.
-  StepCost ofDrafts(double drafts, bool folds) const;
   /// Seconds a step of `batch` rows that verifies drafts, half of which are
-  /// accepted, amortised from one fold to the next. Of a route without a
-  /// buffer, a launch for each draft.
+  /// accepted, amortised from one fold to the next; of a route without such
+  /// steps, those of a token, one for each draft.
   double draftSeconds(const Machine &machine, double batch, int64_t m,
                       int64_t drafts) const;
   /// Seconds a step of `batch` rows on `machine`, amortised over the cycle.
@@ -93,8 +91,9 @@ std::vector<RouteCost> collectCosts(mlir::Operation *module,
 /// recurrent, inner, outer, adjoint, kv_only. A route that folds at every token
 /// never goes before recurrent. `context` tokens are in the sequence (0: longer
 /// than any buffer, so that kv_only is out); `threshold` is the m of those that
-/// fold (0: the best of each). Of programs with drafts, steps that verify
-/// count.
+/// fold (0: the best of each). Of programs with drafts, steps of a token tell
+/// which route with a buffer, and steps that verify its m and whether recurrent
+/// takes less.
 struct RouteChoice {
   size_t index; ///< into the costs
   int64_t threshold;

@@ -20,12 +20,12 @@ Machine Machine::h200() {
                    /*launch=*/2.863e-06,
                    /*entryLatency=*/1.937e-06};
   // Of 2026-11-29.
-  StepRates drafts{/*readBandwidth=*/4.585e+12,
-                   /*updateBandwidth=*/4.278e+12,
-                   /*scatteredBandwidth=*/2.322e+12,
-                   /*flopRate=*/5.092e+13,
-                   /*launch=*/4.154e-06,
-                   /*entryLatency=*/7.061e-07};
+  StepRates drafts{/*readBandwidth=*/4.597e+12,
+                   /*updateBandwidth=*/4.292e+12,
+                   /*scatteredBandwidth=*/2.236e+12,
+                   /*flopRate=*/5.084e+13,
+                   /*launch=*/4.078e-06,
+                   /*entryLatency=*/6.164e-07};
   // End.
   // clang-format on
   return {tokens, "h200", drafts};

@@ -41,6 +41,8 @@ public:
   /// Elements of rows of all states that a warp has in registers: a thread has
   /// half as many.
   static constexpr int64_t kMostKeys = 128;
+  /// Parts of bf16 that an f32 is the sum of.
+  static constexpr int64_t kParts = 3;
   /// What a block has of a prompt at a time, and of dv; threads besides those
   /// with rows, which are a step ahead of them, of all crews that take steps in
   /// turn; how many warps have the same 16 rows, with a part of dk each; how

@@ -5,13 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 
-// An f32 is the sum of three numbers of bf16, bit for bit. Keys and queries
-// that are no tokens as they came (activations, decays, turns) are split where
-// they are made, once for all warps that multiply them, and lie in shared
-// memory as ldmatrix takes them. Of two sides with parts, products of which
-// both are small are below the last bit: six are left of nine. Two parts are
-// enough for what only elementwise operations lie between and an answer of 16
-// bits, and three products.
+// An f32 within their range is the sum of three numbers of bf16. Keys and
+// queries that are no tokens as they came (activations, decays, turns) are
+// split where they are made, once for all warps that multiply them, and lie in
+// shared memory as ldmatrix takes them. Of two sides with parts, products of
+// which both are small are below the last bit: six are left of nine. Two parts
+// are enough for what only elementwise operations lie between and an answer of
+// 16 bits, and three products.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,7 +22,8 @@
 using namespace mlir;
 using namespace ladle;
 
-static constexpr int64_t kParts = 3, kRoundedParts = 2;
+/// Parts of what is rounded to 16 bits.
+static constexpr int64_t kRoundedParts = 2;
 
 static bool isVector(Value decays) {
   return decays && cast<RankedTensorType>(decays.getType()).getRank() > 2;

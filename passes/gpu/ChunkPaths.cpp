@@ -200,6 +200,7 @@ void GpuChunkKernel::finishGrams(ArrayRef<PathGramOp> ops,
   if (begun == begunGrams.end() && hasParts) {
     beginGrams(ops);
     begun = find();
+    assert(begun != begunGrams.end() && "products know the first part alone");
   }
   if (begun == begunGrams.end())
     return emitProduct(product);

@@ -29,8 +29,6 @@ static constexpr int64_t kWarp = 32;
 static constexpr int64_t kTileRows = 16;
 static constexpr int64_t kTileColumns = 8;
 static constexpr int64_t kTerms = 8;
-/// Parts of an f32 that are bf16.
-static constexpr int64_t kParts = 3;
 
 //===----------------------------------------------------------------------===//
 // Numbers

@@ -40,8 +40,6 @@ static constexpr size_t kAtOnce = 8;
 static constexpr int64_t kPanel = 4;
 /// Which warp begins with inverses: the first has numbers of tokens.
 static constexpr int64_t kInverseWarp = 2;
-/// Parts of an f32 that are bf16.
-static constexpr int64_t kParts = 3;
 /// Stacks that a state is read with at a time.
 static constexpr size_t kReads = 2;
 

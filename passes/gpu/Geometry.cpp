@@ -457,8 +457,9 @@ LogicalResult GpuKernel::chooseGeometry() {
     int64_t groups = count / lanes;
     return groups * int64_t(llvm::PowerOf2Ceil(llvm::divideCeil(rows, groups)));
   };
+  int64_t most = std::min<int64_t>(2 * threads, kMaxThreads);
   for (int64_t count = threads;
-       !schedule.threads && packed == 1 && count <= 2 * threads; count += 32)
+       !schedule.threads && step.verifies() && count <= most; count += 32)
     if (rowsOfThreads(count) == rows) {
       threads = count;
       break;

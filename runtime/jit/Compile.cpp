@@ -238,16 +238,21 @@ Status Compilation::keepBuffered(jit::Plan &plan) const {
     return Status(ErrorCode::InvalidArgument,
                   "numerics is 'chunk', expected 'step': no route of the "
                   "recurrence has a buffer, so that every token is folded");
-  if (plan.route == RouteKind::Recurrent)
-    plan.route = llvm::min_element(plan.routes, [](auto &one, auto &other) {
-                   auto rank = [](const jit::RouteSummary &summary) {
-                     // It is for short contexts.
-                     bool isLast = summary.route == RouteKind::KvOnly;
-                     return std::pair(isLast, summary.seconds);
-                   };
-                   return rank(one) < rank(other);
-                 })->route;
-  plan.foldThreshold = options.chunk;
+  if (plan.route == RouteKind::Recurrent) {
+    const auto &least =
+        *llvm::min_element(plan.routes, [](auto &one, auto &other) {
+          auto rank = [](const jit::RouteSummary &summary) {
+            // It is for short contexts.
+            bool isLast = summary.route == RouteKind::KvOnly;
+            return std::pair(isLast, summary.seconds);
+          };
+          return rank(one) < rank(other);
+        });
+    plan.route = least.route;
+    plan.foldThreshold = least.foldThreshold;
+  }
+  if (foldsByChunk(options))
+    plan.foldThreshold = options.chunk;
   return Status();
 }
 

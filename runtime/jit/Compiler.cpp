@@ -155,7 +155,7 @@ Result<Plan> jit::Compiler::plan(const Machine::Card *gpu) {
                                   // Costs are those of the other forms.
                                   DecodePipelineOptions pipeline =
                                       impl->pipelineOptions({});
-                                  pipeline.drafts = pipeline.chunk = 0;
+                                  pipeline.chunk = 0;
                                   buildStepPipeline(manager, pipeline);
                                 });
       !status)

@@ -456,8 +456,11 @@ llvm::json::Object Explanation::toJSON() {
   }
   llvm::json::Array choices;
   for (int64_t batch : options.batches) {
-    auto choice =
-        chooseRoute(costs, machine, batch, 0, options.source.capacity);
+    // Of all that are in the result, drafts are asked for.
+    int64_t ofDrafts = options.drafts.value_or(0);
+    auto choice = chooseRoute(costs, machine, batch, 0,
+                              options.source.capacity - ofDrafts,
+                              /*threshold=*/0, ofDrafts);
     if (choice)
       choices.push_back(llvm::json::Object{
           {"batch", batch},

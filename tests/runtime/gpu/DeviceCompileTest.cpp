@@ -156,6 +156,30 @@ TEST_CASE("auto is the GPU where there is one") {
   CHECK(tinyProgram("inner", "auto").device() == gpu);
 }
 
+TEST_CASE("a GPU folds drafts where verifying wants it") {
+  if (!hasGpu())
+    return;
+  CompileOptions options;
+  options.target = "cuda";
+  options.preset = "qwen3-next";
+  options.batch = 256;
+  options.drafts = 4;
+  for (int64_t capacity : {68, 16}) {
+    options.capacity = capacity;
+    Result<Program> program =
+        compileFile("examples/gated_delta_rule.ladle", options);
+    REQUIRE(program);
+    REQUIRE(program->route() == RouteKind::Inner);
+    auto manifest = manifestOf(*program);
+    int64_t m = manifest["fold_threshold"];
+    CHECK(m > 1);
+    CHECK(m <= capacity - options.drafts);
+    for (const auto &route : manifest["routes"])
+      if (route["route"] == "inner")
+        CHECK(m == route["fold_threshold"]);
+  }
+}
+
 TEST_CASE("what was tuned for a shape and a device is compiled") {
   if (!hasGpu())
     return;

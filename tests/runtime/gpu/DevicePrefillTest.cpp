@@ -234,6 +234,30 @@ TEST_CASE("prompts of keys of f16 and queries of bf16") {
   checkOnGpu(request, "route=inner,prompts=70" + std::string(moving));
 }
 
+// Of one key, what another state is read with is no sum of bf16.
+TEST_CASE("prompts of computed queries beside those of f16") {
+  if (!hasGpu())
+    return;
+  check::CheckRequest request;
+  request.path = "beside.ladle";
+  request.source = R"(recurrence beside(H, Dk, Dv) {
+  preset "rows" { H = 2, Dk = 32, Dv = 32 }
+  token p[H, Dk], k[H, Dk], v[H, Dv], w[H, Dv] : bf16
+  token r[H, Dk] : f16
+  token g[H], c[H] : f32
+  state S[H, Dk, Dv] : f32
+  state R[H, Dk, Dv] : f32
+  S = decay(S, sigmoid(g))
+  R = decay(R, sigmoid(g))
+  S = write(S, k, v)
+  R = write(R, k, w)
+  out y[H, Dv] : f32 = read(S, silu(p))
+  out z[H, Dv] : f32 = read(R, c * r)
+})";
+  request.elaboration.preset = "rows";
+  checkOnGpu(request, "route=inner,prompts=70,chunk=64" + std::string(moving));
+}
+
 TEST_CASE("prompts beside drafts, whose slots keep versions of carries") {
   if (!hasGpu())
     return;
