@@ -227,8 +227,8 @@ Result<jit::Plan> Compilation::plan() {
 }
 
 Status Compilation::keepBuffered(jit::Plan &plan) const {
-  auto isRecurrent = [](const jit::RouteSummary &summary) {
-    return summary.route == RouteKind::Recurrent;
+  auto isRecurrent = [](auto &each) {
+    return each.route == RouteKind::Recurrent;
   };
   // Drafts that no entry can hold have a state each.
   if (!foldsByChunk(options) && llvm::all_of(plan.routes, isRecurrent))
@@ -239,15 +239,11 @@ Status Compilation::keepBuffered(jit::Plan &plan) const {
                   "numerics is 'chunk', expected 'step': no route of the "
                   "recurrence has a buffer, so that every token is folded");
   if (plan.route == RouteKind::Recurrent) {
-    const auto &least =
-        *llvm::min_element(plan.routes, [](auto &one, auto &other) {
-          auto rank = [](const jit::RouteSummary &summary) {
-            // It is for short contexts.
-            bool isLast = summary.route == RouteKind::KvOnly;
-            return std::pair(isLast, summary.seconds);
-          };
-          return rank(one) < rank(other);
-        });
+    auto rank = [](auto &each) { // kv_only is for short contexts
+      return std::pair(each.route == RouteKind::KvOnly, each.seconds);
+    };
+    const jit::RouteSummary &least = *llvm::min_element(
+        plan.routes, [&](auto &a, auto &b) { return rank(a) < rank(b); });
     plan.route = least.route;
     plan.foldThreshold = least.foldThreshold;
   }
