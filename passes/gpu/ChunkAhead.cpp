@@ -157,20 +157,26 @@ LogicalResult GpuChunkKernel::emitAheadOf(Operation *op) {
       .Default([](Operation *) { return success(); });
 }
 
-/// Keys decay beside Gram products, if nobody takes them as they were any more.
-void GpuChunkKernel::decayKeysBeside(PathGramOp op) {
+/// The folds whose keys may decay beside Gram products: nobody takes them as
+/// they were any more, when `over` have been emitted.
+SmallVector<FoldDraftsOp>
+GpuChunkKernel::foldsBeside(PathGramOp op, ArrayRef<PathGramOp> over) {
   auto isOver = [&](Operation *user) {
     auto gram = dyn_cast<PathGramOp>(user);
-    return (gram && find(gram.getResult(), false)) || isRowOp(user) ||
-           user->isBeforeInBlock(op);
+    return (gram && (find(gram.getResult(), false) ||
+                     llvm::is_contained(over, gram))) ||
+           isRowOp(user) || user->isBeforeInBlock(op);
   };
+  SmallVector<FoldDraftsOp> folds;
   for (auto fold : op->getBlock()->getOps<FoldDraftsOp>())
-    if (fold.getDecays() && fold.getDecays() == op.getDecays() &&
+    if (!foldKeys.contains(fold) && fold.getDecays() &&
+        fold.getDecays() == op.getDecays() &&
         typeOf(fold.getDecays()).getRank() > 2 &&
         llvm::all_of(fold.getKeys(), [&](Value key) {
           return hasStack(key) && llvm::all_of(key.getUsers(), isOver);
         }))
-      (void)emitAheadOf(fold);
+      folds.push_back(fold);
+  return folds;
 }
 
 LogicalResult GpuChunkKernel::emitRowsOfChunk() {

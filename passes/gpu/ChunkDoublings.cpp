@@ -30,6 +30,96 @@ static constexpr int64_t kDoublings = 4, kTurns = 4;
 /// Tokens of first blocks, and of second ones.
 static constexpr int64_t kHalf = GpuChunkKernel::kMostVectorTokens / 2;
 
+static RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+/// Finds the regions that only multiply queries of Gram products by the decays
+/// from the beginning of the step on, `op`: who takes a channel apart for the
+/// doublings has all that is needed. Returns whether nobody else needs these.
+bool GpuChunkKernel::findDecayedQueries(PathDecayOp op) {
+  if (typeOf(op.getDecays()).getRank() < 3 || op.getResult().use_empty() ||
+      tokensAtOnce() != kMostVectorTokens)
+    return false;
+  auto gramOf = [&](Value query) -> PathGramOp {
+    for (Operation *user : query.getUsers())
+      if (auto gram = dyn_cast<PathGramOp>(user);
+          gram && gram.getQueries() == query &&
+          gram.getDecays() == op.getDecays() && op->isBeforeInBlock(gram))
+        return gram;
+    return {};
+  };
+  DenseMap<Value, Value> found;
+  for (Operation *user : op.getResult().getUsers()) {
+    auto region = dyn_cast<EachDraftOp>(user);
+    if (!region || !region.getCarries().empty())
+      return false;
+    Block &body = region.getBody().front();
+    for (auto [result, yielded] :
+         llvm::zip(region.getResults(), region.getYield().getValues())) {
+      auto product = yielded.getDefiningOp<arith::MulFOp>();
+      if (!product)
+        return false;
+      auto stackOfSide = [&](Value side) -> Value {
+        auto argument = dyn_cast<BlockArgument>(side);
+        return argument && argument.getOwner() == &body
+                   ? region.getStacks()[argument.getArgNumber()]
+                   : Value();
+      };
+      Value query = stackOfSide(product.getLhs());
+      Value decay = stackOfSide(product.getRhs());
+      if (query == op.getResult())
+        std::swap(query, decay);
+      if (!query || decay != op.getResult() || !hasStack(query) ||
+          stackOf(query).components > 1 || found.contains(query))
+        return false;
+      PathGramOp gram = gramOf(query);
+      if (!gram || gramsBeside(gram).size() > 2)
+        return false;
+      found[query] = result;
+    }
+  }
+  for (auto [query, result] : found)
+    decayedQueries[query] = result;
+  return true;
+}
+
+/// Whether keys and queries of doublings are for different threads.
+bool GpuChunkKernel::areApart() const {
+  return schedule.threads >= 2 * keySize && keySize % kWarp == 0;
+}
+
+/// Whether a stack gives way to what doublings multiply, which has twice its
+/// rows.
+bool GpuChunkKernel::givesWay(Value stack) {
+  if (blockPart != Part::Ahead || areApart() ||
+      tokensAtOnce() != kMostVectorTokens ||
+      componentCount(unstackType(typeOf(stack))) > 1)
+    return false;
+  auto grams =
+      llvm::make_filter_range(stack.getUsers(), llvm::IsaPred<PathGramOp>);
+  if (!llvm::hasSingleElement(grams))
+    return false;
+  auto gram = cast<PathGramOp>(*grams.begin());
+  return gram.getDecays() && typeOf(gram.getDecays()).getRank() > 2 &&
+         gram.getKeys() != stack &&
+         llvm::count_if(gram.getDecays().getUsers(),
+                        llvm::IsaPred<PathGramOp>) == 1 &&
+         (gram.getQueries() == stack) != (gram.getDecays() == stack);
+}
+
+/// Whether all that it gives is made beside Gram products.
+bool GpuChunkKernel::isBesideGrams(Operation *op) {
+  if (blockPart != Part::Ahead)
+    return false;
+  if (auto path = dyn_cast<PathDecayOp>(op))
+    return findDecayedQueries(path);
+  auto isDecayed = [&](Value result) {
+    return llvm::is_contained(llvm::make_second_range(decayedQueries), result);
+  };
+  return isa<EachDraftOp>(op) && llvm::all_of(op->getResults(), isDecayed);
+}
+
 /// emitVectorGrams where warps hold rows: of all four doublings at once. A
 /// thread takes a channel, whose tokens it has in registers, and leaves what
 /// each doubling multiplies: the queries of second blocks times what follows
@@ -43,12 +133,31 @@ void GpuChunkKernel::multiplyDoublings(ArrayRef<PathGramOp> ops) {
   // memory is enough it comes to the others, so that all warps do the same.
   bool areAlike = blockPart == Part::Ahead;
   int64_t sides = static_cast<int64_t>(ops.size());
+  // A thread that has a channel to itself decays its keys, too, and leaves what
+  // it multiplies where the channel was.
+  SmallVector<std::function<void(Value)>> folds;
+  bool takesAll = areAlike && !areApart();
+  if (takesAll)
+    for (FoldDraftsOp fold : foldsBeside(first, ops))
+      foldKeys[fold] = foldKeysOf(fold, &folds.emplace_back());
+  auto isOver = [&](Value stack, Value memory) {
+    return takesAll && hasRoom.contains(memory) &&
+           llvm::all_of(stack.getUsers(), [&](Operation *user) {
+             return llvm::is_contained(ops, user) || foldKeys.contains(user) ||
+                    user->isBeforeInBlock(first);
+           });
+  };
   SmallVector<Rows> lefts(kDoublings), rights(kDoublings);
   Value left, right;
   for (int64_t level = areAlike ? 0 : 1; level < kDoublings; ++level) {
     if (areAlike && level == 0) {
-      left = allocate(sides * kDoublings * kHalf, keySize);
-      right = allocate(kDoublings * kHalf, keySize);
+      Value query = first.getQueries(), decay = first.getDecays();
+      left = sides == 1 && isOver(query, stackOf(query).memory)
+                 ? stackOf(query).memory
+                 : allocate(sides * kDoublings * kHalf, keySize);
+      right = isOver(decay, decays.memory)
+                  ? decays.memory
+                  : allocate(kDoublings * kHalf, keySize);
     } else if (!areAlike) {
       left = allocate(sides * kHalf, keySize);
       if (level % 2)
@@ -59,12 +168,20 @@ void GpuChunkKernel::multiplyDoublings(ArrayRef<PathGramOp> ops) {
     rights[at] = {right, areAlike ? level * kHalf : (level - 1) % 2 * kHalf};
   }
   SmallVector<Stack> queries;
+  SmallVector<std::optional<Stack>> decayed;
   SmallVector<Value> grams;
   willRead(decays.memory);
   willRead(keys.memory);
   for (PathGramOp op : ops) {
     queries.push_back(stackOf(op.getQueries()));
     willRead(queries.back().memory);
+    std::optional<Stack> &into = decayed.emplace_back();
+    Value result = decayedQueries.lookup(op.getQueries());
+    if (result && !find(result, false)) {
+      into = makeStack(unstackType(typeOf(result)), /*isTile=*/false);
+      fullStacks[result] = *into;
+      willWrite(into->memory);
+    }
     // What is no pair is zero from the beginning and stays so.
     Value &gram = pairGrams[op];
     if (!gram)
@@ -79,6 +196,8 @@ void GpuChunkKernel::multiplyDoublings(ArrayRef<PathGramOp> ops) {
         memories.insert(each.memory);
   for (Value memory : memories)
     willWrite(memory);
+  // Queries and keys are for different threads, where there are enough.
+  bool isApart = areApart();
   auto takeChannel = [&](Value channel, bool ofLefts, bool ofRights) {
     auto load = [&](const Stack &stack) {
       SmallVector<Value> all;
@@ -92,15 +211,26 @@ void GpuChunkKernel::multiplyDoublings(ArrayRef<PathGramOp> ops) {
     SmallVector<SmallVector<Value>> query;
     if (ofRights)
       key = load(keys);
-    for (const Stack &stack : queries)
-      if (ofLefts)
-        query.push_back(load(stack));
+    for (auto [stack, into] : llvm::zip(queries, decayed))
+      query.push_back(ofLefts || into ? load(stack) : SmallVector<Value>());
+    for (const auto &decayKeysOf : folds)
+      decayKeysOf(channel);
     auto put = [&](Value memory, int64_t row, Value value, Value factor) {
       if (factor)
         value = arith::MulFOp::create(b, value, factor);
       memref::StoreOp::create(b, value, memory,
                               ValueRange{constantIndex(row), channel});
     };
+    // Fewer rows are of keys.
+    Value path;
+    for (int64_t i = 0; ofRights && i < kMostVectorTokens; ++i) {
+      auto token = static_cast<size_t>(i);
+      for (auto [into, all] : llvm::zip(decayed, query))
+        if (into)
+          put(into->memory, into->first + i, all[token], path);
+      path = path ? Value(arith::MulFOp::create(b, path, decay[token]))
+                  : decay[token];
+    }
     for (int64_t level = 0; level < kDoublings; ++level) {
       int64_t size = int64_t(1) << level;
       auto [ofLeft, firstOfLeft] = lefts[static_cast<size_t>(level)];
@@ -113,7 +243,7 @@ void GpuChunkKernel::multiplyDoublings(ArrayRef<PathGramOp> ops) {
         for (int64_t i = 0; i < size; ++i) {
           size_t next = boundary + static_cast<size_t>(i);
           size_t last = boundary - 1 - static_cast<size_t>(i);
-          for (size_t side = 0; side < query.size(); ++side)
+          for (size_t side = 0; ofLefts && side < query.size(); ++side)
             put(ofLeft,
                 firstOfLeft + static_cast<int64_t>(side) * kHalf + start + i,
                 query[side][next], after);
@@ -129,8 +259,6 @@ void GpuChunkKernel::multiplyDoublings(ArrayRef<PathGramOp> ops) {
       }
     }
   };
-  // Queries and keys are for different threads, where there are enough.
-  bool isApart = schedule.threads >= 2 * keySize && keySize % kWarp == 0;
   forThreads(constantIndex(keySize),
              [&](Value channel) { takeChannel(channel, true, !isApart); });
   if (isApart)
@@ -176,7 +304,8 @@ void GpuChunkKernel::multiplyDoublings(ArrayRef<PathGramOp> ops) {
       multiplyPairs(constantIndex(level), {upper(0), upper(1)}, of, grams);
     });
   for (Value memory : memories)
-    unused[sizes.lookup(memory)].push_back(memory);
+    if (!hasRoom.contains(memory))
+      unused[sizes.lookup(memory)].push_back(memory);
 }
 
 /// The pairs of one doubling: of rows of a lane, of which those of a second

@@ -93,7 +93,11 @@ void GpuChunkKernel::decayKeys(ArrayRef<std::pair<Stack, Stack>> keys,
                           ValueRange{constantIndex(0), channel});
 }
 
-GpuChunkKernel::FoldKeys GpuChunkKernel::foldKeysOf(FoldDraftsOp op) {
+/// The keys that a fold multiplies. With `ofChannel`, that decays the keys of a
+/// channel, the caller has them decay.
+GpuChunkKernel::FoldKeys
+GpuChunkKernel::foldKeysOf(FoldDraftsOp op,
+                           std::function<void(Value)> *ofChannel) {
   bool isVector = op.getDecays() && typeOf(op.getDecays()).getRank() > 2;
   FoldKeys result;
   auto &[keys, scales, after, total] = result;
@@ -127,6 +131,10 @@ GpuChunkKernel::FoldKeys GpuChunkKernel::foldKeysOf(FoldDraftsOp op) {
     willRead(decays.memory);
     for (auto &[from, into] : scaled)
       willRead(from.memory);
+    if (ofChannel)
+      *ofChannel = [this, scaled, decays, total](Value channel) {
+        decayKeys(scaled, decays, total, channel);
+      };
     auto decayColumn = [&](Value column) {
       if (holdsRows)
         return decayKeys(scaled, decays, total, column);
@@ -156,8 +164,9 @@ GpuChunkKernel::FoldKeys GpuChunkKernel::foldKeysOf(FoldDraftsOp op) {
                               ValueRange{constantIndex(0), column});
     };
     // Of those who are ahead, the first warps are at Gram products.
-    forThreads(constantIndex(keySize), decayColumn,
-               blockPart == Part::Ahead ? kDecayWarp : 0);
+    if (!ofChannel)
+      forThreads(constantIndex(keySize), decayColumn,
+                 blockPart == Part::Ahead ? kDecayWarp : 0);
     for (auto [stack, pair] : llvm::zip(keys, scaled))
       stack = pair.second;
     beginOp();

@@ -535,12 +535,13 @@ LogicalResult GpuChunkKernel::emitChunk() {
       }
     }
     bool isLater = blockPart == Part::Ahead && isRowOp(&op);
-    if (failed(isLater ? emitAheadOf(&op) : emitOp(&op)))
+    if (!isBesideGrams(&op) && failed(isLater ? emitAheadOf(&op) : emitOp(&op)))
       return failure();
     if (auto gram = dyn_cast<PathGramOp>(op);
         gram && blockPart == Part::Ahead) {
       beginOp();
-      decayKeysBeside(gram);
+      for (FoldDraftsOp fold : foldsBeside(gram))
+        (void)emitAheadOf(fold);
     }
     // What is along dv is on its way while the operation after the reads is.
     if (!rowStores.empty()) {

@@ -137,7 +137,8 @@ private:
   void shareRegisters(bool ofAhead);
   mlir::LogicalResult emitParts();
   mlir::LogicalResult emitAheadOf(mlir::Operation *op);
-  void decayKeysBeside(PathGramOp op);
+  llvm::SmallVector<FoldDraftsOp>
+  foldsBeside(PathGramOp op, llvm::ArrayRef<PathGramOp> over = {});
   mlir::LogicalResult emitRowsOfChunk();
   bool isForRows(mlir::Value stack) const;
   void takeTurns(mlir::scf::ForOp ahead, mlir::scf::ForOp ofRows);
@@ -339,6 +340,10 @@ private:
   void weighInWarps(const Stack &decays, const Weights &result);
   void emitPathDecay(PathDecayOp op);
   //===--- ChunkDoublings.cpp: those of channels, with rows in registers --===//
+  bool findDecayedQueries(PathDecayOp op);
+  bool isBesideGrams(mlir::Operation *op);
+  bool areApart() const;
+  bool givesWay(mlir::Value stack);
   void multiplyDoublings(llvm::ArrayRef<PathGramOp> ops);
   void multiplyPairs(mlir::Value level,
                      std::array<std::pair<mlir::Value, mlir::Value>, 2> lefts,
@@ -369,7 +374,8 @@ private:
   };
   void decayKeys(llvm::ArrayRef<std::pair<Stack, Stack>> keys,
                  const Stack &decays, mlir::Value total, mlir::Value channel);
-  FoldKeys foldKeysOf(FoldDraftsOp op);
+  FoldKeys foldKeysOf(FoldDraftsOp op,
+                      std::function<void(mlir::Value)> *ofChannel = nullptr);
   mlir::Value columnsBefore(mlir::Value row, int64_t ranks, int64_t keys);
   Factor pathFactor(mlir::Value gram, mlir::Value values);
   /// The left sides of products, and of each value the sides that it is the sum
@@ -408,6 +414,8 @@ private:
   mlir::LogicalResult emitRowDrafts(EachDraftOp op);
   void storeOutputRows(llvm::ArrayRef<mlir::Value> all, mlir::Value memory,
                        int64_t count);
+  void storeOwnRows(llvm::ArrayRef<mlir::Value> all, mlir::Value memory,
+                    int64_t count);
   void packOutputRows(llvm::ArrayRef<mlir::Value> all, mlir::Value memory,
                       int64_t count);
   void loadStateRows(mlir::BlockArgument pool);
@@ -447,12 +455,15 @@ private:
   //===--- ChunkShares.cpp: warps with the same rows ----------------------===//
   int64_t keysOfWarp() const { return keySize / shape.keyParts; }
   mlir::Value keyPart();
+  int64_t tokenParts() const { return std::min(shape.keyParts, tokenTiles()); }
+  mlir::Value tokenPart();
+  mlir::Value isFirstOfTokens();
   mlir::Value firstKey();
   mlir::Value firstRowOfWarp();
   void findDividedStacks();
   /// Tiles of tokens that a warp computes: all, or its part of them.
   int64_t tilesAtHand() const {
-    return isDivided ? tokenTiles() / shape.keyParts : tokenTiles();
+    return isDivided ? tokenTiles() / tokenParts() : tokenTiles();
   }
   mlir::Value tokenOfTile(int64_t tile);
   Components ownTilesOf(llvm::ArrayRef<mlir::Value> all);
@@ -528,6 +539,10 @@ private:
   llvm::DenseMap<mlir::Value, Split> splitStacks;
   /// Gram products with decays of channels, [16, 16].
   llvm::DenseMap<mlir::Operation *, mlir::Value> pairGrams;
+  /// Memories of stacks that give way to what doublings multiply.
+  llvm::DenseSet<mlir::Value> hasRoom;
+  /// Of queries of Gram products, what is made of them beside these.
+  llvm::DenseMap<mlir::Value, mlir::Value> decayedQueries;
   /// Gram products whose sums are there, without decays and numbers.
   struct BegunGrams {
     struct Square {

@@ -24,13 +24,21 @@ static constexpr int64_t kWarp = 32;
 static constexpr int64_t kTileRows = 16;
 static constexpr int64_t kTileColumns = 8;
 
+/// Of warps with the same rows each stores its part of the tokens.
 void GpuChunkKernel::storeOutputRows(ArrayRef<Value> all, Value memory,
                                      int64_t count) {
+  bool hasParts = shape.keyParts > 1;
+  Components own(all);
+  if (hasParts && !isDivided)
+    own = ownTilesOf(all);
+  llvm::SaveAndRestore divided(isDivided, hasParts);
+  guarded(hasParts ? isFirstOfTokens() : Value(),
+          [&] { storeOwnRows(own, memory, count); });
+}
+
+void GpuChunkKernel::storeOwnRows(ArrayRef<Value> all, Value memory,
+                                  int64_t count) {
   Type element = cast<MemRefType>(memory.getType()).getElementType();
-  if (!isDivided && shape.keyParts > 1) {
-    llvm::SaveAndRestore divided(isDivided, true);
-    return storeOutputRows(ownTilesOf(all), memory, count);
-  }
   if (element.getIntOrFloatBitWidth() == 16)
     return packOutputRows(all, memory, count);
   Value row = arith::AddIOp::create(b, tileStart, rowOfLane());

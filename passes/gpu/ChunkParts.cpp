@@ -155,9 +155,16 @@ void GpuChunkKernel::findParts() {
 GpuChunkKernel::Stack
 GpuChunkKernel::makeProductStack(RankedTensorType ofOneToken, OpResult of) {
   auto found = partCounts.find(of);
-  if (found == partCounts.end())
-    return makeStack(ofOneToken, /*isTile=*/false, shortElementOf(of));
+  Type element = shortElementOf(of);
   Stack stack;
+  if (found == partCounts.end() && !element && givesWay(of)) {
+    stack.size = keySize;
+    stack.memory = allocate(2 * kMostVectorTokens, keySize);
+    hasRoom.insert(stack.memory);
+    return stack;
+  }
+  if (found == partCounts.end())
+    return makeStack(ofOneToken, /*isTile=*/false, element);
   stack.size = keySize;
   stack.parts = found->second;
   stack.memory = allocate(rowOfPart(stack.parts), keySize, b.getBF16Type());

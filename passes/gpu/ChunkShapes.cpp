@@ -28,12 +28,12 @@ static constexpr int64_t kMultiprocessorBytes = 228 << 10, kSystemBytes = 1024;
 /// Threads of a crew that is a step ahead of others; with decays of channels,
 /// which take more arithmetic, twice as many. And crews that take turns.
 static constexpr int64_t kAhead = 128, kMostCrews = 2;
-/// Warps with the same rows, and less of dk than they are worth it for.
+/// Warps with the same rows, and less of dk than they are worth it for; where
+/// that makes a block for each multiprocessor, more with fewer rows, unless
+/// each would have less than so many keys.
 static constexpr int64_t kKeyParts = 2, kFewKeys = 64;
+static constexpr int64_t kManyKeyParts = 4, kFewKeysOfWarp = 32;
 static_assert(kAhead == kRegisterGroup);
-static_assert(kKeyParts == 2,
-              "all warps of a row have to have the same sums, and "
-              "each begins with its own part");
 /// Blocks that make steps for one another: where there are two, warps with rows
 /// are as slow as those ahead.
 static constexpr int64_t kCluster = 2;
@@ -183,13 +183,19 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   // have the same rows. Those ahead are to keep up: blocks with tiles of one
   // head divide what channels that decay take; or they are two crews, unless
   // what passes from step to step, or shared memory, leaves one.
+  struct Narrow {
+    int64_t rows, parts;
+  };
+  SmallVector<Narrow> narrow{{32, kKeyParts}, {16, kKeyParts}};
+  if (isIdle(valueSize / 16) && keySize >= kManyKeyParts * kFewKeysOfWarp)
+    narrow.insert(narrow.begin(), {16, kManyKeyParts});
   for (int64_t cluster : {kCluster, int64_t(1)})
     for (int64_t tokens : allTokens)
-      for (int64_t rows : {32, 16})
+      for (auto [rows, parts] : narrow)
         for (int64_t crews = cluster > 1 ? 1 : mostCrews;
              crews > 0 && keySize >= kFewKeys; --crews)
-          consider({tokens, rows, crews * aheadOf(cluster), crews, kKeyParts,
-                    cluster});
+          consider(
+              {tokens, rows, crews * aheadOf(cluster), crews, parts, cluster});
   auto considerAll = [&](std::initializer_list<int64_t> allRows, int64_t ahead,
                          int64_t cluster, int64_t blocks) {
     for (int64_t tokens : allTokens)

@@ -41,6 +41,21 @@ Value GpuChunkKernel::keyPart() {
                                 constantIndex(shape.keyParts));
 }
 
+/// Which part of the tokens: where these have fewer parts than dk, several
+/// warps have the same.
+Value GpuChunkKernel::tokenPart() {
+  return shape.keyParts == tokenParts()
+             ? keyPart()
+             : Value(arith::RemUIOp::create(b, keyPart(),
+                                            constantIndex(tokenParts())));
+}
+
+/// Whether a warp is the first of those with its part of the tokens.
+Value GpuChunkKernel::isFirstOfTokens() {
+  return shape.keyParts == tokenParts() ? Value()
+                                        : isBelow(keyPart(), tokenParts());
+}
+
 /// Where its part of dk begins.
 Value GpuChunkKernel::firstKey() {
   return shape.keyParts == 1 ? constantIndex(0)
@@ -56,14 +71,14 @@ Value GpuChunkKernel::firstRowOfWarp() {
 Value GpuChunkKernel::tokenOfTile(int64_t tile) {
   if (!isDivided)
     return constantIndex(tile * kTileColumns);
-  return add(times(keyPart(), tilesAtHand() * kTileColumns),
+  return add(times(tokenPart(), tilesAtHand() * kTileColumns),
              tile * kTileColumns);
 }
 
 /// Finds stacks along dv that only outputs are made of.
 void GpuChunkKernel::findDividedStacks() {
   dividedStacks.clear();
-  if (shape.keyParts == 1 || tokenTiles() % shape.keyParts != 0)
+  if (shape.keyParts == 1 || tokenTiles() % tokenParts() != 0)
     return;
   Block &body = step.getBody().front();
   auto isForOutputs = [&](Operation *user) {
@@ -79,10 +94,10 @@ void GpuChunkKernel::findDividedStacks() {
 
 /// A warp's part of all tiles.
 GpuKernel::Components GpuChunkKernel::ownTilesOf(ArrayRef<Value> all) {
-  size_t count = all.size() / static_cast<size_t>(shape.keyParts);
+  size_t count = all.size() / static_cast<size_t>(tokenParts());
   Components own(all.take_front(count));
-  Value part = keyPart();
-  for (int64_t other = 1; other < shape.keyParts; ++other) {
+  Value part = tokenPart();
+  for (int64_t other = 1; other < tokenParts(); ++other) {
     Value isOther =
         compare(arith::CmpIPredicate::eq, part, constantIndex(other));
     ArrayRef<Value> tiles =
@@ -138,24 +153,33 @@ void GpuChunkKernel::sumOverKeyParts(MutableArrayRef<Components> sums,
       of = ownTilesOf(of);
   Value ofRows = over(warp, shape.keyParts);
   meetWithSameRows();
-  Value firstOwn = times(keyPart(), tokenTiles() / shape.keyParts);
+  Value firstOwn = times(tokenPart(), tokenTiles() / tokenParts());
+  // Parts two by two, and then these: whose part is its own adds the same.
+  SmallVector<Value> firsts{Value()};
   for (int64_t other = 1; other < shape.keyParts; ++other) {
-    Value part = arith::RemUIOp::create(b, add(keyPart(), other),
-                                        constantIndex(shape.keyParts));
-    Value first = times(
-        arith::AddIOp::create(b, times(ofRows, shape.keyParts), part), tiles);
-    for (auto [i, of] : llvm::enumerate(sums)) {
-      Value from = add(first, static_cast<int64_t>(i) * tokenTiles());
-      if (areDivided[static_cast<unsigned>(i)])
-        from = arith::AddIOp::create(b, from, firstOwn);
-      for (auto [tile, sum] : llvm::enumerate(of))
-        sum = arith::AddFOp::create(
-            b, sum,
-            vector::LoadOp::create(
-                b, four, memory,
-                ValueRange{add(from, static_cast<int64_t>(tile)), column}));
-    }
+    Value part = arith::XOrIOp::create(b, keyPart(), constantIndex(other));
+    firsts.push_back(times(
+        arith::AddIOp::create(b, times(ofRows, shape.keyParts), part), tiles));
   }
+  for (auto [i, of] : llvm::enumerate(sums))
+    for (auto [tile, sum] : llvm::enumerate(of)) {
+      SmallVector<Value> parts{sum};
+      for (Value first : ArrayRef(firsts).drop_front()) {
+        Value from = add(first, static_cast<int64_t>(i) * tokenTiles());
+        if (areDivided[static_cast<unsigned>(i)])
+          from = arith::AddIOp::create(b, from, firstOwn);
+        parts.push_back(vector::LoadOp::create(
+            b, four, memory,
+            ValueRange{add(from, static_cast<int64_t>(tile)), column}));
+      }
+      while (parts.size() > 1) {
+        SmallVector<Value> pairs;
+        for (size_t at = 0; at < parts.size(); at += 2)
+          pairs.push_back(arith::AddFOp::create(b, parts[at], parts[at + 1]));
+        parts = std::move(pairs);
+      }
+      sum = parts.front();
+    }
 }
 
 /// What multiplyTriangle adds, to the tiles of a warp's part of the tokens: of
@@ -165,7 +189,7 @@ void GpuChunkKernel::multiplyDividedTriangle(ArrayRef<Value> values,
                                              MutableArrayRef<Value> sums) {
   willRead(memory);
   int64_t count = tilesAtHand();
-  Value part = keyPart();
+  Value part = tokenPart();
   Value zero = arith::ConstantOp::create(
       b, b.getZeroAttr(VectorType::get({kOfLane}, b.getF32Type())));
   auto multiply = [&](const Split &lefts, Value firstTerm, bool isTriangle,
@@ -192,7 +216,7 @@ void GpuChunkKernel::multiplyDividedTriangle(ArrayRef<Value> values,
   for (Value tile : ownTilesOf(values))
     own.push_back(termsOfSums(tile));
   multiply(own, tokenOfTile(0), /*isTriangle=*/true, sums);
-  for (int64_t of = 0; of + 1 < shape.keyParts; ++of) {
+  for (int64_t of = 0; of + 1 < tokenParts(); ++of) {
     Value isBehind =
         compare(arith::CmpIPredicate::ugt, part, constantIndex(of));
     SmallVector<Type> types(sums.size(), zero.getType());
