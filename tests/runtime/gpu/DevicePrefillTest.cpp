@@ -111,6 +111,27 @@ TEST_CASE("prompts whose rows are two warps'") {
   checkOnGpu(model, text + ",batch=1" + moving);
 }
 
+// Of long rows, four warps have 16 of them and a quarter of dk each, and of two
+// tiles of tokens two warps have the same, of which one stores: answers of 16
+// bits and of 32, and a head of both blocks of a cluster.
+TEST_CASE("prompts whose rows are four warps'") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"gated_delta_net", "size.Hk=1,size.Hv=2,size.Dk=128,size.Dv=32,"
+                          "prompts=150,chunk=64"},
+      {"mamba2", "size.H=2,size.G=1,size.N=128,size.P=48,prompts=100,"
+                 "chunk=64,state=bf16,layout=dk_dv"},
+      {"delta_net", "size.H=1,size.Dk=128,size.Dv=16,prompts=45,chunk=16"},
+      {"kda", "size.H=1,size.Dk=128,size.Dv=32,prompts=60,chunk=24"},
+      {"gdn2", "size.Hk=1,size.Hv=2,size.Dk=128,size.Dv=16,prompts=50,"
+               "chunk=64"},
+      {"gla", "size.H=1,size.Dk=256,size.Dv=32,prompts=70,chunk=24,"
+              "state=f16,layout=dk_dv"},
+  }));
+  checkOnGpu(model, "route=inner," + text + ",batch=1" + moving);
+}
+
 // Where channels decay, two blocks with tiles of one head make a step each for
 // both: of as many as there are, of one less, and of none. A head of the second
 // has two such pairs; warps of the third have their rows alone.
