@@ -74,7 +74,8 @@ bool GpuChunkKernel::findDecayedQueries(PathDecayOp op) {
           stackOf(query).components > 1 || found.contains(query))
         return false;
       PathGramOp gram = gramOf(query);
-      if (!gram || gramsBeside(gram).size() > 2)
+      if (!gram || find(gram.getResult(), false) ||
+          gramsBeside(gram).size() > 2)
         return false;
       found[query] = result;
     }

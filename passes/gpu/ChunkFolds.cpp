@@ -93,8 +93,8 @@ void GpuChunkKernel::decayKeys(ArrayRef<std::pair<Stack, Stack>> keys,
                           ValueRange{constantIndex(0), channel});
 }
 
-/// The keys that a fold multiplies. With `ofChannel`, that decays the keys of a
-/// channel, the caller has them decay.
+/// The keys that a fold multiplies. The caller has them decay, as part of its
+/// operation, if it asks for what decays those of a channel.
 GpuChunkKernel::FoldKeys
 GpuChunkKernel::foldKeysOf(FoldDraftsOp op,
                            std::function<void(Value)> *ofChannel) {
@@ -169,7 +169,8 @@ GpuChunkKernel::foldKeysOf(FoldDraftsOp op,
                  blockPart == Part::Ahead ? kDecayWarp : 0);
     for (auto [stack, pair] : llvm::zip(keys, scaled))
       stack = pair.second;
-    beginOp();
+    if (!ofChannel)
+      beginOp();
   } else if (op.getDecays()) {
     after = weightsOf(op.getDecays()).after;
   }
