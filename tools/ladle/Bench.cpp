@@ -33,6 +33,8 @@ static Status takesOptions(const BenchOptions &options, bool isAttention,
     Status status =
         refuse(source, {"--context", "--alike", "--batch-invariant"},
                {"attentions", "the file declares a recurrence"});
+    if (status && options.prompts)
+      status = refuse(source, {"--schedule"}, {"steps", "prompts are timed"});
     if (status && options.device == "cpu")
       status = takesHostOptions(source);
     for (auto [flag, count] : {std::pair{"--m", options.thresholds.size()},
