@@ -118,7 +118,8 @@ bool GpuChunkKernel::isBesideGrams(Operation *op) {
   auto isDecayed = [&](Value result) {
     return llvm::is_contained(llvm::make_second_range(decayedQueries), result);
   };
-  return isa<EachDraftOp>(op) && llvm::all_of(op->getResults(), isDecayed);
+  return isa<EachDraftOp>(op) && op->getNumResults() > 0 &&
+         llvm::all_of(op->getResults(), isDecayed);
 }
 
 /// emitVectorGrams where warps hold rows: of all four doublings at once. A
