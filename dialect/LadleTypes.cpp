@@ -206,9 +206,8 @@ LogicalResult BufferType::verify(function_ref<InFlightDiagnostic()> emitError,
     return emitError() << "a buffer needs at least one field";
   if (capacity < 0)
     return emitError() << "capacity must not be negative, got " << capacity;
-  if (page < 0 || (page > 0 && capacity % page != 0))
-    return emitError() << "a page must hold a part of the " << capacity
-                       << " entries of a slot, got " << page;
+  if (page < 0)
+    return emitError() << "page must not be negative, got " << page;
   llvm::SmallDenseSet<StringRef> names;
   llvm::SmallDenseMap<Side, FieldAttr> firstOfSide;
   for (FieldAttr field : fields) {

@@ -88,6 +88,10 @@ def Ladle_BufferType : Ladle_Type<"Buffer", "buffer"> {
     /// The field called `name`, or null.
     ::ladle::FieldAttr getField(::llvm::StringRef name) const;
     bool isPaged() const { return getPage() != 0; }
+    /// Pages of a slot, the last of which may hold fewer entries.
+    int64_t countPages() const {
+      return isPaged() ? llvm::divideCeil(getCapacity(), getPage()) : 0;
+    }
   }];
 }
 

@@ -72,10 +72,6 @@ Cursors::Impl::make(const Program &program, const CursorOptions &options) {
   impl->name = program.signature().name;
   impl->slots = options.slots;
   impl->page = program.page();
-  if (impl->page)
-    impl->pages = options.pages
-                      ? options.pages
-                      : options.slots * (program.capacity() / program.page());
   impl->states = options.states;
   impl->startsEmpty = program.route() == RouteKind::KvOnly;
   const RouteKernels *next =
@@ -83,6 +79,9 @@ Cursors::Impl::make(const Program &program, const CursorOptions &options) {
   impl->rewritesLong = next && !next->usesBuffer;
   impl->padSlot = options.padSlot;
   impl->capacity = program.capacity();
+  if (impl->page)
+    impl->pages =
+        options.pages ? options.pages : options.slots * impl->tableSize();
   impl->drafts = program.drafts();
   impl->fixedThreshold = program.foldsByChunk() ? program.chunk() : 0;
   if (program.crossesOver() && impl->hasStates())

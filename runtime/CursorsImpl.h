@@ -192,6 +192,8 @@ struct Cursors::Impl {
                        : cursor.committed + tokens <= capacity;
   }
   int64_t stateSlots() const { return states.value_or(slots); }
+  /// Pages of a slot, the last of which may hold fewer entries.
+  int64_t tableSize() const { return page ? (capacity + page - 1) / page : 0; }
   bool isPadding(int32_t slot) const {
     return padSlot < 0 ? slot < 0 : slot == 0;
   }

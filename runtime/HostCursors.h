@@ -155,7 +155,6 @@ private:
   void acceptRow(int32_t slot, std::span<const int32_t> path);
 
   //===--- HostBlocks.cpp -------------------------------------------------===//
-  int64_t tableSize() const { return page ? capacity / page : 0; }
   /// Where entry `position` of a slot's history lies among its L.
   int64_t placeOf(int32_t slot, int64_t position) const {
     int64_t place = (all[slot].base + position) % capacity;

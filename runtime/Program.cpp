@@ -59,7 +59,7 @@ static Status checkKernels(const ProgramImpl &impl) {
       (impl.capacity && impl.capacity < 2 * impl.drafts))
     return invalid(impl, fmt::format("a buffer of {} entries for {} drafts",
                                      impl.capacity, impl.drafts));
-  if (impl.page < 0 || (impl.page > 0 && impl.capacity % impl.page != 0))
+  if (impl.page < 0)
     return invalid(impl, fmt::format("a buffer of {} entries in pages of {}",
                                      impl.capacity, impl.page));
   if (impl.foldsByChunk && (impl.capacity != impl.chunk || impl.drafts > 0))

@@ -45,10 +45,8 @@ Type ladle::checkStepOptions(ModuleOp module, StepOptions &options,
            "this step's are folded";
     return {};
   }
-  if (options.page < 0 ||
-      (options.page > 0 && options.capacity % options.page != 0)) {
-    module.emitError("a page must hold a part of the ")
-        << options.capacity << " entries of a slot, got " << options.page;
+  if (options.page < 0) {
+    module.emitError("page must not be negative, got ") << options.page;
     return {};
   }
   std::optional<PoolLayout> layout = symbolizePoolLayout(stateLayout);

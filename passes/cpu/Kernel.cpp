@@ -27,8 +27,7 @@ static SmallVector<MemRefType, 2> tablesOf(BufferType buffer) {
   if (buffer.getOrder() == BufferOrder::Indexed)
     types.push_back(MemRefType::get({buffer.getCapacity()}, integer));
   if (buffer.isPaged())
-    types.push_back(
-        MemRefType::get({buffer.getCapacity() / buffer.getPage()}, integer));
+    types.push_back(MemRefType::get({buffer.countPages()}, integer));
   return types;
 }
 

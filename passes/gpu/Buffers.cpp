@@ -37,6 +37,12 @@ int64_t GpuKernel::page() {
   return any ? any.getPage() : 0;
 }
 
+/// Of a slot.
+int64_t GpuKernel::countPages() {
+  BufferType any = anyBuffer(step);
+  return any ? any.countPages() : 0;
+}
+
 Value GpuKernel::ringSlot(Value position) {
   // A slot that has folded begins anew at the first of its pages.
   if (page() && !entryPlaces)

@@ -31,7 +31,7 @@ static constexpr int64_t kAhead = 128, kMostCrews = 2;
 /// Warps with the same rows, and less of dk than they are worth it for; where
 /// that makes a block for each multiprocessor, more with fewer rows, unless
 /// each would have less than so many keys.
-static constexpr int64_t kKeyParts = 2, kFewKeys = 64;
+static constexpr int64_t kFewKeyParts = 2, kFewKeys = 64;
 static constexpr int64_t kManyKeyParts = 4, kFewKeysOfWarp = 32;
 static_assert(kAhead == kRegisterGroup);
 /// Blocks that make steps for one another: where there are two, warps with rows
@@ -140,7 +140,7 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   int64_t keys =
       keySize *
       static_cast<int64_t>(step.getArgumentsOfKind(ArgumentKind::State).size());
-  int64_t keyParts = keys > kMostKeys ? kKeyParts : 1;
+  int64_t keyParts = keys > kMostKeys ? kFewKeyParts : 1;
   step.walk([&](FoldDraftsOp fold) {
     if (fold.getDecays() &&
         cast<RankedTensorType>(fold.getDecays().getType()).getRank() > 2) {
@@ -186,7 +186,7 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   struct Narrow {
     int64_t rows, parts;
   };
-  SmallVector<Narrow> narrow{{32, kKeyParts}, {16, kKeyParts}};
+  SmallVector<Narrow> narrow{{32, kFewKeyParts}, {16, kFewKeyParts}};
   if (isIdle(valueSize / 16) && keySize >= kManyKeyParts * kFewKeysOfWarp)
     narrow.insert(narrow.begin(), {16, kManyKeyParts});
   for (int64_t cluster : {kCluster, int64_t(1)})

@@ -174,7 +174,7 @@ Value GpuDraftKernel::entryAt(Value position) {
   if (!page())
     return place;
   return arith::SelectOp::create(b, isBelow(position, capacity()), place,
-                                 constantInt(static_cast<int32_t>(capacity())));
+                                 constantInt(placeOfNone()));
 }
 
 /// Puts the entries that the draft sees side by side, the oldest first, and its

@@ -107,7 +107,7 @@ void GpuKernel::addArguments(SmallVectorImpl<Type> &types,
   }
   if (slots.arePaged()) {
     // The last of a slot is the spare page.
-    int64_t pages = all / slots.entries.getPage() + 1;
+    int64_t pages = slots.entries.countPages() + 1;
     llvm::append_range(
         types,
         ArrayRef<Type>{MemRefType::get({ShapedType::kDynamic, pages}, i32),
@@ -339,6 +339,8 @@ Value GpuKernel::emitCursor() {
   return {};
 }
 
+static constexpr int64_t kWarp = 32;
+
 int64_t GpuKernel::knownPlaces() {
   if (page())
     return llvm::alignTo(capacity() + drafts + 1, 32);
@@ -356,12 +358,14 @@ void GpuKernel::emitPlaces() {
   // The whole ring is loaded, before it is known where it starts, and with it
   // the pages, so that entries are found without another trip to memory.
   SmallVector<std::pair<Value, Value>> ring, pages;
-  int64_t pageCount = page() ? all / page() + 1 : 0;
+  int64_t pageCount = page() ? countPages() + 1 : 0;
+  // Each warp holds them all, if it can.
+  bool inLanes = pageCount > 0 && pageCount <= kWarp;
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPoint(endOfSlotLoads);
     for (int64_t first = 0; first < pageCount; first += schedule.threads) {
-      Value at = add(thread, first);
+      Value at = inLanes ? warpLane : add(thread, first);
       Value held = arith::MinUIOp::create(b, at, constantIndex(pageCount - 1));
       pages.emplace_back(
           at, memref::LoadOp::create(b, pageTable, ValueRange{readSlot, held}));
@@ -377,11 +381,16 @@ void GpuKernel::emitPlaces() {
   }
   if (pageCount)
     ownPages = shared({pageCount}, "own_pages", b.getI32Type());
-  for (auto &[at, held] : pages)
-    guarded(isBelow(at, pageCount), [&, at = at, held = held] {
-      memref::StoreOp::create(b, held, ownPages, ValueRange{at});
+  for (auto &[at, held] : pages) {
+    Value index = inLanes ? thread : at;
+    guarded(isBelow(index, pageCount), [&, held = held] {
+      memref::StoreOp::create(b, held, ownPages, ValueRange{index});
     });
+  }
+  if (inLanes)
+    entryRows = shared({count}, "entry_rows", b.getI32Type());
   for (auto &[at, place] : ring) {
+    Value row = inLanes ? rowOfPlace(place, pages.front().second) : Value();
     Value entry = arith::RemUIOp::create(
         b, arith::SubIOp::create(b, add(at, all), base), constantIndex(all));
     // Nobody asks for more than the ring has, but lanes that are over look.
@@ -390,9 +399,11 @@ void GpuKernel::emitPlaces() {
     // What does not fit is put where no page is.
     if (page())
       place = arith::SelectOp::create(b, isThere, place,
-                                      constantInt(static_cast<int32_t>(all)));
+                                      constantInt(placeOfNone()));
     guarded(isBelow(at, count), [&, place = place] {
       memref::StoreOp::create(b, place, entryPlaces, ValueRange{entry});
+      if (row)
+        memref::StoreOp::create(b, row, entryRows, ValueRange{entry});
     });
   }
   barrier();

@@ -156,13 +156,13 @@ protected:
   /// Threads share what they load of entries whose keys decay.
   virtual bool dividesEntries() const { return false; }
   /// Where entry `position` of the row lies.
-  EntryPlace placeOf(mlir::Value position) {
-    return placeAt(ringSlot(position), ownPages);
-  }
+  EntryPlace placeOf(mlir::Value position);
+  mlir::Value rowOfPlace(mlir::Value place, mlir::Value pages);
   /// The same of place `slot` of the ring, by the slot's pages if it has them.
   EntryPlace placeAt(mlir::Value slot, mlir::Value own = {});
   /// Where an entry is put: without a page of its own in the spare one.
   EntryPlace placeToWrite(mlir::Value position);
+  int32_t placeOfNone();
   mlir::Value pageAt(mlir::Value index, mlir::Value own, bool isWritten);
 
   //===--- Sinks.cpp ------------------------------------------------------===//
@@ -386,7 +386,7 @@ protected:
     return llvm::cast<mlir::BlockArgument>(buffer).getArgNumber();
   }
   /// Entries of a page; 0 if those of a slot lie side by side.
-  int64_t page();
+  int64_t page(), countPages();
   mlir::Value ringSlot(mlir::Value position);
   /// Row `rank` of an entry among rows that are entries times ranks.
   mlir::Value rowOfEntry(mlir::Value position, int64_t rank, int64_t ranks);
@@ -536,9 +536,9 @@ protected:
   mlir::scf::IfOp ownRows; ///< the branch of the rows of its own
   mlir::Value hasNoState;  ///< whether that of the read slot was never written
   mlir::Value moves; ///< whether the row writes another slot than it reads
-  /// Where entry j of the history lies, [entries] in shared memory.
-  mlir::Value entryPlaces;
-  mlir::Value ownPages; ///< of the slot, [pages + 1] in shared memory, or null
+  /// In shared memory, or null: where entry j of the history lies in the slot,
+  /// and in pages behind how many of all; and the slot's pages with the spare.
+  mlir::Value entryPlaces, entryRows, ownPages;
   mlir::Value readCarry, writeCarry;     ///< versions of the row's carries
   llvm::SmallVector<mlir::Value> memory; ///< by the step's argument
   llvm::MapVector<unsigned, llvm::SmallVector<mlir::Value>> fields;

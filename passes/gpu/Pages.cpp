@@ -19,6 +19,8 @@
 using namespace mlir;
 using namespace ladle;
 
+static constexpr int64_t kWarp = 32;
+
 /// Whether a slot may write a page or a state: it has it, and alone.
 Value GpuKernel::isOwn(Value block) {
   // One that is not there is negative.
@@ -85,12 +87,37 @@ Value GpuKernel::pageAt(Value index, Value own, bool isWritten) {
   Value held = load(index);
   if (isWritten) {
     // Behind the pages of a slot stands the spare one.
-    Value spare = load(constantIndex(capacity() / page()));
+    Value spare = load(constantIndex(countPages()));
     held = arith::SelectOp::create(b, isOwn(held), held, spare);
   } else {
     held = withoutMark(held);
   }
   return arith::IndexCastOp::create(b, b.getIndexType(), held);
+}
+
+/// The first place behind the pages of a slot, where the spare one stands.
+int32_t GpuKernel::placeOfNone() {
+  return static_cast<int32_t>(countPages() * page());
+}
+
+/// Behind how many entries of all pages place `place` of the slot lies, whose
+/// `pages` the first lanes of the warp hold.
+Value GpuKernel::rowOfPlace(Value place, Value pages) {
+  Value entries = constantInt(static_cast<int32_t>(page()));
+  Value held = shuffle(pages, arith::DivUIOp::create(b, place, entries), kWarp,
+                       gpu::ShuffleMode::IDX);
+  return arith::AddIOp::create(
+      b, arith::MulIOp::create(b, withoutMark(held), entries),
+      arith::RemUIOp::create(b, place, entries));
+}
+
+EntryPlace GpuKernel::placeOf(Value position) {
+  if (!entryRows)
+    return placeAt(ringSlot(position), ownPages);
+  Value row = loadNumber(entryRows, {position}, "entry_row");
+  Value entries = constantIndex(page());
+  return {arith::DivUIOp::create(b, row, entries),
+          arith::RemUIOp::create(b, row, entries)};
 }
 
 EntryPlace GpuKernel::placeAt(Value slot, Value own) {
@@ -107,8 +134,9 @@ EntryPlace GpuKernel::placeToWrite(Value position) {
     return {writeSlot, ringSlot(position)};
   // A row that moves and cannot fold has no place of its own.
   if (moves)
-    position =
-        arith::SelectOp::create(b, moves, constantIndex(capacity()), position);
+    position = arith::SelectOp::create(
+        b, moves, constantIndex(entryPlaces ? capacity() : placeOfNone()),
+        position);
   Value slot = ringSlot(position), entries = constantIndex(page());
   return {pageAt(arith::DivUIOp::create(b, slot, entries), ownPages,
                  /*isWritten=*/true),

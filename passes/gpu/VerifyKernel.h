@@ -134,8 +134,8 @@ private:
   /// Whether the rows of a state can be put where they were copied to.
   bool keepsRows() const { return !hasSpareRows(); }
   int64_t mostEntries() override {
-    return fold && !page() && capacity() > drafts ? capacity() - drafts
-                                                  : capacity();
+    return fold && !isStateless() && capacity() > drafts ? capacity() - drafts
+                                                         : capacity();
   }
   bool isStateless() override {
     return step.getRoute() == Route::KvOnly && slots.arePaged();

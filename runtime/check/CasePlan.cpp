@@ -101,7 +101,7 @@ static CheckCase makeCase(const Combination &levels,
   one.forks = sharing > 0;
   one.takesStates = sharing > 0 && !one.slotPadding;
   if (sharing > 0)
-    one.page = one.capacity % 16 == 0 ? 16 : one.capacity % 8 == 0 ? 8 : 0;
+    one.page = one.capacity % 16 == 0 ? 16 : 8;
   if (sharing > 1)
     one.crossover = one.capacity - one.drafts;
   return one;

@@ -117,9 +117,8 @@ Result<CheckCase> CheckCase::parse(std::string_view text) {
     return fail(fmt::format("m = {} of a case is not between 1 and {} = {}",
                             result.threshold,
                             result.drafts ? "L - drafts" : "L", most));
-  if (result.page < 0 || (result.page && result.capacity % result.page))
-    return fail(fmt::format("page = {} of a case is no part of L = {}",
-                            result.page, result.capacity));
+  if (result.page < 0)
+    return fail(fmt::format("page = {} of a case is negative", result.page));
   if (result.crossover < 0 || result.crossover > most)
     return fail(fmt::format("crossover = {} of a case is not between 0 and "
                             "{} = {}",

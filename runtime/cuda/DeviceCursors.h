@@ -83,7 +83,6 @@ struct DeviceCursors final : Cursors::Impl {
 
 private:
   //===--- DeviceBlocks.cpp -----------------------------------------------===//
-  int64_t tableSize() const { return page ? capacity / page : 0; }
   int32_t *pagesOf(int32_t slot) {
     return pagesOfSlots.data() + slot * tableSize();
   }

@@ -36,9 +36,6 @@ Status jit::checkOptions(const CompileOptions &options) {
   if (options.page != 0 && options.page != 8 && options.page != 16)
     return invalid("page", std::to_string(options.page),
                    "8 or 16 entries, or 0 for none");
-  if (options.page && options.capacity % options.page != 0)
-    return invalid("capacity", std::to_string(options.capacity),
-                   "a multiple of the entries of a page");
   if (options.drafts < 0 || options.drafts > maxDrafts)
     return invalid("drafts", std::to_string(options.drafts),
                    "0 to 16 drafts a row");

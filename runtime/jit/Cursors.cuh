@@ -28,7 +28,7 @@ LADLE_INLINE bool is_own(int block) {
 // pages of a slot stands the spare one.
 LADLE_INLINE bool has_page(const int *pages, int slot, int place, int page,
                                 int capacity) {
-  const int count = capacity / page;
+  const int count = (capacity + page - 1) / page;
   const int *const mine = pages + slot * (count + 1LL);
   return is_own(mine[place / page]) && mine[place / page] != mine[count];
 }
@@ -43,7 +43,7 @@ LADLE_INLINE bool has_page(const int *pages, int slot, int place, int page,
 // they came with a fold which its cursor has not heard of: flushing is no more
 // than telling it; `order` [slots, capacity] is where its entries lie then.
 //
-// If entries lie in pages, `pages` [slots, capacity / page + 1] are those of
+// If entries lie in pages, `pages` [slots, pages of a slot + 1] are those of
 // each slot, `states` [slots] its state, and `fold_threshold` has a second
 // number, for rows without a state. A row that has none of its own to write
 // stays entries for as long as there is room, as its kernel does; `fault` is

@@ -35,8 +35,8 @@
 
 // -----
 
-// expected-error @+1 {{a page must hold a part of the 12 entries of a slot, got 8}}
-"test.op"() {t = !ladle.buffer<[k : 1x8xf32 @dk], capacity = 12, order = ring, page = 8, weight = linear>} : () -> ()
+// expected-error @+1 {{page must not be negative, got -8}}
+"test.op"() {t = !ladle.buffer<[k : 1x8xf32 @dk], capacity = 12, order = ring, page = -8, weight = linear>} : () -> ()
 
 // -----
 

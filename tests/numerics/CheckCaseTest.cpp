@@ -163,8 +163,7 @@ TEST_CASE("a case that cannot be is refused with the value that is wrong") {
   REQUIRE(message("L=4,m=5") == "m = 5 of a case is not between 1 and L = 4");
   REQUIRE(message("L=9,m=6,drafts=4") ==
           "m = 6 of a case is not between 1 and L - drafts = 5");
-  REQUIRE(message("L=12,m=4,page=8") ==
-          "page = 8 of a case is no part of L = 12");
+  REQUIRE(message("L=12,m=4,page=-8") == "page = -8 of a case is negative");
   REQUIRE(message("L=9,m=5,drafts=4,crossover=6") ==
           "crossover = 6 of a case is not between 0 and L - drafts = 5");
   REQUIRE(message("takes_states=1,padding=8") ==

@@ -187,8 +187,6 @@ TEST_CASE("what pages cannot be is an error") {
   };
   REQUIRE(message(pagedOptions(32, 4)) ==
           "page is 4, expected 8 or 16 entries, or 0 for none");
-  REQUIRE(message(pagedOptions(24, 16)) ==
-          "capacity is 24, expected a multiple of the entries of a page");
 
   Program paged = *compileSource(source, "g", pagedOptions(32, 8));
   Program ring = *compileSource(source, "g", pagedOptions(32, 0));

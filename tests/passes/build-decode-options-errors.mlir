@@ -2,9 +2,9 @@
 // RUN: not ladle-opt %s --ladle-build-decode=entry-type=i8 2>&1 | FileCheck %s --check-prefix=TYPE
 // RUN: not ladle-opt %s --ladle-build-decode=routes=sideways 2>&1 | FileCheck %s --check-prefix=ROUTE
 // RUN: not ladle-opt %s --ladle-build-decode=state-layout=dk 2>&1 | FileCheck %s --check-prefix=LAYOUT
-// RUN: not ladle-opt %s --ladle-build-decode="capacity=12 page=8" 2>&1 | FileCheck %s --check-prefix=PAGE
+// RUN: not ladle-opt %s --ladle-build-decode="capacity=12 page=-8" 2>&1 | FileCheck %s --check-prefix=PAGE
 
-// PAGE: error: a page must hold a part of the 12 entries of a slot, got 8
+// PAGE: error: page must not be negative, got -8
 // LAYOUT: error: states must lie dv_dk or dk_dv, got dk
 // CAPACITY: error: entries must be f32, bf16 or f16 and the capacity between 1 and 1024, got f32 and 0
 // TYPE: error: entries must be f32, bf16 or f16 and the capacity between 1 and 1024, got i8 and 16

@@ -43,12 +43,10 @@ private:
 
 } // namespace
 
-/// The larger one, unless blocks would keep room for entries that never come.
-static int64_t pageOf(DraftSpec spec) {
-  spec.page = 8;
-  int64_t least = spec.capacity();
-  spec.page = 16;
-  return spec.capacity() > least ? 8 : 16;
+/// The larger one, unless smaller ones leave a slot less room that it never
+/// needs.
+static int64_t pageOf(const DraftSpec &spec) {
+  return (spec.capacity() - 1) / 8 % 2 == 0 ? 8 : 16;
 }
 
 /// Rows without a state and with one are in pages; others all have one.

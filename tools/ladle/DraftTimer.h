@@ -32,8 +32,7 @@ struct DraftSpec {
   int64_t room = 0; ///< entries, if that is more than m and T ask for
 
   int64_t capacity() const {
-    int64_t least = std::max(tune::leastCapacity(threshold, drafts), room);
-    return page ? (least + page - 1) / page * page : least;
+    return std::max(tune::leastCapacity(threshold, drafts), room);
   }
   CompileOptions programOptions() const;
   /// For a program: nothing that was tuned takes the place of what is left out.

@@ -38,9 +38,10 @@ struct CompileOptions {
   std::string entryType = "f32";
   /// L: entries that a slot of the buffer holds.
   int64_t capacity = 16;
-  /// Entries of a page, 8 or 16, a part of the capacity: then slots take pages
-  /// as their entries need them, from all that the cursors have
-  /// (CursorOptions::pages). 0: a slot has room for all its entries.
+  /// Entries of a page, 8 or 16, of which the last of a slot has as many as the
+  /// capacity leaves: then slots take pages as their entries need them, from
+  /// all that the cursors have (CursorOptions::pages). 0: a slot has room for
+  /// all its entries.
   int64_t page = 0;
   /// The most drafts of a row that Decoder::verify takes, 0 to 16; the capacity
   /// is twice as much at least. 0: the program only decodes.

@@ -59,14 +59,14 @@ Program draftProgram(const std::string &target,
 
 static void speculateInPages(const std::string &model,
                              std::vector<std::string> routes, int64_t states,
-                             int64_t steps) {
+                             int64_t steps, int64_t capacity = 32) {
   INFO(model << ' ' << routes.front());
   SpeculationOptions options;
   options.source = readExample(model);
   options.sizes = tinySizes(model);
   options.routes = std::move(routes);
   options.target = "cuda";
-  options.capacity = 32;
+  options.capacity = capacity;
   options.page = 8;
   options.pages = 12;
   options.states = states;
@@ -86,9 +86,10 @@ TEST_CASE("random drafts, forks, prefixes and prompts in pages of a GPU") {
   if (!hasGpu())
     return;
   speculateInPages("gated_delta_rule", {"kv_only"}, 4, 300);
-  speculateInPages("gated_delta_rule", {"inner", "outer"}, 5, 200);
+  // The last page of a slot has fewer entries.
+  speculateInPages("gated_delta_rule", {"inner", "outer"}, 5, 200, 27);
   speculateInPages("gated_delta_rule", {"adjoint"}, 5, 150);
-  speculateInPages("short_conv", {"inner"}, 5, 150);
+  speculateInPages("short_conv", {"inner"}, 5, 150, 28);
 }
 
 static const std::vector<Step> steps{
