@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "passes/gpu/Conditional.h"
 #include "passes/gpu/KernelInfo.h"
 
 using namespace mlir;
@@ -558,6 +559,7 @@ FailureOr<gpu::GPUFuncOp> GpuKernel::build() {
     function.erase();
     return failure();
   }
+  sinkConditional(function);
   // Views are loaded as vectors.
   for (auto [argument, bytes] : alignments)
     function.setArgAttr(argument, kAlignmentAttr, b.getIndexAttr(bytes));

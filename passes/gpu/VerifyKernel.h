@@ -110,7 +110,6 @@ private:
     unsigned argument;
     size_t index;
   };
-
   //===--- VerifyChecks.cpp -----------------------------------------------===//
   mlir::LogicalResult check() override;
 
@@ -429,8 +428,9 @@ private:
   bool isOfThreadRows(const StoredStack &stack);
   bool mayPack(const StoredStack &stack);
   int64_t rowsToPack(const StoredStack &stack);
-  mlir::LogicalResult packStacks(llvm::ArrayRef<StoredStack> stacks,
-                                 mlir::Value tile,
+  using Stacks = llvm::ArrayRef<StoredStack>;
+  llvm::FailureOr<llvm::SmallVector<Components>> rowsOfStacks(Stacks stacks);
+  mlir::LogicalResult packStacks(Stacks stacks, mlir::Value tile,
                                  llvm::SmallVectorImpl<mlir::Value> &memories);
   int64_t partsOfRow() const;
   void storePacked(const StoredStack &stack, mlir::Value memory, int64_t first,

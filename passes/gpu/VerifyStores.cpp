@@ -16,6 +16,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/Conditional.h"
 #include "passes/gpu/KernelInfo.h"
 #include "passes/gpu/VerifyKernel.h"
 
@@ -198,18 +199,40 @@ int64_t GpuVerifyKernel::rowsToPack(const StoredStack &stack) {
   return most() * componentCount(unstackType(typeOf(stack.value)));
 }
 
+/// The row of each thread of all drafts, as they are stored.
+FailureOr<SmallVector<GpuKernel::Components>>
+GpuVerifyKernel::rowsOfStacks(ArrayRef<StoredStack> stacks) {
+  SmallVector<Components> result;
+  for (const StoredStack &stack : stacks) {
+    b.setLoc(stack.value.getLoc());
+    FailureOr<Components> rows = rowsOf(stack.value);
+    if (failed(rows))
+      return failure();
+    Type element = cast<MemRefType>(stack.target.getType()).getElementType();
+    for (Value &row : *rows)
+      row = convertTo(row, element);
+    result.push_back(std::move(*rows));
+  }
+  SmallVector<Value *> ofOtherDrafts;
+  for (auto [stack, rows] : llvm::zip(stacks, result))
+    for (size_t i = rowsToPack(stack) / most(); i < rows.size(); ++i)
+      ofOtherDrafts.push_back(&rows[i]);
+  computeIf(b, isDraft(1), ofOtherDrafts);
+  return result;
+}
+
 /// Puts the row of each thread where it is found by others. A barrier follows.
 LogicalResult GpuVerifyKernel::packStacks(ArrayRef<StoredStack> stacks,
                                           Value tile,
                                           SmallVectorImpl<Value> &memories) {
+  FailureOr<SmallVector<Components>> computed = rowsOfStacks(stacks);
+  if (failed(computed))
+    return failure();
+  if (productsInTiles.contains(tile))
+    barrier();
   int64_t first = 0;
-  for (const StoredStack &stack : stacks) {
+  for (auto [stack, all] : llvm::zip(stacks, *computed)) {
     b.setLoc(stack.value.getLoc());
-    FailureOr<Components> all = rowsOf(stack.value);
-    if (failed(all))
-      return failure();
-    if (memories.empty() && productsInTiles.contains(tile))
-      barrier();
     Type element = cast<MemRefType>(stack.target.getType()).getElementType();
     int64_t rows = rowsToPack(stack);
     Value &memory = packedRows[{tile, element}];
@@ -217,9 +240,9 @@ LogicalResult GpuVerifyKernel::packStacks(ArrayRef<StoredStack> stacks,
       memory = sharedIn(
           tile, {bitsOf(tile) / 16 / schedule.tileRows, schedule.tileRows},
           "packed_rows", element);
-    guarded(ownsRow, [&] {
+    guarded(ownsRow, [&, all = ArrayRef(all)] {
       for (int64_t i = 0; i < rows; ++i)
-        memref::StoreOp::create(b, convertTo((*all)[i], element), memory,
+        memref::StoreOp::create(b, all[i], memory,
                                 ValueRange{constantIndex(first + i), ownRow});
     });
     memories.push_back(memory);
@@ -327,20 +350,20 @@ LogicalResult GpuVerifyKernel::leaveStacks(ArrayRef<StoredStack> all) {
   for (auto [element, rows] : rowsOfTurn)
     memories[element] = placeToLeave(turns * rows, element,
                                      /*isOnly=*/rowsOfTurn.size() == 1);
-  for (LeftStack &left : leftStacks) {
+  FailureOr<SmallVector<Components>> computed = rowsOfStacks(all);
+  if (failed(computed))
+    return failure();
+  for (auto [left, rows] : llvm::zip(leftStacks, *computed)) {
     b.setLoc(left.stack.value.getLoc());
-    FailureOr<Components> rows = rowsOf(left.stack.value);
-    if (failed(rows))
-      return failure();
     Type element = elementOf(left.stack);
     left.memory = memories.lookup(element);
     left.ofTurn = rowsOfTurn[element];
     Value first = add(
         arith::MulIOp::create(b, turn, constantIndex(left.ofTurn)), left.first);
-    guarded(ownsRow, [&, all = ArrayRef<Value>(*rows), memory = left.memory] {
+    guarded(ownsRow, [&, all = ArrayRef(rows), memory = left.memory] {
       for (auto [i, row] : llvm::enumerate(all))
         memref::StoreOp::create(
-            b, convertTo(row, element), memory,
+            b, row, memory,
             ValueRange{add(first, static_cast<int64_t>(i)), ownRow});
     });
   }
