@@ -56,14 +56,26 @@ private:
   Location loc;
 };
 
-/// exp(-x) + 1. It overflows to infinity only where sigmoid(x) underflows.
-Value onePlusExpNegated(Arithmetic &a, Value x) {
-  return a.apply<arith::AddFOp>(a.apply<math::ExpOp>(a.apply<arith::NegFOp>(x)),
-                                1.0);
-}
+/// Of functions of exp(-x) + 1, which overflows to infinity only where
+/// sigmoid(x) underflows.
+template <typename OpT> struct ExpandLogistic : OpRewritePattern<OpT> {
+  ExpandLogistic(MLIRContext *context, bool approximates)
+      : OpRewritePattern<OpT>(context), approximates(approximates) {}
 
-struct ExpandSigmoid : OpRewritePattern<SigmoidOp> {
-  using OpRewritePattern::OpRewritePattern;
+  Value onePlusExpNegated(Arithmetic &a, Value x) const {
+    Value e = a.apply<math::ExpOp>(a.apply<arith::NegFOp>(x));
+    // A number is computed by few, and costs nothing.
+    if (approximates && cast<RankedTensorType>(x.getType()).getRank() > 1)
+      e.getDefiningOp<math::ExpOp>().setFastmath(arith::FastMathFlags::afn);
+    return a.apply<arith::AddFOp>(e, 1.0);
+  }
+
+private:
+  bool approximates;
+};
+
+struct ExpandSigmoid : ExpandLogistic<SigmoidOp> {
+  using ExpandLogistic::ExpandLogistic;
   LogicalResult matchAndRewrite(SigmoidOp op,
                                 PatternRewriter &rewriter) const override {
     Arithmetic a(rewriter, op.getLoc());
@@ -74,8 +86,8 @@ struct ExpandSigmoid : OpRewritePattern<SigmoidOp> {
   }
 };
 
-struct ExpandSilu : OpRewritePattern<SiluOp> {
-  using OpRewritePattern::OpRewritePattern;
+struct ExpandSilu : ExpandLogistic<SiluOp> {
+  using ExpandLogistic::ExpandLogistic;
   LogicalResult matchAndRewrite(SiluOp op,
                                 PatternRewriter &rewriter) const override {
     Arithmetic a(rewriter, op.getLoc());
@@ -213,10 +225,13 @@ struct ExpandExpM1 : OpRewritePattern<math::ExpM1Op> {
 };
 
 struct ExpandFunctions : ladle::impl::ExpandFunctionsBase<ExpandFunctions> {
+  using ExpandFunctionsBase::ExpandFunctionsBase;
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<ExpandElu, ExpandExpM1, ExpandL2Norm, ExpandLog1p,
-                 ExpandSigmoid, ExpandSilu, ExpandSoftplus>(&getContext());
+    patterns
+        .add<ExpandElu, ExpandExpM1, ExpandL2Norm, ExpandLog1p, ExpandSoftplus>(
+            &getContext());
+    patterns.add<ExpandSigmoid, ExpandSilu>(&getContext(), approximate);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }

@@ -27,7 +27,7 @@ def ApproximateDecays : Pass<"ladle-approximate-decays",
     decay errs by less than 3·10⁻⁷ of 1, and by less than 10⁻⁶ if its x is an
     exponential, too, of -10 to 10. GPUs have an instruction for it, where an
     accurate one takes eight; kernels take it where that is a gain, for drafts,
-    for heads that are channels, and for prompts token by token.
+    for heads that are channels, and for prompts.
 
     ```mlir
     %e = math.exp %A : tensor<2x4xf32>
@@ -254,7 +254,15 @@ def ExpandFunctions : Pass<"ladle-expand-functions"> {
     %5 = arith.mulf %x, %4 : tensor<4x64xf32>
     ```
     Rounding changes; the float64 reference evaluates the functions themselves.
+
+    With `approximate` the exponentials of sigmoid and silu are marked as those
+    of decays are, where they are vectors. What these err by, s(1 − s) and
+    s(1 − s) |x| times 2 + 1.2 |x| units, is less than 10⁻⁷ of 1.
   }];
+  let options = [
+    Option<"approximate", "approximate", "bool", "false",
+           "let targets approximate the exponentials of sigmoid and silu">,
+  ];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::math::MathDialect"];
 }

@@ -25,7 +25,7 @@ void ladle::buildSpecPipeline(OpPassManager &pm) {
 void ladle::buildStepPipeline(OpPassManager &pm,
                               const DecodePipelineOptions &options) {
   buildSpecPipeline(pm);
-  if (options.approximatesDecays)
+  if (options.approximates)
     pm.addNestedPass<RecurrenceOp>(createApproximateDecays());
   BuildDecodeOptions build;
   for (Route route : options.routes)
@@ -61,7 +61,9 @@ void ladle::buildStepPipeline(OpPassManager &pm,
     pm.addPass(createBuildPrefill(prefill));
   }
   OpPassManager &step = pm.nest<StepOp>();
-  step.addPass(createExpandFunctions());
+  ExpandFunctionsOptions expand;
+  expand.approximate = options.approximates;
+  step.addPass(createExpandFunctions(expand));
   step.addPass(createCanonicalizerPass());
   step.addPass(createCSEPass());
 }
@@ -119,7 +121,7 @@ void ladle::buildGPUStepPipeline(OpPassManager &pm,
   // Prompts that stay entries lie in pages, or behind the last whole chunk.
   DecodePipelineOptions carrying = options;
   carrying.carriesState = options.page > 0 || options.foldsByChunk;
-  carrying.scansPrompts = carrying.approximatesDecays = true;
+  carrying.scansPrompts = carrying.approximates = true;
   buildStepPipeline(pm, carrying);
 }
 

@@ -36,8 +36,9 @@ struct DecodePipelineOptions {
   /// Whether prompts whose tokens wait for one another have a form, too:
   /// likewise.
   bool scansPrompts = false;
-  /// Whether exponentials of decays may be approximate: likewise.
-  bool approximatesDecays = false;
+  /// Whether exponentials of decays, sigmoid and silu may be approximate:
+  /// likewise.
+  bool approximates = false;
   /// Rows of the state in a tile of the CPU schedule.
   int64_t tileRows = 16;
 };

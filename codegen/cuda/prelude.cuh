@@ -398,9 +398,9 @@ LADLE_INLINE float divide_by_large(float a, float b) {
 #endif
 }
 
-/// 2^x within 2 units in the last place, and e^x within 2 + 1.2 |x|, for decays:
-/// that of an error in x is as small as they are. 0 where the power is not a
-/// normal number.
+/// 2^x within 2 units in the last place, and e^x within 2 + 1.2 |x|, for decays
+/// and e^x + 1: that of an error in x is as small as they are. 0 where the power
+/// is not a normal number.
 LADLE_INLINE float approximate_exp2(float x) {
 #ifdef __CUDA_ARCH__
   float result;

@@ -112,6 +112,7 @@ private:
   void takeArguments(unsigned &next) override;
   void emitRowStart() override;
   bool startsEarly() override { return false; }
+  bool approximates() override { return true; }
   /// With others ahead, a block has no more registers for being alone, and
   /// those that parts were given are of as many blocks as there are.
   int64_t bytesToSpill() const override {

@@ -1,4 +1,6 @@
 // RUN: ladle-opt %s --split-input-file --ladle-expand-functions | FileCheck %s
+// RUN: ladle-opt %s --split-input-file --ladle-expand-functions=approximate \
+// RUN:   | FileCheck %s --check-prefix=APPROXIMATE
 
 // The example of the pass description.
 
@@ -26,6 +28,21 @@ ladle.recurrence @l2norm(token %x: tensor<4x64xf32>) -> (y: tensor<4x64xf32>) {
 ladle.recurrence @l2norm_of_rows(token %x: tensor<4x3x8xf32>) -> (y: tensor<4x3x8xf32>) {
   %y = ladle.l2norm %x eps 0.0 : tensor<4x3x8xf32>
   ladle.yield %y : tensor<4x3x8xf32>
+}
+
+// -----
+
+// What has exponentials of vectors may approximate them; numbers stay accurate.
+
+// APPROXIMATE-LABEL: ladle.recurrence @gates
+// APPROXIMATE: math.exp %{{.*}} fastmath<afn> : tensor<4x8xf32>
+// APPROXIMATE: math.exp %{{.*}} : tensor<4xf32>
+// CHECK-LABEL: ladle.recurrence @gates
+// CHECK-NOT: afn
+ladle.recurrence @gates(token %x: tensor<4x8xf32>, token %b: tensor<4xf32>) -> (y: tensor<4x8xf32>, z: tensor<4xf32>) {
+  %y = ladle.silu %x : tensor<4x8xf32>
+  %z = ladle.sigmoid %b : tensor<4xf32>
+  ladle.yield %y, %z : tensor<4x8xf32>, tensor<4xf32>
 }
 
 // -----
