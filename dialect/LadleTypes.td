@@ -59,9 +59,9 @@ def Ladle_BufferType : Ladle_Type<"Buffer", "buffer"> {
     entries that a slot holds; 0 stands for a buffer that grows.
 
     The entries of a slot lie side by side, [slots, heads, capacity, ...]. With
-    a `page`, which divides the capacity, they lie in pages of so many entries,
-    [pages, heads, page, ...], and a table of the slot says in which: place i is
-    entry i mod page of page table[i / page]. Slots then hold as much memory as
+    a `page` they lie in pages of so many entries, [pages, heads, page, ...],
+    the last of a slot with as many as the capacity leaves, and a table of the
+    slot says in which: place i is entry i mod page of page table[i / page]. Slots then hold as much memory as
     their entries fill, and may hold pages together.
 
     ```mlir

@@ -59,7 +59,7 @@ def BuildDecode : Pass<"ladle-build-decode", "::mlir::ModuleOp"> {
     Option<"stateLayout", "state-layout", "std::string", "\"dv_dk\"",
            "how a head of a state lies in memory: dv_dk or dk_dv">,
     Option<"page", "page", "int64_t", "0",
-           "entries of a page, a part of the capacity; 0: those of a slot lie "
+           "entries of a page; 0: those of a slot lie "
            "side by side">,
     Option<"drafts", "drafts", "int64_t", "0",
            "the most drafts of a row that the program also verifies; buffers "
@@ -136,7 +136,7 @@ def BuildPrefill : Pass<"ladle-build-prefill", "::mlir::ModuleOp"> {
     Option<"stateLayout", "state-layout", "std::string", "\"dv_dk\"",
            "how a head of a state lies in memory: dv_dk or dk_dv">,
     Option<"page", "page", "int64_t", "0",
-           "entries of a page, a part of the capacity; 0: those of a slot lie "
+           "entries of a page; 0: those of a slot lie "
            "side by side">,
     Option<"drafts", "drafts", "int64_t", "0",
            "the most drafts of a row that the program also verifies; buffers "
@@ -215,7 +215,7 @@ def BuildVerify : Pass<"ladle-build-verify", "::mlir::ModuleOp"> {
     Option<"stateLayout", "state-layout", "std::string", "\"dv_dk\"",
            "how a head of a state lies in memory: dv_dk or dk_dv">,
     Option<"page", "page", "int64_t", "0",
-           "entries of a page, a part of the capacity; 0: those of a slot lie "
+           "entries of a page; 0: those of a slot lie "
            "side by side">,
     Option<"drafts", "drafts", "int64_t", "8", "the most drafts of a row">,
   ];

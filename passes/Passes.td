@@ -257,7 +257,7 @@ def ExpandFunctions : Pass<"ladle-expand-functions"> {
 
     With `approximate` the exponentials of sigmoid and silu are marked as those
     of decays are, where they are vectors. What these err by, s(1 − s) and
-    s(1 − s) |x| times 2 + 1.2 |x| units, is less than 10⁻⁷ of 1.
+    s(1 − s) |x| times 2 + 1.2 |x| units, is less than 2·10⁻⁷ of 1.
   }];
   let options = [
     Option<"approximate", "approximate", "bool", "false",

@@ -28,9 +28,11 @@ static Status invalid(std::string message) {
 static Status checkBlocks(const Program &program,
                           const CursorOptions &options) {
   const std::string &name = program.signature().name;
-  if (options.pages < 0 || options.pages > INT32_MAX)
+  // Kernels count entries of all pages.
+  int64_t mostPages = INT32_MAX / std::max<int64_t>(program.page(), 1);
+  if (options.pages < 0 || options.pages > mostPages)
     return invalid(
-        fmt::format("pages is {}, wanted 0 to {}", options.pages, INT32_MAX));
+        fmt::format("pages is {}, wanted 0 to {}", options.pages, mostPages));
   if (options.pages && !program.page())
     return invalid(fmt::format("pages is {}, wanted 0: '{}' was compiled "
                                "without; set CompileOptions::page",

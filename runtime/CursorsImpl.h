@@ -209,6 +209,8 @@ struct Cursors::Impl {
   int64_t mostEntries() const {
     return std::max<int64_t>(capacity - drafts, 0);
   }
+  /// Entries that a row may have after a step, if it could not fold.
+  int64_t room() const { return hasStates() ? mostEntries() : capacity; }
   /// ResourceExhausted: so many more pages, or states, were wanted.
   Status noPages(int64_t wanted) const;
   Status noStates(int64_t wanted) const;

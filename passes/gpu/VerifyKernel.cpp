@@ -79,7 +79,9 @@ Value GpuVerifyKernel::emitCursor() {
   bool waits = fold && hasManyBlocks(schedule.tileRows);
   if (turns == 1 && !waits)
     stageStates();
-  // More are never there when drafts come.
+  // More are never there when drafts come: a row folds before, and one that
+  // has no state of its own to fold into is given no more
+  // (Cursors::Impl::room).
   if (mostEntries() < capacity())
     length = arith::MinSIOp::create(b, length, constantIndex(mostEntries()));
   if (fold)

@@ -228,7 +228,7 @@ LogicalResult GpuVerifyKernel::packStacks(ArrayRef<StoredStack> stacks,
   FailureOr<SmallVector<Components>> computed = rowsOfStacks(stacks);
   if (failed(computed))
     return failure();
-  if (productsInTiles.contains(tile))
+  if (!stacks.empty() && productsInTiles.contains(tile))
     barrier();
   int64_t first = 0;
   for (auto [stack, all] : llvm::zip(stacks, *computed)) {

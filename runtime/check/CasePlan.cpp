@@ -96,12 +96,13 @@ static CheckCase makeCase(const Combination &levels,
   one.slotPadding = levels[factor++] ? 32 : 0;
   one.packed = levels[factor++];
   one.sizes = sizes[levels[factor++]];
-  // What slots take and share; a page is as large as it may be.
+  // What slots take and share; the last page of a slot has fewer entries where
+  // there are several, and few entries lie in rings.
   size_t sharing = levels[factor++];
   one.forks = sharing > 0;
   one.takesStates = sharing > 0 && !one.slotPadding;
   if (sharing > 0)
-    one.page = one.capacity % 16 == 0 ? 16 : 8;
+    one.page = one.capacity % 16 == 0 ? 16 : one.capacity >= 8 ? 8 : 0;
   if (sharing > 1)
     one.crossover = one.capacity - one.drafts;
   return one;

@@ -289,10 +289,6 @@ std::vector<CheckCase> Checker::plan() {
     });
     for (CheckCase &config : cases) {
       config.page = request.page;
-      config.capacity =
-          (config.capacity + request.page - 1) / request.page * request.page;
-      if (config.byChunk)
-        config.chunk = config.threshold = config.capacity;
     }
   }
   if (!isOnCpu) {
@@ -322,9 +318,6 @@ std::vector<CheckCase> Checker::plan() {
     int64_t entries = config.capacity - config.drafts;
     config.drafts = request.drafts;
     config.capacity = std::max(entries + config.drafts, 2 * config.drafts);
-    if (config.page)
-      config.capacity =
-          (config.capacity + config.page - 1) / config.page * config.page;
     config.threshold = std::min(config.threshold, entries);
     config.crossover = std::min(config.crossover, entries);
   }

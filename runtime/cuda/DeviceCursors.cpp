@@ -310,9 +310,12 @@ Status DeviceCursors::move(const CursorMove &move, void *stream) {
                           page ? pageTable.address() : 0,
                           page ? stateTable.address() : 0,
                           page || fixedThreshold ? prompts.address() : 0};
-  int32_t numbers[] = {
-      padSlot, static_cast<int32_t>(move.rows), static_cast<int32_t>(capacity),
-      static_cast<int32_t>(move.kind), static_cast<int32_t>(page)};
+  int32_t numbers[] = {padSlot,
+                       static_cast<int32_t>(move.rows),
+                       static_cast<int32_t>(capacity),
+                       static_cast<int32_t>(move.kind),
+                       static_cast<int32_t>(page),
+                       static_cast<int32_t>(room())};
   void *values[std::size(addresses) + std::size(numbers)];
   void **next = values;
   for (uint64_t &address : addresses)
@@ -356,7 +359,8 @@ Status DeviceCursors::accept(std::span<const int32_t> list,
                        static_cast<int32_t>(capacity),
                        static_cast<int32_t>(drafts),
                        static_cast<int32_t>(kind),
-                       static_cast<int32_t>(page)};
+                       static_cast<int32_t>(page),
+                       static_cast<int32_t>(room())};
   void *values[std::size(addresses) + std::size(numbers)];
   void **next = values;
   for (uint64_t &address : addresses)

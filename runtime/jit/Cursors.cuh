@@ -52,12 +52,14 @@ LADLE_INLINE bool has_page(const int *pages, int slot, int place, int page,
 // anew at its first page, if there are no drafts. `prompts` [slots] are the
 // tokens that rows of kPrompt have had: without a state they stay entries, as
 // long as they are fewer than the second number. Without pages a row of kPrompt
-// has folded where its ring was full, as chunks are, and nowhere else.
+// has folded where its ring was full, as chunks are, and nowhere else. `room`
+// are the entries that a row may have after a step: fewer than the capacity
+// where drafts come and find room, and the row folds before.
 extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
     const int *read_slots, const int *write_slots, int *cursors, int *epochs,
     const int *fold_threshold, int *fault, int *waiting, const int *order,
     const int *pages, const int *states, const int *prompts, int pad_slot,
-    int rows, int capacity, int kind, int page) {
+    int rows, int capacity, int kind, int page, int room) {
   // It may have started before the kernels of the step have ended, and the
   // next may start now, which wait in turn.
   wait_for_previous();
@@ -92,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
   if (kind == kPrompt && is_fresh) {
     const int end = cursor[1] + prompts[read_slot];
     if (end < fold_threshold[1] || !is_own(states[read_slot])) {
-      if (end > capacity) {
+      if (end > room) {
         fault[0] = 4 * read_slot + kNoState;
         return;
       }
@@ -113,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
     if (kind == kFoldOnly && cursor[1] == 0)
       return;
     // Nothing has been written, and nothing moves.
-    if (!appends || moves || cursor[1] >= capacity) {
+    if (!appends || moves || cursor[1] >= room) {
       fault[0] = 4 * write_slot + kNoState;
       return;
     }
@@ -144,13 +146,14 @@ extern "C" __global__ void __launch_bounds__(128) ladle_advance_cursors(
 // [slots, capacity] behind the history, those of the others after them; the
 // version of the carries becomes that of the last one. In pages, drafts that
 // have found no room or no page are not accepted, and `fault` is told of them;
-// nor are those of a slot without a state that were verified as if it had one.
+// nor are those of a slot without a state that were verified as if it had one,
+// or that would leave a row that could not fold more than `room` entries.
 // Without entries the drafts are states, which have the versions of carries.
 extern "C" __global__ void __launch_bounds__(128) ladle_commit_drafts(
     const int *slots, const int *num_accepted, const int *accepted,
     int *cursors, int *epochs, int *order, int *versions, int *waiting,
     int *fault, const int *pages, const int *states, int pad_slot, int rows,
-    int capacity, int drafts, int kind, int page) {
+    int capacity, int drafts, int kind, int page, int room) {
   wait_for_previous();
   let_next_start();
   const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -199,6 +202,11 @@ extern "C" __global__ void __launch_bounds__(128) ladle_commit_drafts(
     if (lost < taken && lane == 0)
       fault[0] = 4 * slot + kNoPage;
     taken = min(taken, lost);
+    if (cursor[1] + taken > room) {
+      if (lane == 0)
+        fault[0] = 4 * slot + kNoState;
+      taken = max(room - cursor[1], 0);
+    }
   }
   int chosen = lane < taken ? 1 << path : 0;
   for (int mask = 1; mask < 32; mask *= 2)

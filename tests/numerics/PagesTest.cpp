@@ -198,7 +198,7 @@ TEST_CASE("what pages cannot be is an error") {
           "pages is 4, wanted 0: 'gated_delta_net' was compiled without; set "
           "CompileOptions::page");
   REQUIRE(cursors(paged, {.slots = 2, .pages = -1}) ==
-          "pages is -1, wanted 0 to 2147483647");
+          "pages is -1, wanted 0 to 268435455");
   REQUIRE(cursors(paged, {.slots = 2, .crossover = 33}) ==
           "crossover is 33, wanted 1 to 32");
   REQUIRE(cursors(paged, {.slots = 2, .states = -1}) ==

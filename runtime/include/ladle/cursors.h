@@ -113,7 +113,8 @@ public:
   /// write another slot than they read, and those with a state whose prompts
   /// are next. Who has none when it is due takes one on the CPU, where a step
   /// for which there is none is ResourceExhausted; on a GPU it stays entries
-  /// for as long as there is room.
+  /// for as long as there is room: for those of the capacity, of a program with
+  /// drafts for as many less as a row has drafts at the most.
   Status reserve(std::span<const int32_t> slots,
                  std::span<const int32_t> entries,
                  std::span<const int32_t> writeSlots = {});

@@ -12,7 +12,7 @@
 #include "runtime/check/RandomInputs.h"
 #include "runtime/cuda/Driver.h"
 #include "tests/numerics/Requests.h"
-#include "tests/runtime/gpu/Gpu.h"
+#include "tests/runtime/gpu/Drafts.h"
 
 using namespace ladle;
 using namespace ladle::test;
@@ -317,6 +317,79 @@ TEST_CASE(
     CHECK(check::relativeError(drafts.batch.getOutput(draft, 0),
                                drafts.answer(row, 0, draft)[0]) < 1e-2);
   need(commit(longRows, 0, 2));
+  CHECK(need(pool.cursor(0)).length == 2);
+}
+
+// Kernels of rows with a state have no room for more entries.
+TEST_CASE("a row that could not fold leaves room for drafts") {
+  if (!hasGpu())
+    return;
+  // L = 16, T = 2: the row crosses over at 12, for which nobody takes a state.
+  Program program = DraftRows::compile({"inner"});
+  PoolOptions memory;
+  memory.states = 1;
+  memory.crossover = memory.foldThreshold = 12;
+  Pool pool = makePool(program, 1, memory);
+  Decoder decoder = need(Decoder::create(program, pool));
+  DraftRows drafts(program, 2);
+  Tensors tensors(program, 2);
+  Numbers slots(program, 1), starts(program, 2), numAccepted(program, 1);
+  slots.set({0});
+  starts.set({0, 2});
+  numAccepted.set({2});
+  need(pool.cursors().reserve(std::vector{0}, std::vector{8}));
+  auto row = drafts.oracle->makeRow();
+  int32_t position = 0;
+  auto step = [&] {
+    for (int64_t draft : {0, 1})
+      drafts.batch.setTokens(draft, drafts.tokens(0, position + draft));
+    for (const auto *specs :
+         {&program.signature().params, &program.signature().tokens})
+      for (const TensorSpec &spec : *specs)
+        need(copy(drafts.batch.getTensors().find(spec.name)->second,
+                  tensors.arguments.tensors.at(spec.name)));
+    VerifyArguments arguments;
+    arguments.rows = 1;
+    arguments.slots = slots.all();
+    arguments.cuSeqlens = starts.all();
+    arguments.drafts = 2;
+    arguments.tensors = tensors.arguments.tensors;
+    if (Status status = decoder.verify(arguments); !status)
+      return status;
+    for (int32_t draft : {0, 1}) {
+      std::vector<float> mine = tensors.output(draft);
+      std::vector<double> wanted = drafts.answer(row, 0, position + draft)[0];
+      for (size_t i = 0; i < mine.size(); ++i)
+        CHECK(mine[i] == Approx(wanted[i]).margin(1e-2));
+    }
+    position += 2;
+    return pool.commit(slots.all(), numAccepted.all());
+  };
+  for (int32_t token = 0; token < 14; token += 2) {
+    if (token == 8) // a page, and no state: the next does not come to 12
+      need(pool.cursors().reserve(std::vector{0}, std::vector{3}));
+    need(step());
+  }
+  need(synchronize(gpu));
+  REQUIRE(pool.cursors().stateOf(0) < 0);
+  REQUIRE(need(pool.cursor(0)).length == 14);
+  // 16 entries had room, but then no drafts behind them.
+  need(step());
+  need(synchronize(gpu));
+  CHECK(need(pool.cursor(0)).length == 14);
+  CHECK(step().message() ==
+        "an earlier step wanted a state for slot 0, which had none of its own: "
+        "take states before (Cursors::reserve)");
+  // What it has is folded by the first step behind one.
+  need(pool.cursors().reserve(std::vector{0}, std::vector{2}));
+  REQUIRE(pool.cursors().stateOf(0) >= 0);
+  position = 14;
+  row = drafts.oracle->makeRow();
+  for (uint64_t token = 0; token < 14; ++token)
+    drafts.answer(row, 0, token);
+  need(step());
+  need(synchronize(gpu));
+  CHECK(need(pool.cursor(0)).epoch == 1);
   CHECK(need(pool.cursor(0)).length == 2);
 }
 
