@@ -61,8 +61,9 @@ def Ladle_BufferType : Ladle_Type<"Buffer", "buffer"> {
     The entries of a slot lie side by side, [slots, heads, capacity, ...]. With
     a `page` they lie in pages of so many entries, [pages, heads, page, ...],
     the last of a slot with as many as the capacity leaves, and a table of the
-    slot says in which: place i is entry i mod page of page table[i / page]. Slots then hold as much memory as
-    their entries fill, and may hold pages together.
+    slot says in which: place i is entry i mod page of page table[i / page].
+    Slots then hold as much memory as their entries fill, and may hold pages
+    together.
 
     ```mlir
     !ladle.buffer<[k : 16x128xbf16 @dk, u : 32x128xf32 @dv], capacity = 16,

@@ -30,8 +30,7 @@ KernelCaller::KernelCaller(const Program &program, const Pool::Impl &pool,
   workers.resize(static_cast<size_t>(workerCount));
   for (Worker &worker : workers) {
     worker.order.sizesAndStrides[0] = pool.capacity;
-    worker.pages.sizesAndStrides[0] =
-        pool.page ? (pool.capacity + pool.page - 1) / pool.page : 0;
+    worker.pages.sizesAndStrides[0] = pool.shared().tableSize();
     worker.parents.sizesAndStrides[0] = pool.drafts;
     worker.order.sizesAndStrides[1] = worker.parents.sizesAndStrides[1] = 1;
     worker.pages.sizesAndStrides[1] = 1;

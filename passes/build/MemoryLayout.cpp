@@ -69,7 +69,8 @@ SmallVector<MemRefType> ladle::memoryTypesOf(StepOp step,
     return {MemRefType::get({cast<DraftsType>(argument.getType()).getMost()},
                             IntegerType::get(argument.getContext(), 32))};
   case ArgumentKind::Ring:
-    llvm_unreachable("a step of a recurrence has no rings");
+  case ArgumentKind::Memory:
+    llvm_unreachable("a step of a recurrence has no rings and no memories");
   case ArgumentKind::Buffer:
     break;
   }

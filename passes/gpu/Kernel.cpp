@@ -15,6 +15,8 @@
 using namespace mlir;
 using namespace ladle;
 
+static constexpr int64_t kWarp = 32;
+
 SmallVector<StepOp, 2> GpuKernel::forms() {
   return fold ? SmallVector<StepOp, 2>{step, fold}
               : SmallVector<StepOp, 2>{step};
@@ -339,8 +341,6 @@ Value GpuKernel::emitCursor() {
   folds = named(both(arith::OrIOp::create(b, isFull, goes), mayFold), "folds");
   return {};
 }
-
-static constexpr int64_t kWarp = 32;
 
 int64_t GpuKernel::knownPlaces() {
   if (page())

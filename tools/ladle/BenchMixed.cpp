@@ -43,10 +43,14 @@ private:
 
 } // namespace
 
-/// The larger one, unless smaller ones leave a slot less room that it never
-/// needs.
+/// The larger one, unless so many of the smaller ones leave a slot less room
+/// that it never needs.
 static int64_t pageOf(const DraftSpec &spec) {
-  return (spec.capacity() - 1) / 8 % 2 == 0 ? 8 : 16;
+  constexpr int64_t smaller = 8, larger = 16;
+  auto heldIn = [&](int64_t page) {
+    return (spec.capacity() + page - 1) / page * page;
+  };
+  return heldIn(smaller) < heldIn(larger) ? smaller : larger;
 }
 
 /// Rows without a state and with one are in pages; others all have one.
