@@ -87,6 +87,33 @@ LogicalResult KernelPrinter::printCopy(memref::DmaStartOp copy) {
   return success();
 }
 
+/// What a tag counts is there: copies to shared memory, or in global memory
+/// what another kernel has prepared.
+LogicalResult KernelPrinter::printCopyWait(memref::DmaWaitOp wait) {
+  Value tag = wait.getTagMemRef();
+  if (!gpu::GPUDialect::hasWorkgroupMemoryAddressSpace(
+          cast<MemRefType>(tag.getType()))) {
+    if (!texts.contains(tag))
+      return unsupported(wait);
+    os << formatv("take_arrival({0} + {1});\n", texts[tag],
+                  offset(tag, wait.getTagIndices()));
+    return success();
+  }
+  if (countsParts(tag)) {
+    os << formatv("copy_part_wait({0} + {1});\n", texts[tag],
+                  use(wait.getTagIndices().front()));
+    return success();
+  }
+  // Rows are waited for apart, by those who copied them.
+  if (llvm::any_of(tag.getUsers(), [](Operation *user) {
+        auto copy = dyn_cast<memref::DmaStartOp>(user);
+        return copy && copy.isStrided();
+      }))
+    os << "copy_rows_wait();\n";
+  os << "copy_wait(" << texts[tag] << ");\n";
+  return success();
+}
+
 LogicalResult KernelPrinter::printThreadWait(nvgpu::DeviceAsyncWaitOp wait) {
   std::optional<uint32_t> pending = wait.getNumGroups();
   if (!pending) {
@@ -157,6 +184,33 @@ LogicalResult KernelPrinter::printRowsFrom(memref::SubViewOp view) {
   os << formatv("{0} *const {1} = {2} + {3};\n",
                 typeText(view.getType().getElementType()), texts[result],
                 texts[from], offset(from, first));
+  return success();
+}
+
+/// Bytes of an argument become memory of a type.
+LogicalResult KernelPrinter::printView(memref::ViewOp view) {
+  Value from = view.getSource(), result = view.getResult();
+  if (!texts.contains(from) || !view.getType().getLayout().isIdentity() ||
+      view.getType().getNumDynamicDims() != 0)
+    return unsupported(view);
+  strides[result].resize(view.getType().getRank());
+  texts[result] = names.fresh(texts[from] + "_part");
+  os << formatv("auto *const {0} = bytes_as<{1}>({2} + {3});\n", texts[result],
+                typeText(view.getType().getElementType()), texts[from],
+                use(view.getByteShift()));
+  return success();
+}
+
+/// All of a memory without gaps is one row.
+LogicalResult KernelPrinter::printCollapse(memref::CollapseShapeOp collapse) {
+  Value from = collapse.getSrc(), result = collapse.getResult();
+  MemRefType type = collapse.getType();
+  if (!texts.contains(from) || type.getRank() != 1 ||
+      collapse.getSrcType().getNumDynamicDims() != 0)
+    return unsupported(collapse);
+  std::string name = texts[from];
+  texts[result] = name;
+  strides[result].resize(1);
   return success();
 }
 

@@ -511,6 +511,9 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
         return success();
       })
       .Case<memref::SubViewOp>([&](auto view) { return printRowsFrom(view); })
+      .Case<memref::ViewOp>([&](auto view) { return printView(view); })
+      .Case<memref::CollapseShapeOp>(
+          [&](auto collapse) { return printCollapse(collapse); })
       .Case<memref::PrefetchOp>(
           [&](auto prefetch) { return printPrefetch(prefetch); })
       .Case<memref::AtomicRMWOp>(
@@ -525,22 +528,7 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
       })
       .Case<nvgpu::DeviceAsyncWaitOp>(
           [&](auto wait) { return printThreadWait(wait); })
-      .Case<memref::DmaWaitOp>([&](auto wait) {
-        // Rows are waited for apart, by those who copied them.
-        Value tag = wait.getTagMemRef();
-        if (countsParts(tag)) {
-          os << formatv("copy_part_wait({0} + {1});\n", texts[tag],
-                        use(wait.getTagIndices().front()));
-          return success();
-        }
-        if (llvm::any_of(tag.getUsers(), [](Operation *user) {
-              auto copy = dyn_cast<memref::DmaStartOp>(user);
-              return copy && copy.isStrided();
-            }))
-          os << "copy_rows_wait();\n";
-        os << "copy_wait(" << texts[tag] << ");\n";
-        return success();
-      })
+      .Case<memref::DmaWaitOp>([&](auto wait) { return printCopyWait(wait); })
       .Case<memref::LoadOp>([&](auto load) {
         return printLoad(load, load.getMemref(), load.getIndices(), false);
       })

@@ -52,12 +52,15 @@ private:
   void printCopyInit(mlir::Value counters); // CopyPrinter.cpp
   mlir::LogicalResult printCopy(mlir::memref::DmaStartOp copy);
   mlir::LogicalResult printThreadCopy(mlir::nvgpu::DeviceAsyncCopyOp copy);
+  mlir::LogicalResult printCopyWait(mlir::memref::DmaWaitOp wait);
   mlir::LogicalResult printThreadWait(mlir::nvgpu::DeviceAsyncWaitOp wait);
   mlir::LogicalResult printPrefetch(mlir::memref::PrefetchOp prefetch);
   mlir::LogicalResult printArrival(mlir::memref::AtomicRMWOp arrival);
   mlir::LogicalResult printPartBarrier(mlir::NVVM::BarrierOp meets);
   mlir::LogicalResult printRegisters(mlir::NVVM::SetMaxRegisterOp registers);
   mlir::LogicalResult printRowsFrom(mlir::memref::SubViewOp view);
+  mlir::LogicalResult printView(mlir::memref::ViewOp view);
+  mlir::LogicalResult printCollapse(mlir::memref::CollapseShapeOp collapse);
   mlir::LogicalResult printClusterMemory(mlir::UnrealizedConversionCastOp cast);
   std::string offset(mlir::Value memref, mlir::ValueRange indices);
   std::string offset(mlir::Value memref,

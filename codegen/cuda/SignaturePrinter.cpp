@@ -25,7 +25,9 @@ static bool isStoredTo(Value memref) {
       return store.getMemref() == memref;
     if (auto store = dyn_cast<vector::StoreOp>(user))
       return store.getBase() == memref;
-    return isa<memref::AtomicRMWOp>(user);
+    if (auto view = dyn_cast<memref::ViewOp>(user))
+      return isStoredTo(view.getResult());
+    return isa<memref::AtomicRMWOp, memref::DmaWaitOp>(user);
   });
 }
 

@@ -193,6 +193,13 @@ LADLE_INLINE void move_words(void *to, const void *from, Move move) {
 } // namespace ladle_detail
 
 /// N elements that lie one after the other; `p` is aligned like Vec<T, N>.
+template <class T> LADLE_INLINE T *bytes_as(signed char *p) {
+  return reinterpret_cast<T *>(p);
+}
+template <class T> LADLE_INLINE const T *bytes_as(const signed char *p) {
+  return reinterpret_cast<const T *>(p);
+}
+
 template <int N, class T> LADLE_INLINE Vec<T, N> load_vector(const T *p) {
   Vec<T, N> v;
   ladle_detail::move_words<Vec<T, N>>(&v, p, ladle_detail::Plain{});
@@ -623,6 +630,31 @@ LADLE_INLINE int arrive(int *counter, int count) {
   return before;
 #else
   return __atomic_fetch_add(counter, count, __ATOMIC_ACQ_REL);
+#endif
+}
+
+/// Waits until somebody has added to a counter of global memory, and takes one
+/// of what was added. A warp together; it finds what others wrote before that.
+LADLE_INLINE void take_arrival(int *counter) {
+#if defined(__CUDA_ARCH__)
+  int count;
+  do {
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
+                 : "=r"(count)
+                 : "l"(__cvta_generic_to_global(counter))
+                 : "memory");
+  } while (count < 1);
+  __syncwarp();
+  if (threadIdx.x % 32 == 0)
+    asm volatile("red.relaxed.gpu.global.add.s32 [%0], -1;"
+                 :
+                 : "l"(__cvta_generic_to_global(counter))
+                 : "memory");
+#else
+  // Kernels run one after the other.
+  if (threadIdx.x % 32 == 0 &&
+      __atomic_fetch_add(counter, -1, __ATOMIC_ACQ_REL) < 1)
+    __builtin_trap();
 #endif
 }
 

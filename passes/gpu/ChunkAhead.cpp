@@ -32,7 +32,7 @@ static RankedTensorType typeOf(Value value) {
 
 /// Barriers of the block: those of each crew alone, and with those who have
 /// rows. block_barrier has the first.
-static constexpr int64_t kBarrierOfAhead = 1, kBarrierOfAll = 3;
+static constexpr int64_t kBarrierOfAhead = 1;
 
 //===----------------------------------------------------------------------===//
 // Barriers
@@ -45,19 +45,26 @@ Value GpuChunkKernel::barrierOf(Value ofCrew, int64_t first) {
 
 void GpuChunkKernel::barrier() {
   assert(blockPart != Part::Rows && "warps with rows do not meet all");
-  if (blockPart == Part::Ahead)
+  if (blockPart == Part::Ahead && !shape.prepared)
     return meetAt(b, barrierOf(crew, kBarrierOfAhead), schedule.threads);
   GpuKernel::barrier();
+}
+
+/// Of a crew, or of those who copy what another kernel prepares.
+int64_t GpuChunkKernel::threadsAhead() const {
+  return shape.prepared ? GpuPreparedSteps::kCopying : shape.threadsOfCrew();
 }
 
 /// The end of a step of those who are ahead, and the beginning of it for those
 /// who take it.
 void GpuChunkKernel::meetAll(Value ofCrew) {
-  if (shape.cluster > 1)
+  if (shape.prepared && blockPart == Part::Ahead)
+    barrier();
+  else if (shape.cluster > 1)
     meetCluster();
   else
     meetAt(b, barrierOf(ofCrew, kBarrierOfAll),
-           shape.threadsOfRows() + shape.threadsOfCrew());
+           shape.threadsOfRows() + threadsAhead());
   isRead.clear();
   isWritten.clear();
   beginOp();
@@ -74,7 +81,8 @@ void GpuChunkKernel::enterPart(bool ofAhead) {
   schedule.threads = ofAhead ? shape.threadsOfCrew() : ofRows;
   thread = blockThread;
   if (ofAhead) {
-    thread = arith::SubIOp::create(b, thread, constantIndex(ofRows));
+    if (!shape.prepared)
+      thread = arith::SubIOp::create(b, thread, constantIndex(ofRows));
     crew = constantIndex(0);
   }
   if (ofAhead && shape.crews > 1) {
@@ -100,8 +108,8 @@ LogicalResult GpuChunkKernel::emitParts() {
   // What others write is behind what is cleared.
   if (shape.cluster > 1)
     meetCluster();
-  auto branch =
-      scf::IfOp::create(b, isBelow(thread, all - shape.ahead), /*else=*/true);
+  auto branch = scf::IfOp::create(b, isBelow(thread, shape.threadsOfRows()),
+                                  /*else=*/true);
   FailureOr<scf::ForOp> ahead = failure(), ofRows = failure();
   {
     OpBuilder::InsertionGuard guard(b);
@@ -119,6 +127,11 @@ LogicalResult GpuChunkKernel::emitParts() {
 
     b.setInsertionPointToStart(branch.thenBlock());
     enterPart(/*ofAhead=*/false);
+    if (shape.prepared)
+      for (BlockArgument argument : rowTokens)
+        stagedRows[argument] =
+            shared({tokensAtOnce(), pitchOf(schedule.tileRows)}, "rows",
+                   cast<RankedTensorType>(argument.getType()).getElementType());
     findDividedStacks();
     for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
       loadStateRows(pool);
@@ -131,6 +144,11 @@ LogicalResult GpuChunkKernel::emitParts() {
   blockPart = Part::All;
   schedule.threads = all;
   thread = blockThread;
+  if (shape.prepared) {
+    std::tie(prepared.parts, prepared.ahead, prepared.ofRows) =
+        std::tie(branch, *ahead, *ofRows);
+    return success();
+  }
   takeTurns(*ahead, *ofRows);
   clearShared();
   return success();

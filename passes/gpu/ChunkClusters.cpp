@@ -86,6 +86,8 @@ void GpuChunkKernel::takeAgain(Value memory) {
 
 /// Whether something in a loop depends on where in dv a block is.
 bool GpuChunkKernel::dependsOnTile(scf::ForOp ahead) {
+  if (tiles == 1)
+    return false;
   SmallVector<Value> open{tileStart, isFirstTile};
   llvm::SmallDenseSet<Operation *> known;
   while (!open.empty())

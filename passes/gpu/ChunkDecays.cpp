@@ -79,7 +79,9 @@ const GpuChunkKernel::Weights &GpuChunkKernel::weightsOf(Value decays) {
   const Stack &stack = stackOf(decays);
   int64_t tokens = rowsFor(tokensAtOnce());
   result.between = allocate(tokens, tokens);
-  result.after = allocate(tokens + 1, 1);
+  // What passes to another kernel is copied in parts of four.
+  result.after =
+      allocate(shape.prepared ? llvm::alignTo(tokens + 1, 4) : tokens + 1, 1);
   willRead(stack.memory);
   willWrite(result.between);
   willWrite(result.after);

@@ -264,7 +264,8 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
   schedule.tileRows = shape.rows;
   tiles = valueSize / shape.rows;
   constexpr int64_t fewElements = 2048, manyThreads = 256, fewThreads = 64;
-  int64_t ofRows = shape.threadsOfRows() + shape.ahead;
+  int64_t ofRows = shape.threadsOfRows() +
+                   (shape.prepared ? GpuPreparedSteps::kCopying : shape.ahead);
   holdsRows =
       (!schedule.threads || schedule.threads == ofRows) && mayHoldRows(shape);
   if (holdsRows)
@@ -310,6 +311,8 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
   b.setLoc(unnamed(step.getLoc()));
   b.setInsertionPointToEnd(&function.getBody().front());
   gpu::ReturnOp::create(b);
+  if (shape.prepared)
+    takeApart();
   return function;
 }
 
@@ -326,6 +329,8 @@ void GpuChunkKernel::addArguments(SmallVectorImpl<Type> &types,
     types.push_back(b.getI32Type());
     names.push_back("part");
   }
+  if (shape.prepared)
+    GpuPreparedSteps::addArguments(b, types, names);
 }
 
 void GpuChunkKernel::takeArguments(unsigned &next) {
@@ -333,6 +338,10 @@ void GpuChunkKernel::takeArguments(unsigned &next) {
   cuSeqlens = function.getBody().front().getArgument(next++);
   if (foldsByChunk)
     part = function.getBody().front().getArgument(next++);
+  if (shape.prepared)
+    for (Value *each : {&prepared.memory, &prepared.ready, &prepared.firstRun,
+                        &prepared.rowCount, &prepared.headCount})
+      *each = function.getBody().front().getArgument(next++);
 }
 
 void GpuChunkKernel::emitRowStart() {
@@ -359,15 +368,20 @@ void GpuChunkKernel::emitPaddedRow() {
 void GpuChunkKernel::clearShared() {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPoint(endOfClearing);
-  for (Value memory : function.getWorkgroupAttributions()) {
+  clearMemories(function, schedule.threads, [](Value) { return true; });
+}
+
+void GpuChunkKernel::clearMemories(gpu::GPUFuncOp of, int64_t threads,
+                                   function_ref<bool(Value)> isCleared) {
+  for (Value memory : of.getWorkgroupAttributions()) {
     auto type = cast<MemRefType>(memory.getType());
     // Places of entries are no numbers of a stack.
-    if (type.getRank() < 2)
+    if (type.getRank() < 2 || memory.use_empty() || !isCleared(memory))
       continue;
     Value zero = convertTo(constantFloat(0), type.getElementType());
     auto loop =
         scf::ForOp::create(b, thread, constantIndex(type.getNumElements()),
-                           constantIndex(schedule.threads));
+                           constantIndex(threads));
     OpBuilder::InsertionGuard inner(b);
     b.setInsertionPointToStart(loop.getBody());
     int64_t columns = type.getDimSize(1);
@@ -479,21 +493,6 @@ GpuChunkKernel::emitRounds(function_ref<LogicalResult()> body, Value first,
   return loop;
 }
 
-/// What others hold as well is not written.
-void GpuChunkKernel::storeStates() {
-  Value stores = mayFold;
-  if (keepsPrompt)
-    stores = arith::XOrIOp::create(
-        b, keepsPrompt, arith::ConstantOp::create(b, b.getBoolAttr(true)));
-  guarded(stores, [&] {
-    for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
-      if (holdsRows)
-        storeStateRows(pool);
-      else
-        moveState(pool, /*isLoad=*/false);
-  });
-}
-
 /// Reads, and Gram products, whose vectors are there.
 void GpuChunkKernel::beginReads() {
   beginOp();
@@ -552,7 +551,7 @@ LogicalResult GpuChunkKernel::emitChunk() {
     // Warps read their rows while few threads compute numbers of tokens.
     if (holdsRows && isa<EachDraftOp>(op)) {
       beginReads();
-      if (!std::exchange(areRowsStaged, true))
+      if (!std::exchange(areRowsStaged, true) && !shape.prepared)
         rowStores = stageRows();
     }
     releaseAfter(&op);

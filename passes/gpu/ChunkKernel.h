@@ -28,6 +28,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "passes/gpu/ChunkForms.h"
+#include "passes/gpu/ChunkPrepared.h"
 #include "passes/gpu/Kernel.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallBitVector.h"
@@ -41,21 +42,11 @@ public:
   /// Elements of rows of all states that a warp has in registers: a thread has
   /// half as many.
   static constexpr int64_t kMostKeys = 128;
+  /// The barrier where those ahead meet those with rows.
+  static constexpr int64_t kBarrierOfAll = 3;
   /// Parts of bf16 that an f32 is the sum of.
   static constexpr int64_t kParts = 3;
-  /// What a block has of a prompt at a time, and of dv; threads besides those
-  /// with rows, which are a step ahead of them, of all crews that take steps in
-  /// turn; how many warps have the same 16 rows, with a part of dk each; how
-  /// many blocks, of tiles of one head, make steps for one another; and of
-  /// those with threads ahead, how many a multiprocessor is to hold.
-  struct Shape {
-    int64_t tokens = 0, rows = 0, ahead = 0, crews = 1, keyParts = 1;
-    int64_t cluster = 1, blocks = 1;
-    bool splits = false; ///< keeps stacks of f32 as parts of bf16
-    int64_t threadsOfRows() const { return rows / 16 * keyParts * 32; }
-    int64_t threadsOfCrew() const { return ahead / crews; }
-    bool operator==(const Shape &) const = default;
-  };
+  using Shape = GpuChunkShape;
   GpuChunkKernel(StepOp step, const GpuSchedule &schedule,
                  const GpuSlots &slots, const Shape &shape,
                  const ChunkForms &forms, mlir::OpBuilder &builder)
@@ -97,6 +88,7 @@ private:
   shapesOf(StepOp step, const GpuSchedule &schedule, bool ownsAllRows);
   llvm::SmallVector<Shape> shapesOfRows();
   bool isIdle(int64_t ofTiles) const;
+  bool mayPrepare(const Shape &of);
   int64_t mostBytes() const;
   int64_t blocksOfShape();
   std::optional<int64_t> registersOfPart(bool ofAhead) const;
@@ -128,11 +120,14 @@ private:
   void storeStates();
   mlir::LogicalResult emitChunk();
   mlir::LogicalResult emitOp(mlir::Operation *op);
+  void clearMemories(mlir::gpu::GPUFuncOp of, int64_t threads,
+                     llvm::function_ref<bool(mlir::Value)> isCleared);
   void clearShared();
 
   //===--- ChunkAhead.cpp: what needs no state, a step ahead --------------===//
   void barrier() override;
   mlir::Value barrierOf(mlir::Value ofCrew, int64_t first);
+  int64_t threadsAhead() const;
   void meetAll(mlir::Value ofCrew);
   void enterPart(bool ofAhead);
   void shareRegisters(bool ofAhead);
@@ -143,6 +138,22 @@ private:
   mlir::LogicalResult emitRowsOfChunk();
   bool isForRows(mlir::Value stack) const;
   void takeTurns(mlir::scf::ForOp ahead, mlir::scf::ForOp ofRows);
+  //===--- ChunkPrepared.cpp: steps that another kernel prepares ----------===//
+  void findPassed();
+  int64_t stepsOfRun() const;
+  int64_t runsAtOnce() const;
+  mlir::Value firstStepOf(mlir::Value ofRow);
+  mlir::Value firstAtOnce(mlir::Value firstRun);
+  mlir::Value counterOf(mlir::Value ofStep);
+  using CopyPart =
+      llvm::function_ref<void(mlir::Value, mlir::Value, mlir::Value, int64_t)>;
+  void forPassed(mlir::Value ofStep, int64_t threads,
+                 llvm::ArrayRef<mlir::Value> places, CopyPart copy);
+  void makePreparing(mlir::IRMapping &mapping); // ChunkPreparing.cpp
+  void copyRowTokens(mlir::Value ofRound,       // ChunkTaking.cpp
+                     const llvm::DenseMap<mlir::Value, mlir::Value> &places);
+  void makeTaking();
+  void takeApart();
   //===--- ChunkClusters.cpp: blocks that make steps for one another ------===//
   mlir::Value rankInCluster();
   void meetCluster(bool publishes = true);
@@ -513,6 +524,7 @@ private:
   enum class Part { All, Ahead, Rows } blockPart = Part::All;
   mlir::Value blockThread, crew, round, rounds;
   bool isRefused = false; ///< what it is made of does not come apart
+  GpuPreparedSteps prepared;
   llvm::DenseMap<mlir::Operation *, mlir::Value> inverses;
   llvm::DenseMap<mlir::Value, mlir::Value> packedOutputs; ///< of an output
   llvm::DenseMap<mlir::Operation *, FoldKeys> foldKeys;

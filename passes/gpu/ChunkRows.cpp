@@ -162,7 +162,8 @@ void GpuChunkKernel::demandRowsOf(Value value, EachDraftOp region) {
               ArgumentKind::Token &&
           typeOf(value).getRank() == 2 &&
           typeOf(value).getElementTypeBitWidth() == 16 &&
-          tokensAtOnce() * schedule.tileRows / 4 % schedule.threads == 0)
+          (shape.prepared ||
+           tokensAtOnce() * schedule.tileRows / 4 % schedule.threads == 0))
         rowTokens.insert(argument);
       return;
     }
@@ -231,6 +232,9 @@ void GpuChunkKernel::prefetchTokens() {
     RankedTensorType type = typeOf(token);
     bool isNumber = type.getRank() == 1;
     if (type.getRank() > 2 || token.use_empty())
+      continue;
+    // Where steps are prepared, who has rows copies them.
+    if (shape.prepared && rowTokens.contains(token))
       continue;
     bool isTile = tiles > 1 && rowTokens.contains(token);
     int64_t size = isTile     ? schedule.tileRows

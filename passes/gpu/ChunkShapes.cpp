@@ -37,6 +37,9 @@ static_assert(kAhead == kRegisterGroup);
 /// Blocks that make steps for one another: where there are two, warps with rows
 /// are as slow as those ahead.
 static constexpr int64_t kCluster = 2;
+/// Tiles of a head for which a kernel of its own is worth to make what they
+/// have in common, of decays of channels; of numbers, twice as many.
+static constexpr int64_t kManyTiles = 4;
 /// Of a block; and those with rows for which others are worth to be ahead with
 /// many prompts, too: the block has a multiprocessor then, as it would if each
 /// of two such blocks made for itself what they have in common.
@@ -132,6 +135,14 @@ static bool computesKeys(StepOp step) {
   return false;
 }
 
+/// Whether a kernel of its own can make what needs no state: a step needs none
+/// before it, and the device can start both together.
+bool GpuChunkKernel::mayPrepare(const Shape &of) {
+  int64_t most = cast<DraftsType>(step.getDrafts().getType()).getMost();
+  return step.getArgumentsOfKind(ArgumentKind::Carry).empty() &&
+         most % of.tokens == 0 && schedule.cluster != 1;
+}
+
 /// Shapes in which warps hold rows of the state, the best first.
 SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   int64_t most = cast<DraftsType>(step.getDrafts().getType()).getMost();
@@ -164,6 +175,7 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
         valueSize / shape.rows % shape.cluster != 0 ||
         mostBlocks < shape.cluster ||
         (shape.blocks > 1 && shape.threadsOfRows() != kRegisterGroup) ||
+        (shape.prepared && !mayPrepare(shape)) ||
         (shape.ahead && shape.blocks == 1 &&
          shape.threadsOfRows() < kWideRows && !isIdle(valueSize / shape.rows)))
       return;
@@ -189,6 +201,15 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   SmallVector<Narrow> narrow{{32, kFewKeyParts}, {16, kFewKeyParts}};
   if (isIdle(valueSize / 16) && keySize >= kManyKeyParts * kFewKeysOfWarp)
     narrow.insert(narrow.begin(), {16, kManyKeyParts});
+  // What many tiles of a head have in common, a kernel of its own makes once.
+  int64_t manyTiles = ofChannels ? kManyTiles : 2 * kManyTiles;
+  for (int64_t tokens : allTokens)
+    for (auto [rows, parts] : narrow) {
+      Shape shape{tokens, rows, aheadOf(/*cluster=*/1), /*crews=*/1, parts};
+      shape.prepared = true;
+      if (valueSize / rows >= manyTiles && isIdle(valueSize / rows))
+        consider(shape);
+    }
   for (int64_t cluster : {kCluster, int64_t(1)})
     for (int64_t tokens : allTokens)
       for (auto [rows, parts] : narrow)
@@ -257,6 +278,8 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
     if (bytes <= kernel.mostBytes() && !kernel.isRefused)
       return built;
     built->erase();
+    if (shape.prepared)
+      kernel.prepared.kernel.erase();
     if (kernel.shape.ahead)
       continue;
     std::tuple<int, int64_t> rank(2, bytes);

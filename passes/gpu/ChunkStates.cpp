@@ -108,6 +108,21 @@ void GpuChunkKernel::moveState(BlockArgument pool, bool isLoad) {
       });
 }
 
+/// What others hold as well is not written.
+void GpuChunkKernel::storeStates() {
+  Value stores = mayFold;
+  if (keepsPrompt)
+    stores = arith::XOrIOp::create(
+        b, keepsPrompt, arith::ConstantOp::create(b, b.getBoolAttr(true)));
+  guarded(stores, [&] {
+    for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
+      if (holdsRows)
+        storeStateRows(pool);
+      else
+        moveState(pool, /*isLoad=*/false);
+  });
+}
+
 //===----------------------------------------------------------------------===//
 // Carries
 //===----------------------------------------------------------------------===//

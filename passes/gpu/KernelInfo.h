@@ -30,6 +30,14 @@ inline constexpr llvm::StringLiteral kCommonArgumentsAttr =
     "ladle.common_arguments";
 /// On a kernel: blocks along x for a row of the batch; rows are blocks along y.
 inline constexpr llvm::StringLiteral kGridBlocksAttr = "ladle.grid_blocks";
+/// On a kernel that prepares steps of prompts: how many runs of these a launch
+/// takes, tokens of a run, and bytes of it for all heads.
+inline constexpr llvm::StringLiteral kRunsAttr = "ladle.runs",
+                                     kTokensOfRunAttr = "ladle.run_tokens",
+                                     kBytesOfRunAttr = "ladle.run_bytes";
+/// Beside them: blocks of it that a multiprocessor has room for beside one of
+/// the kernel that takes the steps.
+inline constexpr llvm::StringLiteral kBlocksBesideAttr = "ladle.blocks_beside";
 /// On a kernel: blocks side by side along x that meet, and may reach one
 /// another's shared memory; those along x are a multiple.
 inline constexpr llvm::StringLiteral kClusterAttr = "ladle.cluster";

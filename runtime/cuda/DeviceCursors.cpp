@@ -53,6 +53,20 @@ int64_t DeviceCursors::slotBytes(int64_t capacity, int64_t drafts) {
   return bytes;
 }
 
+Result<uint64_t> DeviceCursors::reserve(std::vector<cuda::Memory> &list,
+                                        int64_t bytes) {
+  for (const cuda::Memory &memory : list)
+    if (memory.bytes() >= bytes)
+      return memory.address();
+  Result<cuda::Memory> made = cuda::Memory::allocate(code->device, bytes);
+  if (!made)
+    return made.status();
+  if (Status status = made->fill(0); !status)
+    return status;
+  list.push_back(std::move(*made));
+  return list.back().address();
+}
+
 Status DeviceCursors::begin() {
   auto allocate = [&](cuda::Memory &memory, int64_t bytes) {
     Result<cuda::Memory> made = cuda::Memory::allocate(code->device, bytes);

@@ -48,6 +48,17 @@ DevicePrefill::DevicePrefill(const Program &program, DevicePool &pool,
 Status DevicePrefill::begin() {
   if (!kernels.prefills())
     return Status();
+  if (int64_t bytes = kernels.preparedBytes()) {
+    DeviceCursors &cursors = pool.positions();
+    auto counterBytes =
+        kernels.preparedRuns() * static_cast<int64_t>(sizeof(int32_t));
+    Result<uint64_t> memory = cursors.reserve(cursors.prepared, bytes);
+    Result<uint64_t> counters =
+        cursors.reserve(cursors.preparedCounters, counterBytes);
+    if (!memory || !counters)
+      return memory ? counters.status() : memory.status();
+    kernels.setPrepared(*memory, *counters);
+  }
   for (size_t i = 0; i < pool.carries.size(); ++i) {
     const Pool::Impl::Array &array = pool.carries[i];
     Result<cuda::Memory> made = cuda::Memory::allocate(
@@ -160,7 +171,7 @@ Status DevicePrefill::launchParts(const PrefillArguments &arguments,
   for (uint64_t part : {0, 1}) {
     kernels.setPart(part);
     if (status)
-      status = kernels.launch(arguments.rows, stream);
+      status = kernels.launchPrompts(arguments.rows, arguments.tokens, stream);
     if (status)
       status = keepCarries(arguments, stream);
   }
@@ -177,7 +188,9 @@ Status DevicePrefill::launch(const PrefillArguments &arguments, void *stream) {
                                      arguments.rows, stream);
         !status)
       return status;
-  if (Status status = kernels.launch(arguments.rows, stream); !status)
+  if (Status status =
+          kernels.launchPrompts(arguments.rows, arguments.tokens, stream);
+      !status)
     return status;
   if (keepsEntries(route, pool))
     if (Status status = notePrompts(arguments, stream); !status)

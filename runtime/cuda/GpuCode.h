@@ -32,6 +32,9 @@ struct GpuRoute {
   /// Folds the prompt of each row; that of kv_only leaves entries while they
   /// are few. Nothing if the program takes none, and of kv_only without pages.
   std::optional<cuda::Kernel> prefill;
+  /// Prepares what these take of some steps. Nothing where they do so
+  /// themselves.
+  std::optional<cuda::Kernel> prepare;
 };
 
 /// What the routes of a program share.

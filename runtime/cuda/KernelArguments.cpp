@@ -25,6 +25,7 @@ KernelArguments::KernelArguments(const RouteKernels &route,
                                  const DevicePool &pool, HeadRange heads,
                                  KernelCall call)
     : heads(heads), allHeads(signature.heads),
+      multiprocessors(pool.code->device.multiprocessors()),
       paramCount(signature.params.size()), tokenCount(signature.tokens.size()) {
   descriptors.resize(paramCount + tokenCount + signature.outputs.size());
   add(0);
@@ -55,6 +56,8 @@ KernelArguments::KernelArguments(const RouteKernels &route,
   bool foldsByChunk = cursors.fixedThreshold > 0;
   if (call == KernelCall::Prefill && foldsByChunk)
     add(0);
+  if (call == KernelCall::Prefill && route.gpu->prepare)
+    prepared = add(0), add(0), add(0), add(0), add(0);
   /// The first head of the range, of a tensor that has fewer.
   auto firstOf = [&](int64_t count) {
     return heads.begin / (allHeads / count);
@@ -185,18 +188,14 @@ unsigned KernelArguments::blocksOf(const cuda::KernelInfo &info) const {
   return static_cast<unsigned>(info.gridBlocks * count / allHeads);
 }
 
-Status KernelArguments::launch(std::span<const cuda::Kernel> kernels,
-                               int64_t rows, void *stream, bool early) {
+/// Calls `launch` with as many rows as a grid has, from each first one on.
+template <typename Launch>
+Status KernelArguments::forRows(int64_t rows, Launch launch) {
   Status status;
   int64_t done = 0;
   while (status && done < rows) {
     int64_t part = std::min(rows - done, maxGpuRows);
-    for (const cuda::Kernel &kernel : kernels)
-      if (status) {
-        status = kernel.launchRows(part, addresses.data(), stream,
-                                   blocksOf(kernel.info()), early);
-        early = false; // The others follow one of the same pool.
-      }
+    status = launch(part);
     done += part;
     if (done < rows)
       skipRows(part);
@@ -206,6 +205,48 @@ Status KernelArguments::launch(std::span<const cuda::Kernel> kernels,
       skipped > 0)
     skipRows(-skipped * maxGpuRows);
   return status;
+}
+
+Status KernelArguments::launch(std::span<const cuda::Kernel> kernels,
+                               int64_t rows, void *stream, bool early) {
+  return forRows(rows, [&](int64_t count) {
+    Status status;
+    for (const cuda::Kernel &kernel : kernels)
+      if (status) {
+        status = kernel.launchRows(count, addresses.data(), stream,
+                                   blocksOf(kernel.info()), early);
+        early = false; // The others follow one of the same pool.
+      }
+    return status;
+  });
+}
+
+Status KernelArguments::launchPrompts(const GpuRoute &route, int64_t rows,
+                                      int64_t tokens, void *stream,
+                                      bool early) {
+  if (!route.prepare)
+    return launch(std::span(&*route.prefill, 1), rows, stream, early);
+  const cuda::KernelInfo &info = route.prepare->info();
+  int64_t headCount = heads.end - heads.begin;
+  auto blocks = static_cast<unsigned>(std::min(
+      info.runs * headCount, int64_t{info.blocksBeside} * multiprocessors));
+  return forRows(rows, [&](int64_t count) {
+    Status status;
+    values[prepared + 3] = static_cast<uint64_t>(count);
+    values[prepared + 4] = static_cast<uint64_t>(headCount);
+    // A row may end in a run that is not full.
+    int64_t runs = tokens / info.runTokens + count;
+    for (int64_t first = 0; status && first < runs; first += info.runs) {
+      values[prepared + 2] = static_cast<uint64_t>(first);
+      status =
+          route.prepare->launchRows(1, addresses.data(), stream, blocks, early);
+      if (status)
+        status = route.prefill->launchRows(count, addresses.data(), stream,
+                                           blocksOf(route.prefill->info()),
+                                           /*early=*/true);
+    }
+    return status;
+  });
 }
 
 Status KernelArguments::takeFrom(const KernelArguments &other) {
@@ -278,9 +319,8 @@ Status CallKernels::launch(int64_t rows, void *stream, bool early) {
   for (size_t i = parts.size(); i-- > 0;) {
     const GpuRoute &route = *routes[i]->gpu;
     std::span<const cuda::Kernel> kernels = route.step;
-    if (call != KernelCall::Step)
-      kernels = {&*(call == KernelCall::Verify ? route.verify : route.prefill),
-                 1};
+    if (call == KernelCall::Verify)
+      kernels = {&*route.verify, 1};
     // Kernels of a call have different rows: none writes what another reads, so
     // that those behind the first start early in any case.
     bool startsEarly = early || i + 1 < parts.size();
@@ -289,6 +329,32 @@ Status CallKernels::launch(int64_t rows, void *stream, bool early) {
       return status;
   }
   return Status();
+}
+
+Status CallKernels::launchPrompts(int64_t rows, int64_t tokens, void *stream) {
+  Status status;
+  for (size_t i = parts.size(); status && i-- > 0;)
+    status = parts[i]->launchPrompts(*routes[i]->gpu, rows, tokens, stream,
+                                     /*early=*/i + 1 < parts.size());
+  return status;
+}
+
+int64_t CallKernels::preparedBytes() const {
+  int64_t bytes = 0;
+  for (const RouteKernels *route : routes)
+    if (const auto &prepare = route->gpu->prepare)
+      bytes = std::max(bytes, int64_t{prepare->info().runs} *
+                                  prepare->info().runBytes);
+  return bytes;
+}
+
+int64_t CallKernels::preparedRuns() const {
+  int64_t runs = 0;
+  for (const RouteKernels *route : routes)
+    if (const auto &prepare = route->gpu->prepare)
+      runs = std::max(runs, int64_t{prepare->info().runs} *
+                                prepare->info().gridBlocks);
+  return runs;
 }
 
 Status CallKernels::launchDrafts(int64_t rows, int64_t drafts, void *stream) {

@@ -91,6 +91,14 @@ public:
   /// Of prompts that fold where chunks end: 0 is what fills up the chunk that a
   /// slot has begun, 1 the rest.
   void setPart(uint64_t part) { values[firstOfDrafts + 1] = part; }
+  /// Where what one kernel of prompts prepares for another lies, and counters
+  /// of its runs.
+  void setPrepared(uint64_t address, uint64_t counters) {
+    if (prepared) {
+      values[prepared] = address;
+      values[prepared + 1] = counters;
+    }
+  }
   /// Memory like that of the pool's carry, for what prompts leave behind.
   void setNextCarry(size_t carry, uint64_t data, int64_t stride);
 
@@ -98,19 +106,27 @@ public:
   /// grid has by several launches. The context is current.
   Status launch(std::span<const cuda::Kernel> kernels, int64_t rows,
                 void *stream, bool early = false);
+  /// Those of prompts of so many tokens: as many steps as there is memory for
+  /// are prepared, and taken, then the next.
+  Status launchPrompts(const GpuRoute &route, int64_t rows, int64_t tokens,
+                       void *stream, bool early);
 
 private:
+  template <typename Launch> Status forRows(int64_t rows, Launch launch);
   size_t add(uint64_t value);
   void skipRows(int64_t count);
   unsigned blocksOf(const cuda::KernelInfo &info) const;
 
   HeadRange heads;
   int64_t allHeads;
+  int multiprocessors;
   size_t paramCount, tokenCount;
   /// Of what says where drafts or prompts are; 0 for none.
   size_t firstOfDrafts = 0;
-  size_t numberOfDraft = 0;        ///< of drafts that wait for their parents
-  size_t rowKind = 0;              ///< 0 for none
+  size_t numberOfDraft = 0; ///< of drafts that wait for their parents
+  size_t rowKind = 0;       ///< 0 for none
+  /// Address, counters, first run, rows and heads; 0 for none.
+  size_t prepared = 0;
   std::vector<size_t> nextCarries; ///< addresses, each with its stride
   std::vector<MemoryDescriptor> descriptors;
   std::vector<Tensor> described;
@@ -154,10 +170,18 @@ public:
     for (auto &part : parts)
       part->setNextCarry(carry, data, stride);
   }
+  void setPrepared(uint64_t address, uint64_t counters) {
+    for (auto &part : parts)
+      part->setPrepared(address, counters);
+  }
+  /// Bytes that that needs, and counters; 0 for nothing.
+  int64_t preparedBytes() const;
+  int64_t preparedRuns() const;
   /// Whether all of them take prompts.
   bool prefills() const;
-  /// As KernelArguments::launch.
+  /// As KernelArguments::launch, and launchPrompts.
   Status launch(int64_t rows, void *stream, bool early = false);
+  Status launchPrompts(int64_t rows, int64_t tokens, void *stream);
   /// Whether drafts wait for their parents; then the launches of so many
   /// drafts a row, and of what folds before them.
   bool isSerial() const { return routes[0]->gpu->draft.has_value(); }

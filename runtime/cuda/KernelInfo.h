@@ -30,8 +30,12 @@
 //   or fold before their drafts, 0 for all
 // - the kernel of prompts: const int *cu_seqlens [rows + 1]; where they fold by
 //   chunks, int part, 0 for what fills up the chunk that a slot has begun and 1
-//   for the rest; after all others a pointer and the stride of slots of each
-//   carry, for what prompts leave behind
+//   for the rest; where another kernel prepares its steps, both of them take
+//   void *prepared, what passes from one to the other, int *ready [runs,
+//   heads], 0 ahead of a launch and behind it, int first_run, the first of
+//   those that a launch takes, row_count and head_count; after all others a
+//   pointer and the stride of slots of each carry, for what prompts leave
+//   behind
 // - for each Argument a pointer, then int64 strides in elements: of a parameter
 //   [heads, dims...], token or output [rows, heads, dims...] all but the
 //   last of [.., D]; of a carry, state or field the one of its slots
@@ -73,6 +77,11 @@ struct KernelInfo {
   bool programmatic = false;
   /// Blocks side by side along x that are a cluster (sm_90 on).
   unsigned cluster = 1;
+  /// Of the kernel that prepares steps of prompts: how many runs of these a
+  /// launch takes, tokens of a run, and bytes of it for all heads; and blocks
+  /// that a multiprocessor is to have beside one that takes them. gridBlocks
+  /// are heads.
+  unsigned runs = 0, runTokens = 1, runBytes = 0, blocksBeside = 1;
 };
 
 } // namespace ladle::cuda

@@ -315,6 +315,7 @@ Result<RouteObject> jit::Compiler::compileForGpu(RouteKind kind,
   result.gpuDraft = program.draft;
   result.gpuDraftFold = program.draftFold;
   result.gpuPrefill = program.prefill;
+  result.gpuPrepare = program.prepare;
   result.gpuArguments = std::move(program.arguments);
   result.signature = std::move(program.signature);
   result.fields = std::move(program.fields);

@@ -49,8 +49,8 @@ struct RouteObject {
   std::string warnings;
   /// Of a GPU: the kernels of a step, and of a fold, by their names.
   std::vector<cuda::KernelInfo> gpuStep;
-  std::optional<cuda::KernelInfo> gpuFold, gpuVerify, gpuPrefill, gpuDraft,
-      gpuDraftFold;
+  std::optional<cuda::KernelInfo> gpuFold, gpuVerify, gpuPrefill, gpuPrepare,
+      gpuDraft, gpuDraftFold;
   std::vector<cuda::Argument> gpuArguments;
 
   bool usesBuffer() const { return !fields.empty(); }

@@ -11,6 +11,7 @@
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
+#include "passes/gpu/ChunkPrepared.h"
 #include "passes/gpu/DraftKernel.h"
 #include "passes/gpu/KernelInfo.h"
 #include "runtime/jit/BuildGpuProgram.h"
@@ -62,13 +63,20 @@ static std::vector<GpuArgument> argumentsOf(StepOp step) {
 
 static GpuKernelInfo describe(gpu::GPUFuncOp kernel) {
   auto blocks = kernel->getAttrOfType<IntegerAttr>(kGridBlocksAttr);
-  auto cluster = kernel->getAttrOfType<IntegerAttr>(kClusterAttr);
+  auto number = [&](StringRef name, unsigned otherwise) {
+    auto attribute = kernel->getAttrOfType<IntegerAttr>(name);
+    return attribute ? static_cast<unsigned>(attribute.getInt()) : otherwise;
+  };
   return {kernel.getName().str(),
           static_cast<unsigned>(blocks.getInt()),
           static_cast<unsigned>((*kernel.getKnownBlockSize())[0]),
           static_cast<unsigned>(dynamicSharedBytes(kernel)),
           kernel->hasAttr(kStartsEarlyAttr),
-          cluster ? static_cast<unsigned>(cluster.getInt()) : 1};
+          number(kClusterAttr, 1),
+          number(kRunsAttr, 0),
+          number(kTokensOfRunAttr, 1),
+          number(kBytesOfRunAttr, 0),
+          number(kBlocksBesideAttr, 1)};
 }
 
 int64_t GpuProgram::headGroup() const {
@@ -113,7 +121,8 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
     return failure();
   if (options.routes.size() > 1)
     keepStepsOf(options.routes[0], module);
-  std::string decode, decodeFold, fold, verify, prefill, draft, draftFold;
+  std::string decode, decodeFold, fold, verify, prefill, prepare, draft,
+      draftFold;
   bool keepsPrompts = false;
   module.walk([&](StepOp step) {
     if (options.routes.size() > 1 && step.getRoute() != options.routes[0])
@@ -139,6 +148,7 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
     case Form::PrefillFold:
     case Form::PrefillScan:
       prefill = step.getSymName();
+      prepare = prepareNameOf(step);
       break;
     case Form::PrefillEntries:
       // Of other routes where chunks fold, or on the CPU.
@@ -172,6 +182,8 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
       program.draft = describe(function);
     else if (function.getName() == prefill)
       program.prefill = describe(function);
+    else if (function.getName() == prepare)
+      program.prepare = describe(function);
     else if (function.getName() == decode)
       program.decode = describe(function);
     else
@@ -180,8 +192,8 @@ LogicalResult jit::buildGpuProgram(ModuleOp module,
         function->getAttrOfType<IntegerAttr>(kCommonArgumentsAttr).getInt());
     for (GpuArgument &argument : program.arguments) {
       // Prompts that are folded leave no entries behind.
-      if (function.getName() == prefill && !keepsPrompts &&
-          argument.kind == GpuArgument::Kind::Field)
+      if (llvm::is_contained({prefill, prepare}, function.getName()) &&
+          !keepsPrompts && argument.kind == GpuArgument::Kind::Field)
         continue;
       if (auto bytes =
               function.getArgAttrOfType<IntegerAttr>(next, kAlignmentAttr))

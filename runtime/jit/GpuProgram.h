@@ -54,6 +54,9 @@ struct GpuProgram {
   /// Of all tokens of each prompt. Nothing without prompts, or where tokens
   /// wait for those before them.
   std::optional<GpuKernelInfo> prefill;
+  /// Then of what needs no state, many steps ahead. Nothing where the others
+  /// make it themselves.
+  std::optional<GpuKernelInfo> prepare;
   std::string text;
 
   /// Ranges of heads that can be computed alone are multiples of it; all heads

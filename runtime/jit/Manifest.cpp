@@ -125,7 +125,11 @@ json::Value toJSON(const KernelInfo &info) {
                       {"threads", info.threads},
                       {"shared_bytes", info.sharedBytes},
                       {"programmatic", info.programmatic},
-                      {"cluster", info.cluster}};
+                      {"cluster", info.cluster},
+                      {"runs", info.runs},
+                      {"run_tokens", info.runTokens},
+                      {"run_bytes", info.runBytes},
+                      {"blocks_beside", info.blocksBeside}};
 }
 
 bool fromJSON(const json::Value &value, KernelInfo &info, json::Path path) {
@@ -135,7 +139,10 @@ bool fromJSON(const json::Value &value, KernelInfo &info, json::Path path) {
          map.map("threads", info.threads) &&
          map.map("shared_bytes", info.sharedBytes) &&
          map.map("programmatic", info.programmatic) &&
-         map.map("cluster", info.cluster);
+         map.map("cluster", info.cluster) && map.map("runs", info.runs) &&
+         map.map("run_tokens", info.runTokens) &&
+         map.map("run_bytes", info.runBytes) &&
+         map.map("blocks_beside", info.blocksBeside);
 }
 
 static json::Value toJSON(const std::optional<KernelInfo> &info) {
@@ -245,6 +252,7 @@ std::string jit::serialize(const RouteObject &object) {
                              {"gpu_fold", toJSON(object.gpuFold)},
                              {"gpu_verify", toJSON(object.gpuVerify)},
                              {"gpu_prefill", toJSON(object.gpuPrefill)},
+                             {"gpu_prepare", toJSON(object.gpuPrepare)},
                              {"gpu_draft", toJSON(object.gpuDraft)},
                              {"gpu_draft_fold", toJSON(object.gpuDraftFold)},
                              {"gpu_arguments", toArray(object.gpuArguments)},
@@ -271,6 +279,7 @@ std::optional<jit::RouteObject> jit::parseRouteObject(llvm::StringRef text) {
            map.map("gpu_fold", object.gpuFold) &&
            map.map("gpu_verify", object.gpuVerify) &&
            map.map("gpu_prefill", object.gpuPrefill) &&
+           map.map("gpu_prepare", object.gpuPrepare) &&
            map.map("gpu_draft", object.gpuDraft) &&
            map.map("gpu_draft_fold", object.gpuDraftFold) &&
            map.map("gpu_arguments", object.gpuArguments) &&

@@ -140,7 +140,8 @@ Result<LoadedRoute> Target::load(RouteObject object) const {
                           std::pair(&object.gpuVerify, &route->verify),
                           std::pair(&object.gpuDraft, &route->draft),
                           std::pair(&object.gpuDraftFold, &route->draftFold),
-                          std::pair(&object.gpuPrefill, &route->prefill)}) {
+                          std::pair(&object.gpuPrefill, &route->prefill),
+                          std::pair(&object.gpuPrepare, &route->prepare)}) {
     if (!*info)
       continue;
     Result<cuda::Kernel> kernel = module->kernel(**info);

@@ -76,6 +76,19 @@ gpu.module @m {
 
 // -----
 
+gpu.module @view {
+  gpu.func @view(%all: memref<?xi8>, %i: i32) kernel {
+    %from = arith.index_cast %i : i32 to index
+    // expected-error @below {{'memref.view' cannot be printed as CUDA}}
+    // expected-note @below {{its operands are of type}}
+    // expected-note @below {{kernels are made of}}
+    %some = memref.view %all[%from][%from] : memref<?xi8> to memref<?xf32>
+    gpu.return
+  }
+}
+
+// -----
+
 gpu.module @columns {
   gpu.func @columns(%i: i32) workgroup(
       %all: memref<32x16xf32, #gpu.address_space<workgroup>>) kernel {

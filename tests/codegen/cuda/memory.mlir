@@ -90,6 +90,33 @@ gpu.module @m {
     gpu.return
   }
 
+  // Bytes become elements, of memory that is written and of memory that is not,
+  // and rows without gaps one row.
+  // CHECK:      void bytes(
+  // CHECK-NEXT:     const signed char *__restrict__ from,
+  // CHECK-NEXT:     signed char *to) {
+  gpu.func @bytes(%from: memref<?xi8> {ladle.name = "from"},
+                  %to: memref<?xi8> {ladle.name = "to"})
+      workgroup(%s: !shared {ladle.name = "partial"}) kernel {
+    %c0 = arith.constant 0 : index
+    // CHECK: const int t = threadIdx.x;
+    %t = gpu.thread_id x loc("t")
+    // CHECK-NEXT: auto *const from_part = bytes_as<float>(from + t);
+    %0 = memref.view %from[%t][] : memref<?xi8> to memref<16xf32>
+    // CHECK-NEXT: const Vec<float, 4> v = load_vector<4>(from_part);
+    %1 = vector.load %0[%c0] : memref<16xf32>, vector<4xf32> loc("v")
+    // CHECK-NEXT: auto *const to_part = bytes_as<float>(to + t);
+    %2 = memref.view %to[%t][] : memref<?xi8> to memref<16xf32>
+    // CHECK-NEXT: store_vector(to_part, v);
+    vector.store %1, %2[%c0] : memref<16xf32>, vector<4xf32>
+    %3 = memref.collapse_shape %s [[0, 1]]
+        : !shared into memref<128xf32, #gpu.address_space<workgroup>>
+    // CHECK-NEXT: store_vector(partial + t, v);
+    vector.store %1, %3[%t]
+        : memref<128xf32, #gpu.address_space<workgroup>>, vector<4xf32>
+    gpu.return
+  }
+
   // What a kernel ahead may be writing is read to ask for what it says.
   // CHECK: void ahead
   gpu.func @ahead(%slots: memref<?xi32> {ladle.name = "slots"},

@@ -80,4 +80,15 @@ gpu.module @m {
     }
     gpu.return
   }
+
+  // Of what a kernel ahead prepares while this one has begun, a counter says
+  // that it is there.
+  // CHECK: void take(int *ready) {
+  gpu.func @take(%ready: memref<?xi32> {ladle.name = "ready"}) kernel {
+    %t = gpu.thread_id x
+    %c1 = arith.constant 1 : index
+    // CHECK: take_arrival(ready + {{.*}});
+    memref.dma_wait %ready[%t], %c1 : memref<?xi32>
+    gpu.return
+  }
 }

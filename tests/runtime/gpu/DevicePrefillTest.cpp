@@ -142,13 +142,35 @@ TEST_CASE("prompts whose steps blocks make for one another") {
       {"kda", "route=inner,size.H=2,size.Dk=64,size.Dv=32,prompts=100,"
               "chunk=64"},
       {"rwkv7_core", "route=inner,size.H=1,size.Dk=64,size.Dv=128,"
-                     "prompts=70,chunk=64,state=bf16,layout=dk_dv"},
+                     "prompts=70,chunk=24,state=bf16,layout=dk_dv"},
       {"kda", "route=inner,size.H=1,size.Dk=32,size.Dv=32,prompts=60,"
               "chunk=24,state=f16"},
       {"rwkv6", "route=inner,size.H=1,size.Dk=64,size.Dv=64,prompts=60,"
                 "chunk=24"},
   }));
   checkOnGpu(model, text + ",batch=1" + moving);
+}
+
+// What many tiles of a head have in common, a kernel of its own makes: of rows
+// that end within a run of steps, of one step, and of none; tokens as they came
+// and keys that decay, two warps and four with the same rows, one head and
+// several. The steps of the last are more than a launch takes.
+TEST_CASE("prompts whose steps another kernel prepares") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"kda", "size.H=2,size.Dk=64,size.Dv=128,prompts=100,chunk=64"},
+      {"gla", "size.H=1,size.Dk=256,size.Dv=64,prompts=150,chunk=64,"
+              "state=bf16"},
+      {"gdn2", "size.Hk=1,size.Hv=2,size.Dk=128,size.Dv=64,prompts=90,"
+               "chunk=32,state=f16,layout=dk_dv"},
+      {"delta_net", "size.H=2,size.Dk=128,size.Dv=128,prompts=150,chunk=64"},
+      {"gated_delta_net", "size.Hk=1,size.Hv=2,size.Dk=64,size.Dv=256,"
+                          "prompts=130,chunk=64"},
+      {"retnet", "size.H=1,size.Dk=64,size.Dv=256,prompts=170,chunk=128"},
+      {"rwkv7_core", "size.H=1,size.Dk=32,size.Dv=128,prompts=900,chunk=64"},
+  }));
+  checkOnGpu(model, "route=inner," + text + ",batch=1" + moving);
 }
 
 // With many prompts, eight warps with rows have others ahead of them; of heads

@@ -8,6 +8,8 @@
 #include "runtime/jit/GpuProgram.h"
 #include "tests/runtime/gpu/Gpu.h"
 
+#include <numeric>
+
 using namespace ladle;
 using namespace ladle::test;
 
@@ -69,6 +71,57 @@ TEST_CASE("ranges of heads decode what all heads do") {
     for (int64_t slot = 0; slot < 3; ++slot)
       CHECK(stateOf(pool, slot) == stateOf(expected, slot));
   }
+}
+
+// Each range has the steps of its heads prepared, in the same memory.
+TEST_CASE("ranges of heads take prompts as all heads do") {
+  if (!hasGpu())
+    return;
+  CompileOptions compile;
+  compile.preset = "tiny";
+  compile.sizes = {{"Dk", 64}, {"Dv", 256}};
+  compile.target = "cuda";
+  compile.route = "inner";
+  compile.capacity = 4;
+  compile.prefill = true;
+  compile.batch = 1;
+  Program program = need(compileFile("examples/gated_delta_rule.ladle", compile));
+  PoolOptions options;
+  options.cursors = need(Cursors::create(program, {.slots = 3}));
+  Pool pool = makePool(program, 3, options), expected = makePool(program, 3);
+  constexpr int32_t count = 90;
+  Tensors tensors(program, count), all(program, count);
+  DeviceTensor numbers =
+      need(DeviceTensor::allocate(program.device(), DType::I32, {5}));
+  std::vector<int32_t> values{0, 40, count, 2, 0};
+  need(copy(TensorView::dense(values, DType::I32, {5}), numbers.view()));
+  auto prefill = [&](Decoder &decoder, Tensors &given) {
+    PrefillArguments arguments;
+    arguments.tensors = given.arguments.tensors;
+    const auto *first = static_cast<const int32_t *>(numbers.view().data);
+    arguments.rows = 2;
+    arguments.tokens = count;
+    arguments.cuSeqlens = {first, 3};
+    arguments.slots = {first + 3, 2};
+    need(decoder.prefill(arguments));
+  };
+  std::vector<int32_t> sequences(count, 1), positions(count);
+  std::iota(positions.begin(), positions.end(), 0);
+  for (Tensors *each : {&tensors, &all})
+    each->fill(sequences, positions);
+  for (int64_t begin : {2, 0}) {
+    DecoderOptions range;
+    range.headBegin = begin;
+    range.headEnd = begin + 2;
+    Decoder decoder = need(Decoder::create(program, pool, range));
+    prefill(decoder, tensors);
+  }
+  Decoder whole = need(Decoder::create(program, expected));
+  prefill(whole, all);
+  for (int64_t token = 0; token < count; ++token)
+    CHECK(tensors.output(token) == all.output(token));
+  for (int64_t slot : {0, 2})
+    CHECK(stateOf(pool, slot) == stateOf(expected, slot));
 }
 
 TEST_CASE("a bound range takes other memory") {

@@ -1,0 +1,67 @@
+//===- ChunkPrepared.h - steps that a kernel of their own prepares -*- C++
+//-*-===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef LADLE_PASSES_GPU_CHUNKPREPARED_H
+#define LADLE_PASSES_GPU_CHUNKPREPARED_H
+
+#include "dialect/LadleOps.h"
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+namespace ladle {
+
+/// What a block of a prefill has of a prompt at a time, and of dv; threads
+/// besides those with rows, which are a step ahead of them, of all crews that
+/// take steps in turn; how many warps have the same 16 rows, with a part of dk
+/// each; how many blocks, of tiles of one head, make steps for one another; and
+/// of those with threads ahead, how many a multiprocessor is to hold.
+struct GpuChunkShape {
+  int64_t tokens = 0, rows = 0, ahead = 0, crews = 1, keyParts = 1;
+  int64_t cluster = 1, blocks = 1;
+  bool splits = false;   ///< keeps stacks of f32 as parts of bf16
+  bool prepared = false; ///< those ahead are a kernel of their own
+  int64_t threadsOfRows() const { return rows / 16 * keyParts * 32; }
+  int64_t threadsOfCrew() const { return ahead / crews; }
+  bool operator==(const GpuChunkShape &) const = default;
+};
+
+/// Two kernels, as one makes them: see ChunkPrepared.cpp.
+struct GpuPreparedSteps {
+  /// Bytes that a thread copies at once.
+  static constexpr int64_t kCopyBytes = 16;
+  /// Registers of a multiprocessor, and of a thread that prepares.
+  static constexpr int64_t kRegisters = 64 << 10, kMostRegisters = 128;
+
+  /// Threads that copy what is prepared, of a block that takes it.
+  static constexpr int64_t kCopying = 32;
+
+  mlir::gpu::GPUFuncOp kernel; ///< that prepares
+  /// Arguments of both: what passes, counters of its runs, the first run of a
+  /// launch, and its rows and heads.
+  mlir::Value memory, ready, firstRun, rowCount, headCount;
+  mlir::scf::IfOp parts;
+  mlir::scf::ForOp ahead, ofRows; ///< loops of both
+  /// Shared memory that passes, and where it is among the bytes of a step.
+  llvm::SmallVector<std::pair<mlir::Value, int64_t>> passed;
+  int64_t bytesOfStep = 0;
+  int64_t bytesOfBlock = 0; ///< of shared memory, of one that prepares
+
+  static void addArguments(mlir::OpBuilder &b,
+                           llvm::SmallVectorImpl<mlir::Type> &types,
+                           llvm::SmallVectorImpl<std::string> &names);
+};
+
+/// Erases shared memory that nobody uses.
+void eraseUnusedShared(mlir::gpu::GPUFuncOp of);
+
+/// The name of the kernel that prepares the steps of another.
+std::string prepareNameOf(StepOp step);
+
+} // namespace ladle
+
+#endif // LADLE_PASSES_GPU_CHUNKPREPARED_H
