@@ -203,12 +203,16 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
     narrow.insert(narrow.begin(), {16, kManyKeyParts});
   // What many tiles of a head have in common, a kernel of its own makes once.
   int64_t manyTiles = ofChannels ? kManyTiles : 2 * kManyTiles;
-  for (int64_t tokens : allTokens)
-    for (auto [rows, parts] : narrow) {
-      Shape shape{tokens, rows, aheadOf(/*cluster=*/1), /*crews=*/1, parts};
+  auto *first = llvm::find_if(narrow, [&](const Narrow &each) {
+    return valueSize % each.rows == 0 && isIdle(valueSize / each.rows);
+  });
+  if (first != narrow.end() && keySize >= kFewKeys &&
+      valueSize / first->rows >= manyTiles)
+    for (int64_t tokens : allTokens) {
+      Shape shape{tokens, first->rows, aheadOf(/*cluster=*/1), /*crews=*/1,
+                  first->parts};
       shape.prepared = true;
-      if (valueSize / rows >= manyTiles && isIdle(valueSize / rows))
-        consider(shape);
+      consider(shape);
     }
   for (int64_t cluster : {kCluster, int64_t(1)})
     for (int64_t tokens : allTokens)

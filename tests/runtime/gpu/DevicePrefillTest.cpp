@@ -168,7 +168,7 @@ TEST_CASE("prompts whose steps another kernel prepares") {
       {"gated_delta_net", "size.Hk=1,size.Hv=2,size.Dk=64,size.Dv=256,"
                           "prompts=130,chunk=64"},
       {"retnet", "size.H=1,size.Dk=64,size.Dv=256,prompts=170,chunk=128"},
-      {"rwkv7_core", "size.H=1,size.Dk=32,size.Dv=128,prompts=900,chunk=64"},
+      {"rwkv7_core", "size.H=1,size.Dk=64,size.Dv=128,prompts=900,chunk=64"},
   }));
   checkOnGpu(model, "route=inner," + text + ",batch=1" + moving);
 }
