@@ -42,8 +42,7 @@ public:
   /// Elements of rows of all states that a warp has in registers: a thread has
   /// half as many.
   static constexpr int64_t kMostKeys = 128;
-  /// The barrier where those ahead meet those with rows.
-  static constexpr int64_t kBarrierOfAll = 3;
+  static constexpr int64_t kBarrierOfAll = 3; ///< of those ahead and with rows
   /// Parts of bf16 that an f32 is the sum of.
   static constexpr int64_t kParts = 3;
   using Shape = GpuChunkShape;

@@ -1,5 +1,4 @@
-//===- ChunkPrepared.h - steps that a kernel of their own prepares -*- C++
-//-*-===//
+//===- ChunkPrepared.h - steps of another kernel ----------------*- C++ -*-===//
 //
 // Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

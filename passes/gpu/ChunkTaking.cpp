@@ -20,8 +20,6 @@ using namespace ladle;
 
 /// Places of what is prepared, one of which is read while others are written.
 static constexpr int64_t kPlaces = 3;
-/// The barrier of those who copy.
-static constexpr int64_t kBarrierOfCopying = 1;
 /// Shared memory of a multiprocessor, and what a block takes besides its own.
 static constexpr int64_t kMultiprocessorBytes = 228 << 10, kSystemBytes = 1024;
 
@@ -159,11 +157,6 @@ void GpuChunkKernel::makeTaking() {
   nvgpu::DeviceAsyncWaitOp::create(b, TypeRange(), group,
                                    b.getI32IntegerAttr(1))
       ->setAttr(kOfWarpAttr, b.getUnitAttr());
-  // The warp meets alone, too. Nothing needs that but racecheck, which counts
-  // the barriers that a warp has passed: it takes what one warp did before a
-  // barrier and another behind it for the same time if both have passed as
-  // many.
-  meetAt(b, kBarrierOfCopying, GpuPreparedSteps::kCopying);
   // What was asked for a step ago is there; at first, nothing is.
   auto meet = [&] {
     meetAt(b, kBarrierOfAll,

@@ -85,7 +85,8 @@ TEST_CASE("ranges of heads take prompts as all heads do") {
   compile.capacity = 4;
   compile.prefill = true;
   compile.batch = 1;
-  Program program = need(compileFile("examples/gated_delta_rule.ladle", compile));
+  Program program =
+      need(compileFile("examples/gated_delta_rule.ladle", compile));
   PoolOptions options;
   options.cursors = need(Cursors::create(program, {.slots = 3}));
   Pool pool = makePool(program, 3, options), expected = makePool(program, 3);
