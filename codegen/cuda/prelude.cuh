@@ -192,7 +192,7 @@ LADLE_INLINE void move_words(void *to, const void *from, Move move) {
 
 } // namespace ladle_detail
 
-/// N elements that lie one after the other; `p` is aligned like Vec<T, N>.
+/// Elements that bytes of global memory are.
 template <class T> LADLE_INLINE T *bytes_as(signed char *p) {
   return reinterpret_cast<T *>(p);
 }
@@ -200,6 +200,7 @@ template <class T> LADLE_INLINE const T *bytes_as(const signed char *p) {
   return reinterpret_cast<const T *>(p);
 }
 
+/// N elements that lie one after the other; `p` is aligned like Vec<T, N>.
 template <int N, class T> LADLE_INLINE Vec<T, N> load_vector(const T *p) {
   Vec<T, N> v;
   ladle_detail::move_words<Vec<T, N>>(&v, p, ladle_detail::Plain{});

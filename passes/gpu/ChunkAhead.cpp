@@ -52,7 +52,7 @@ void GpuChunkKernel::barrier() {
 
 /// Of a crew, or of those who copy what another kernel prepares.
 int64_t GpuChunkKernel::threadsAhead() const {
-  return shape.prepared ? GpuPreparedSteps::kCopying : shape.threadsOfCrew();
+  return shape.prepared ? Shape::kCopying : shape.threadsOfCrew();
 }
 
 /// The end of a step of those who are ahead, and the beginning of it for those
@@ -128,10 +128,14 @@ LogicalResult GpuChunkKernel::emitParts() {
     b.setInsertionPointToStart(branch.thenBlock());
     enterPart(/*ofAhead=*/false);
     if (shape.prepared)
-      for (BlockArgument argument : rowTokens)
+      for (BlockArgument argument : rowTokens) {
+        Value from = memory[argument.getArgNumber()];
+        alignments[cast<BlockArgument>(from).getArgNumber()] =
+            GpuPreparedSteps::kCopyBytes;
         stagedRows[argument] =
             shared({tokensAtOnce(), pitchOf(schedule.tileRows)}, "rows",
                    cast<RankedTensorType>(argument.getType()).getElementType());
+      }
     findDividedStacks();
     for (BlockArgument pool : step.getArgumentsOfKind(ArgumentKind::State))
       loadStateRows(pool);

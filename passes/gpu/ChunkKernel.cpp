@@ -264,8 +264,7 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildPrefill() {
   schedule.tileRows = shape.rows;
   tiles = valueSize / shape.rows;
   constexpr int64_t fewElements = 2048, manyThreads = 256, fewThreads = 64;
-  int64_t ofRows = shape.threadsOfRows() +
-                   (shape.prepared ? GpuPreparedSteps::kCopying : shape.ahead);
+  int64_t ofRows = shape.threadsOfBlock();
   holdsRows =
       (!schedule.threads || schedule.threads == ofRows) && mayHoldRows(shape);
   if (holdsRows)

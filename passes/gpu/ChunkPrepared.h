@@ -20,12 +20,17 @@ namespace ladle {
 /// each; how many blocks, of tiles of one head, make steps for one another; and
 /// of those with threads ahead, how many a multiprocessor is to hold.
 struct GpuChunkShape {
+  /// Threads that copy what is prepared, of a block that takes it.
+  static constexpr int64_t kCopying = 32;
   int64_t tokens = 0, rows = 0, ahead = 0, crews = 1, keyParts = 1;
   int64_t cluster = 1, blocks = 1;
   bool splits = false;   ///< keeps stacks of f32 as parts of bf16
   bool prepared = false; ///< those ahead are a kernel of their own
   int64_t threadsOfRows() const { return rows / 16 * keyParts * 32; }
   int64_t threadsOfCrew() const { return ahead / crews; }
+  int64_t threadsOfBlock() const {
+    return threadsOfRows() + (prepared ? kCopying : ahead);
+  }
   bool operator==(const GpuChunkShape &) const = default;
 };
 
@@ -35,9 +40,6 @@ struct GpuPreparedSteps {
   static constexpr int64_t kCopyBytes = 16;
   /// Registers of a multiprocessor, and of a thread that prepares.
   static constexpr int64_t kRegisters = 64 << 10, kMostRegisters = 128;
-
-  /// Threads that copy what is prepared, of a block that takes it.
-  static constexpr int64_t kCopying = 32;
 
   mlir::gpu::GPUFuncOp kernel; ///< that prepares
   /// Arguments of both: what passes, counters of its runs, the first run of a

@@ -168,7 +168,7 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   };
   SmallVector<Shape> shapes;
   auto consider = [&](const Shape &shape) {
-    int64_t threads = shape.threadsOfRows() + shape.ahead;
+    int64_t threads = shape.threadsOfBlock();
     if ((schedule.tileRows && shape.rows != schedule.tileRows) ||
         valueSize % shape.rows != 0 || threads > kMostThreads ||
         (schedule.threads && schedule.threads != threads) ||

@@ -34,7 +34,7 @@ void GpuChunkKernel::copyRowTokens(Value ofRound,
         GpuPreparedSteps::kCopyBytes * 8 / type.getElementTypeBitWidth();
     int64_t parts = schedule.tileRows / wide, all = parts * tokensAtOnce();
     Value to = places.lookup(stagedRows.lookup(argument));
-    for (int64_t i = 0; i < all; i += GpuPreparedSteps::kCopying) {
+    for (int64_t i = 0; i < all; i += Shape::kCopying) {
       Value task = add(thread, i);
       Value token = over(task, parts);
       Value column =
@@ -43,17 +43,15 @@ void GpuChunkKernel::copyRowTokens(Value ofRound,
           b, firstToken,
           arith::MinSIOp::create(b, arith::AddIOp::create(b, begin, token),
                                  last));
-      guarded(i + GpuPreparedSteps::kCopying > all ? isBelow(task, all)
-                                                   : Value(),
-              [&] {
-                nvgpu::DeviceAsyncCopyOp::create(
-                    b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), to,
-                    ValueRange{token, column}, memory[argument.getArgNumber()],
-                    ValueRange{row, headIndex(type.getDimSize(0)),
-                               arith::AddIOp::create(b, tileStart, column)},
-                    b.getIndexAttr(wide), /*srcElements=*/Value(),
-                    /*bypassL1=*/b.getUnitAttr());
-              });
+      guarded(i + Shape::kCopying > all ? isBelow(task, all) : Value(), [&] {
+        nvgpu::DeviceAsyncCopyOp::create(
+            b, nvgpu::DeviceAsyncTokenType::get(b.getContext()), to,
+            ValueRange{token, column}, memory[argument.getArgNumber()],
+            ValueRange{row, headIndex(type.getDimSize(0)),
+                       arith::AddIOp::create(b, tileStart, column)},
+            b.getIndexAttr(wide), /*srcElements=*/Value(),
+            /*bypassL1=*/b.getUnitAttr());
+      });
     }
   }
 }
@@ -115,9 +113,9 @@ void GpuChunkKernel::makeTaking() {
   while (copying->getOperations().size() > 1)
     std::prev(copying->end(), 2)->erase();
   b.setInsertionPoint(prepared.parts);
-  clearMemories(
-      function, shape.threadsOfRows() + GpuPreparedSteps::kCopying,
-      [&](Value memory) { return !llvm::is_contained(memories, memory); });
+  clearMemories(function, shape.threadsOfBlock(), [&](Value memory) {
+    return !llvm::is_contained(memories, memory);
+  });
   b.setInsertionPointToStart(copying);
   thread = arith::SubIOp::create(b, blockThread,
                                  constantIndex(shape.threadsOfRows()));
@@ -145,7 +143,7 @@ void GpuChunkKernel::makeTaking() {
     for (auto &each : prepared.passed)
       places.push_back(all[each.first]);
     copyRowTokens(ofRound, all);
-    forPassed(ofStep, GpuPreparedSteps::kCopying, places,
+    forPassed(ofStep, Shape::kCopying, places,
               [&](Value held, Value ofAll, Value element, int64_t wide) {
                 nvgpu::DeviceAsyncCopyOp::create(
                     b, none, held, ValueRange{element}, ofAll,
@@ -158,10 +156,7 @@ void GpuChunkKernel::makeTaking() {
                                    b.getI32IntegerAttr(1))
       ->setAttr(kOfWarpAttr, b.getUnitAttr());
   // What was asked for a step ago is there; at first, nothing is.
-  auto meet = [&] {
-    meetAt(b, kBarrierOfAll,
-           shape.threadsOfRows() + GpuPreparedSteps::kCopying);
-  };
+  auto meet = [&] { meetAt(b, kBarrierOfAll, shape.threadsOfBlock()); };
   meet();
   b.setInsertionPoint(prepared.ofRows);
   meet();

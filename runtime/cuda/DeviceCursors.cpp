@@ -53,18 +53,18 @@ int64_t DeviceCursors::slotBytes(int64_t capacity, int64_t drafts) {
   return bytes;
 }
 
-Result<uint64_t> DeviceCursors::reserve(std::vector<cuda::Memory> &list,
+Result<uint64_t> DeviceCursors::reserve(MemoryOfHeads &all, int64_t firstHead,
                                         int64_t bytes) {
-  for (const cuda::Memory &memory : list)
-    if (memory.bytes() >= bytes)
-      return memory.address();
+  auto [begin, end] = all.equal_range(firstHead);
+  for (auto each = begin; each != end; ++each)
+    if (each->second.bytes() >= bytes)
+      return each->second.address();
   Result<cuda::Memory> made = cuda::Memory::allocate(code->device, bytes);
   if (!made)
     return made.status();
   if (Status status = made->fill(0); !status)
     return status;
-  list.push_back(std::move(*made));
-  return list.back().address();
+  return all.emplace(firstHead, std::move(*made))->second.address();
 }
 
 Status DeviceCursors::begin() {

@@ -12,6 +12,8 @@
 #include "runtime/CursorsImpl.h"
 #include "runtime/cuda/GpuCode.h"
 
+#include <map>
+
 namespace ladle {
 
 struct DeviceCursors final : Cursors::Impl {
@@ -39,12 +41,15 @@ struct DeviceCursors final : Cursors::Impl {
   cuda::Memory pageTable, stateTable;
   /// Likewise, [slots] the tokens of the prompts that were taken last.
   cuda::Memory prompts;
-  /// What kernels of prompts prepare for others, of all layers: these come one
-  /// after the other. Counters are 0 between them. What was given out stays
+  /// What kernels of prompts prepare for others, by the first of their heads:
+  /// of all layers, which come one after the other, but ranges of heads may be
+  /// computed at once. Counters are 0 between them. What was given out stays
   /// where it is.
-  std::vector<cuda::Memory> prepared, preparedCounters;
-  /// Memory of so many bytes, which are 0 at first, of a list of such.
-  Result<uint64_t> reserve(std::vector<cuda::Memory> &list, int64_t bytes);
+  using MemoryOfHeads = std::multimap<int64_t, cuda::Memory>;
+  MemoryOfHeads prepared, preparedCounters;
+  /// Memory of so many bytes, which are 0 at first.
+  Result<uint64_t> reserve(MemoryOfHeads &all, int64_t firstHead,
+                           int64_t bytes);
   static constexpr int32_t sharedBlock = 1 << 30;
   /// Bytes of a slot without pages.
   static int64_t slotBytes(int64_t capacity, int64_t drafts);

@@ -52,9 +52,10 @@ Status DevicePrefill::begin() {
     DeviceCursors &cursors = pool.positions();
     auto counterBytes =
         kernels.preparedRuns() * static_cast<int64_t>(sizeof(int32_t));
-    Result<uint64_t> memory = cursors.reserve(cursors.prepared, bytes);
+    Result<uint64_t> memory =
+        cursors.reserve(cursors.prepared, heads.begin, bytes);
     Result<uint64_t> counters =
-        cursors.reserve(cursors.preparedCounters, counterBytes);
+        cursors.reserve(cursors.preparedCounters, heads.begin, counterBytes);
     if (!memory || !counters)
       return memory ? counters.status() : memory.status();
     kernels.setPrepared(*memory, *counters);

@@ -200,7 +200,8 @@ public:
   /// chunk, of those before it, too; other rows it leaves alone.
   ///
   /// Afterwards the slot holds no entries: those it held and the tokens are in
-  /// its state, which was read and written once. There are two exceptions.
+  /// its state, which was read and written once (on a GPU, by a program for few
+  /// prompts, once for some 2000 tokens). There are two exceptions.
   /// `kv_only` keeps a sequence that is still without a state and shorter than
   /// the fold threshold as entries, and touches no state. A program that folds
   /// by chunks (numerics = chunk) keeps what lies behind the last whole chunk
@@ -209,8 +210,9 @@ public:
   /// prompts and steps: answers agree to rounding, and a prompt that is split
   /// where a chunk ends gives the same bits.
   ///
-  /// Layers whose pools share cursors all take the same prompts, and then
-  /// Cursors::advance moves them, with the slots of the prompts.
+  /// Layers whose pools share cursors all take the same prompts, on a GPU on
+  /// the same stream, and then Cursors::advance moves them, with the slots of
+  /// the prompts.
   ///
   /// Fails as a step does, and on: a program without prompts
   /// (CompileOptions::prefill), a row without tokens, drafts that are not

@@ -173,6 +173,39 @@ TEST_CASE("prompts whose steps another kernel prepares") {
   checkOnGpu(model, "route=inner," + text + ",batch=1" + moving);
 }
 
+TEST_CASE("values that a warp copies begin where sixteen bytes do") {
+  if (!hasGpu())
+    return;
+  CompileOptions compile;
+  compile.preset = "tiny";
+  compile.sizes = {{"H", 1}, {"Dk", 64}, {"Dv", 256}};
+  compile.target = "cuda";
+  compile.route = "inner";
+  compile.capacity = 4;
+  compile.prefill = true;
+  compile.batch = 1;
+  Program program = need(compileFile("examples/delta_net.ladle", compile));
+  Pool pool = makePool(program, 1);
+  Decoder decoder = need(Decoder::create(program, pool));
+  Tensors tensors(program, 40);
+  DeviceTensor numbers =
+      need(DeviceTensor::allocate(program.device(), DType::I32, {3}));
+  std::vector<int32_t> values{0, 33, 0};
+  need(copy(TensorView::dense(values, DType::I32, {3}), numbers.view()));
+  const auto *first = static_cast<const int32_t *>(numbers.view().data);
+  PrefillArguments arguments;
+  arguments.tensors = tensors.arguments.tensors;
+  arguments.rows = 1;
+  arguments.tokens = 40;
+  arguments.cuSeqlens = {first, 2};
+  arguments.slots = {first + 2, 1};
+  need(decoder.prefill(arguments));
+  TensorView &view = arguments.tensors.at("v");
+  view.data = static_cast<char *>(view.data) + 8;
+  CHECK_THAT(decoder.prefill(arguments).message(),
+             Contains("argument 'v' is at") && Contains("multiple of 16"));
+}
+
 // With many prompts, eight warps with rows have others ahead of them; of heads
 // of 64 values, where channels decay, four do.
 TEST_CASE("many prompts whose next step is made meanwhile") {
