@@ -142,15 +142,15 @@ private:
   int64_t stepsOfRun() const;
   int64_t runsAtOnce() const;
   mlir::Value firstStepOf(mlir::Value ofRow);
-  mlir::Value firstAtOnce(mlir::Value firstRun);
   mlir::Value counterOf(mlir::Value ofStep);
   using CopyPart =
       llvm::function_ref<void(mlir::Value, mlir::Value, mlir::Value, int64_t)>;
   void forPassed(mlir::Value ofStep, int64_t threads,
                  llvm::ArrayRef<mlir::Value> places, CopyPart copy);
   void makePreparing(mlir::IRMapping &mapping); // ChunkPreparing.cpp
-  void copyRowTokens(mlir::Value ofRound,       // ChunkTaking.cpp
-                     const llvm::DenseMap<mlir::Value, mlir::Value> &places);
+  mlir::Value placeInTurn(mlir::Value memory, mlir::Value turn);
+  void copyRowTokens(mlir::Value ofRound, mlir::Value turn);
+  void emitCopying(mlir::Value begin, mlir::Value first, mlir::Value end);
   void makeTaking();
   void takeApart();
   //===--- ChunkClusters.cpp: blocks that make steps for one another ------===//

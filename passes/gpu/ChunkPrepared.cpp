@@ -109,12 +109,6 @@ Value GpuChunkKernel::firstStepOf(Value ofRow) {
                stepsOfRun());
 }
 
-/// The first step of a launch.
-Value GpuChunkKernel::firstAtOnce(Value firstRun) {
-  return times(arith::IndexCastOp::create(b, b.getIndexType(), firstRun),
-               stepsOfRun());
-}
-
 /// The counter of the run of a step, of those of the launch.
 Value GpuChunkKernel::counterOf(Value ofStep) {
   return arith::AddIOp::create(b, times(over(ofStep, stepsOfRun()), heads),

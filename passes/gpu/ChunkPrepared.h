@@ -11,6 +11,7 @@
 #include "dialect/LadleOps.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "llvm/ADT/MapVector.h"
 
 namespace ladle {
 
@@ -49,9 +50,12 @@ struct GpuPreparedSteps {
   mlir::scf::ForOp ahead, ofRows; ///< loops of both
   /// Shared memory that passes, and where it is among the bytes of a step.
   llvm::SmallVector<std::pair<mlir::Value, int64_t>> passed;
+  /// Shared memory with a place for each of several steps, and the type of one.
+  llvm::MapVector<mlir::Value, mlir::MemRefType> placed;
   int64_t bytesOfStep = 0;
   int64_t bytesOfBlock = 0; ///< of shared memory, of one that prepares
 
+  void place(mlir::Value memory);
   static void addArguments(mlir::OpBuilder &b,
                            llvm::SmallVectorImpl<mlir::Type> &types,
                            llvm::SmallVectorImpl<std::string> &names);

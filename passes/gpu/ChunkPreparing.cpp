@@ -55,7 +55,7 @@ void GpuChunkKernel::makePreparing(IRMapping &mapping) {
       std::next(items->getIterator()), entry.getTerminator()->getIterator());
   b.setInsertionPointToStart(body);
   llvm::SaveAndRestore ofThis(cuSeqlens, at(cuSeqlens));
-  Value begin = firstAtOnce(at(prepared.firstRun));
+  Value begin = times(index(prepared.firstRun), stepsOfRun());
   Value ofItem =
       times(arith::DivUIOp::create(b, items.getInductionVar(), ofLaunch),
             stepsOfRun());
