@@ -173,6 +173,16 @@ TEST_CASE("prompts whose steps another kernel prepares") {
   checkOnGpu(model, "route=inner," + text + ",batch=1" + moving);
 }
 
+// Of entries in pages, rows that have a state take prompts by another route.
+TEST_CASE("prepared steps of rows with a state, beside rows without") {
+  if (!hasGpu())
+    return;
+  checkOnGpu("delta_net",
+             std::string("route=kv_only,page=8,size.H=1,size.Dk=64,size.Dv=256,"
+                         "prompts=150,chunk=64,batch=1,L=16,m=8,rows=3,"
+                         "tokens=4,staggered=1,pads=1,resets=1,seed=3"));
+}
+
 TEST_CASE("values that a warp copies begin where sixteen bytes do") {
   if (!hasGpu())
     return;
