@@ -50,11 +50,6 @@ void GpuChunkKernel::barrier() {
   GpuKernel::barrier();
 }
 
-/// Of a crew, or of those who copy what another kernel prepares.
-int64_t GpuChunkKernel::threadsAhead() const {
-  return shape.prepared ? Shape::kCopying : shape.threadsOfCrew();
-}
-
 /// The end of a step of those who are ahead, and the beginning of it for those
 /// who take it.
 void GpuChunkKernel::meetAll(Value ofCrew) {
@@ -64,7 +59,8 @@ void GpuChunkKernel::meetAll(Value ofCrew) {
     meetCluster();
   else
     meetAt(b, barrierOf(ofCrew, kBarrierOfAll),
-           shape.threadsOfRows() + threadsAhead());
+           shape.prepared ? shape.threadsOfBlock()
+                          : shape.threadsOfRows() + shape.threadsOfCrew());
   isRead.clear();
   isWritten.clear();
   beginOp();

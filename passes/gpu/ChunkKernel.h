@@ -29,6 +29,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "passes/gpu/ChunkForms.h"
 #include "passes/gpu/ChunkPrepared.h"
+#include "passes/gpu/ChunkShapes.h"
 #include "passes/gpu/Kernel.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallBitVector.h"
@@ -126,7 +127,6 @@ private:
   //===--- ChunkAhead.cpp: what needs no state, a step ahead --------------===//
   void barrier() override;
   mlir::Value barrierOf(mlir::Value ofCrew, int64_t first);
-  int64_t threadsAhead() const;
   void meetAll(mlir::Value ofCrew);
   void enterPart(bool ofAhead);
   void shareRegisters(bool ofAhead);

@@ -15,26 +15,6 @@
 
 namespace ladle {
 
-/// What a block of a prefill has of a prompt at a time, and of dv; threads
-/// besides those with rows, which are a step ahead of them, of all crews that
-/// take steps in turn; how many warps have the same 16 rows, with a part of dk
-/// each; how many blocks, of tiles of one head, make steps for one another; and
-/// of those with threads ahead, how many a multiprocessor is to hold.
-struct GpuChunkShape {
-  /// Threads that copy what is prepared, of a block that takes it.
-  static constexpr int64_t kCopying = 32;
-  int64_t tokens = 0, rows = 0, ahead = 0, crews = 1, keyParts = 1;
-  int64_t cluster = 1, blocks = 1;
-  bool splits = false;   ///< keeps stacks of f32 as parts of bf16
-  bool prepared = false; ///< those ahead are a kernel of their own
-  int64_t threadsOfRows() const { return rows / 16 * keyParts * 32; }
-  int64_t threadsOfCrew() const { return ahead / crews; }
-  int64_t threadsOfBlock() const {
-    return threadsOfRows() + (prepared ? kCopying : ahead);
-  }
-  bool operator==(const GpuChunkShape &) const = default;
-};
-
 /// Two kernels, as one makes them: see ChunkPrepared.cpp.
 struct GpuPreparedSteps {
   /// Bytes that a thread copies at once.
