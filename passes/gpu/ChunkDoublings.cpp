@@ -180,7 +180,10 @@ void GpuChunkKernel::multiplyDoublings(ArrayRef<PathGramOp> ops) {
     std::optional<Stack> &into = decayed.emplace_back();
     Value result = decayedQueries.lookup(op.getQueries());
     if (result && !find(result, false)) {
-      into = makeStack(unstackType(typeOf(result)), /*isTile=*/false);
+      into.emplace().size = keySize;
+      into->memory = llvm::all_of(result.getUsers(), llvm::IsaPred<ReadOp>)
+                         ? allocateForReads()
+                         : allocate(rowsOf(1), keySize);
       fullStacks[result] = *into;
       willWrite(into->memory);
     }
@@ -220,8 +223,7 @@ void GpuChunkKernel::multiplyDoublings(ArrayRef<PathGramOp> ops) {
     auto put = [&](Value memory, int64_t row, Value value, Value factor) {
       if (factor)
         value = arith::MulFOp::create(b, value, factor);
-      memref::StoreOp::create(b, value, memory,
-                              ValueRange{constantIndex(row), channel});
+      storeForReads(value, memory, row, channel);
     };
     // Fewer rows are of keys.
     Value path;

@@ -83,12 +83,11 @@ void GpuChunkKernel::decayKeys(ArrayRef<std::pair<Stack, Stack>> keys,
     after[token] = product;
     product = arith::MulFOp::create(b, product, decay[token]);
   }
-  for (auto [all, pair] : llvm::zip(loaded, keys))
-    for (size_t token = 0; token < decay.size(); ++token)
-      memref::StoreOp::create(
-          b, arith::MulFOp::create(b, all[token], after[token]),
-          pair.second.memory,
-          ValueRange{constantIndex(static_cast<int64_t>(token)), channel});
+  for (auto [all, pair] : llvm::zip(loaded, keys)) {
+    for (auto [key, factor] : llvm::zip(all, after))
+      key = arith::MulFOp::create(b, key, factor);
+    storeForFold(all, pair.second.memory, channel);
+  }
   memref::StoreOp::create(b, product, total,
                           ValueRange{constantIndex(0), channel});
 }
@@ -117,8 +116,8 @@ GpuChunkKernel::foldKeysOf(FoldDraftsOp op,
         return user != op && (op->isBeforeInBlock(user) ||
                               (blockPart == Part::Ahead && isRowOp(user)));
       });
-      if (!isLast || llvm::count(op.getKeys(), key) > 1)
-        stack.memory = allocate(rowsOf(stack.components), keySize);
+      if (!isLast || llvm::count(op.getKeys(), key) > 1 || keepsRests())
+        stack.memory = allocateForFold(rowsOf(stack.components));
       else
         takeAgain(stack.memory);
       stack.isShort = false;

@@ -348,6 +348,8 @@ void GpuChunkKernel::emitRowStart() {
   firstToken = loadNumber(cuSeqlens, {row}, "first_token");
   Value end = loadNumber(cuSeqlens, {add(row, 1)}, "end_of_tokens");
   tokenCount = arith::SubIOp::create(b, end, firstToken);
+  if (decaysChannels())
+    anyCount = tokenCount;
 }
 
 void GpuChunkKernel::emitPaddedRow() {

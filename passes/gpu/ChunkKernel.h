@@ -30,6 +30,7 @@
 #include "passes/gpu/ChunkForms.h"
 #include "passes/gpu/ChunkPrepared.h"
 #include "passes/gpu/ChunkShapes.h"
+#include "passes/gpu/ChunkStacks.h"
 #include "passes/gpu/Kernel.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallBitVector.h"
@@ -62,26 +63,11 @@ public:
 
 private:
   enum : unsigned { Full = 1, Tile = 2 };
-  /// Component i of a token is in row first + token · step + i.
-  struct Stack {
-    mlir::Value memory;
-    int64_t components = 1, size = 1;
-    int64_t first = 0, step = 1;
-    bool isTile = false;
-    bool isShort = false; ///< all elements have 11 significant bits at most
-    /// Of an f32 that is so many of bf16, which add up to it: one in all rows
-    /// after the other.
-    int64_t parts = 1;
-  };
-  /// Where a pass puts a value: a stack, or an output of the step.
-  struct Sink {
-    mlir::Value value;
-    std::optional<Stack> stack;
-    mlir::Value output;
-    bool isTile = false;
-    mlir::Type rounded = nullptr; ///< to which it is rounded
-    bool isEntry = false;         ///< the output is a field
-  };
+  using Stack = GpuChunkStack;
+  using Term = GpuChunkTerm;
+  /// Two terms of a product of f32, and what it cuts off; null for nothing.
+  using Right = std::pair<mlir::Value, mlir::Value>;
+  using Sink = GpuChunkSink;
 
   //===--- ChunkShapes.cpp: what a block takes at once --------------------===//
   static llvm::SmallVector<Shape>
@@ -89,6 +75,7 @@ private:
   llvm::SmallVector<Shape> shapesOfRows();
   bool isIdle(int64_t ofTiles) const;
   bool mayPrepare(const Shape &of);
+  bool decaysChannels();
   int64_t mostBytes() const;
   int64_t blocksOfShape();
   std::optional<int64_t> registersOfPart(bool ofAhead) const;
@@ -198,6 +185,8 @@ private:
   /// Whether rows of several tokens are beside each other in a tile.
   bool isNarrow() const { return shape.tokens < 16 && !hasBlocks; }
   static int64_t pitchOf(int64_t size);
+  static int64_t pitchIn(mlir::Value memory);
+  mlir::Value unknown(mlir::Value place);
   /// Terms of a product over dk: a multiple of those of two tiles, unless there
   /// are no zeros as far as that.
   int64_t depthOfKeys() const {
@@ -221,11 +210,6 @@ private:
   const Stack *find(mlir::Value value, bool isTile) const;
   /// The stack of a product or of a value over dk; all are there.
   const Stack &stackOf(mlir::Value value, bool isTile = false) const;
-  /// A stack that is multiplied, and what the product is multiplied by.
-  struct Term {
-    Stack base;
-    std::optional<Stack> scale;
-  };
   llvm::SmallVector<Term, 2> termsOf(mlir::Value value) const;
   void demandTerms(mlir::Value value);
   bool hasStack(mlir::Value value) const;
@@ -239,6 +223,16 @@ private:
   Stack makeProductStack(mlir::RankedTensorType ofOneToken, mlir::OpResult of);
   int64_t rowOfPart(int64_t part) const { return part * rowsOf(1); }
   static int64_t mostOrder(int64_t left, int64_t right, bool isRounded);
+  bool keepsRests() const { return shape.rests && holdsRows; }
+  mlir::Value allocateForReads();
+  mlir::Value allocateForFold(int64_t rows);
+  mlir::Value allocateWithRests(int64_t rows, int64_t pitch);
+  void storeForReads(mlir::Value value, mlir::Value memory, int64_t row,
+                     mlir::Value channel);
+  void storeForFold(llvm::ArrayRef<mlir::Value> values, mlir::Value memory,
+                    mlir::Value channel);
+  Right loadWithRests(mlir::Value memory, mlir::Value at);
+  Right keysOfFold(const Stack &keys, int64_t token, int64_t channel);
 
   //===--- ChunkTokens.cpp: the arithmetic of tokens ----------------------===//
   int64_t scopeOf(mlir::Value value) const override;
@@ -434,7 +428,6 @@ private:
 
   //===--- ChunkRowProducts.cpp: their products ---------------------------===//
   /// Two parts, or one and null.
-  using Right = std::pair<mlir::Value, mlir::Value>;
   using Split = llvm::SmallVector<std::pair<mlir::Value, mlir::Value>>;
   mlir::Value loadTiles(mlir::Value memory, mlir::Value row, mlir::Value column,
                         bool isAcross, bool isTransposed = false);
@@ -517,6 +510,9 @@ private:
   llvm::DenseSet<mlir::Value> readByOp, writtenByOp; ///< by the one at hand
   llvm::DenseSet<mlir::Value> decayStacks;
   llvm::DenseMap<mlir::Value, int64_t> partCounts; ///< of stacks of parts
+  /// Memory of elements and of what products cut off of them, and of those of
+  /// two tokens beside each other.
+  llvm::DenseSet<mlir::Value> withRests, inPairs;
   mlir::Operation *endOfClearing = nullptr;
 
   // Of threads that are a step ahead of those with rows.

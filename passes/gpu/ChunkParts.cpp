@@ -15,6 +15,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/build/Components.h"
 #include "passes/gpu/ChunkKernel.h"
@@ -169,6 +170,93 @@ GpuChunkKernel::makeProductStack(RankedTensorType ofOneToken, OpResult of) {
   stack.parts = found->second;
   stack.memory = allocate(rowOfPart(stack.parts), keySize, b.getBF16Type());
   return stack;
+}
+
+//===----------------------------------------------------------------------===//
+// What products cut off
+//===----------------------------------------------------------------------===//
+
+// A product of f32 takes the upper bits of an element, then the others. Who
+// makes an element can split it once for all warps with rows. Two elements that
+// a lane multiplies lie beside each other, and what is cut off of both behind
+// them: a lane loads four at once, and eight lanes meet no bank twice.
+
+/// Where reads multiply decayed keys or queries, a row a token.
+Value GpuChunkKernel::allocateForReads() {
+  if (!keepsRests())
+    return allocate(rowsOf(1), keySize);
+  constexpr int64_t banks = 32;
+  return allocateWithRests(rowsOf(1),
+                           llvm::alignTo(2 * keySize, banks) + banks / 2);
+}
+
+/// Where folds multiply decayed keys, a row a token, or two.
+Value GpuChunkKernel::allocateForFold(int64_t rows) {
+  if (!keepsRests())
+    return allocate(rows, keySize);
+  Value memory = allocate(rows / 2, 2 * keySize);
+  inPairs.insert(memory);
+  return memory;
+}
+
+Value GpuChunkKernel::allocateWithRests(int64_t rows, int64_t pitch) {
+  Size size(rows, pitch, 2 * 32);
+  SmallVector<Value> &list = unused[size];
+  Value memory;
+  if (list.empty()) {
+    memory = shared({rows, pitch}, "stack");
+    sizes[memory] = size;
+    withRests.insert(memory);
+  } else {
+    takeAgain(memory = list.pop_back_val());
+  }
+  return memory;
+}
+
+/// Stores a channel of a token.
+void GpuChunkKernel::storeForReads(Value value, Value memory, int64_t row,
+                                   Value channel) {
+  if (!withRests.contains(memory)) {
+    memref::StoreOp::create(b, value, memory,
+                            ValueRange{constantIndex(row), channel});
+    return;
+  }
+  Value rest = splitTerms(splat(value, 1)).second;
+  Value at = arith::AddIOp::create(
+      b, times(over(channel, 2), 4),
+      arith::RemUIOp::create(b, channel, constantIndex(2)));
+  memref::StoreOp::create(b, value, memory, ValueRange{constantIndex(row), at});
+  memref::StoreOp::create(b, vector::ExtractOp::create(b, rest, 0), memory,
+                          ValueRange{constantIndex(row), add(at, 2)});
+}
+
+/// Stores a channel of all tokens.
+void GpuChunkKernel::storeForFold(ArrayRef<Value> values, Value memory,
+                                  Value channel) {
+  bool arePairs = inPairs.contains(memory);
+  size_t atOnce = arePairs ? 2 : 1;
+  Value column = times(channel, static_cast<int64_t>(atOnce));
+  for (size_t token = 0; token < values.size(); token += atOnce) {
+    Value row = constantIndex(static_cast<int64_t>(token / atOnce));
+    if (arePairs)
+      storeTwo(
+          memory, row, column,
+          vector::FromElementsOp::create(
+              b, VectorType::get({2}, b.getF32Type()), values.slice(token, 2)));
+    else
+      memref::StoreOp::create(b, values[token], memory,
+                              ValueRange{row, column});
+  }
+}
+
+/// Two elements of a right side and what is cut off of them, from a place on.
+GpuChunkKernel::Right GpuChunkKernel::loadWithRests(Value memory, Value at) {
+  Value all = vector::LoadOp::create(b, VectorType::get({4}, b.getF32Type()),
+                                     memory, ValueRange{constantIndex(0), at});
+  auto half = [&](int64_t first) -> Value {
+    return vector::ExtractStridedSliceOp::create(b, all, {first}, {2}, {1});
+  };
+  return {half(0), half(2)};
 }
 
 //===----------------------------------------------------------------------===//

@@ -65,8 +65,16 @@ void GpuChunkKernel::storeTwo(Value memory, Value row, Value column,
 //===----------------------------------------------------------------------===//
 
 /// Elements from one row of a memory to the next.
-static int64_t pitchIn(Value memory) {
+int64_t GpuChunkKernel::pitchIn(Value memory) {
   return cast<MemRefType>(memory.getType()).getDimSize(1);
+}
+
+/// The same place, of which no compiler knows a bit: where it knows that a
+/// constant has none in common with it, it joins them by an or, and all that
+/// lies at constant distances has an address of several instructions.
+Value GpuChunkKernel::unknown(Value place) {
+  Value zero = arith::ShRSIOp::create(b, tokenCount, constantIndex(31));
+  return arith::AddIOp::create(b, place, zero);
 }
 
 Value GpuChunkKernel::firstTerm(const Operand &operand, Value row, Value k) {

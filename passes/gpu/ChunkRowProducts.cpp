@@ -131,7 +131,8 @@ GpuChunkKernel::Right GpuChunkKernel::rightAlong(Value memory, int64_t row,
 //===----------------------------------------------------------------------===//
 
 /// The products of a warp's rows of a state with stacks. Of what is rounded to
-/// 16 bits, products with the last part of a state are a 64th of the error.
+/// 16 bits, as the state itself may be, products with its last part are a 64th
+/// of the error.
 SmallVector<GpuKernel::Components>
 GpuChunkKernel::multiplyState(ArrayRef<Value> rows, ArrayRef<Operand> stacks) {
   auto four = VectorType::get({4}, b.getF32Type());
@@ -180,15 +181,20 @@ GpuChunkKernel::multiplyState(ArrayRef<Value> rows, ArrayRef<Operand> stacks) {
     SmallVector<SplitProduct> products;
     for (auto [stack, of] : llvm::zip(stacks, sums))
       for (int64_t n = 0; n < count; ++n) {
-        Value two = toF32(vector::LoadOp::create(
-            b,
-            VectorType::get(
-                {2}, cast<MemRefType>(stack.memory.getType()).getElementType()),
-            stack.memory,
-            ValueRange{add(over(warpLane, 4), n * kTileColumns),
-                       add(arith::AddIOp::create(b, from, pairOfLane()), k)}));
-        products.push_back({left, splitRight(two, stack.isShort),
-                            &of[static_cast<size_t>(n)]});
+        Operand side{stack.memory};
+        Value key = arith::AddIOp::create(b, from, pairOfLane());
+        Right right;
+        if (withRests.contains(stack.memory))
+          right = loadWithRests(
+              stack.memory,
+              add(firstTerm(side, over(warpLane, 4), times(key, 2)),
+                  n * kTileColumns * pitchIn(stack.memory) + 2 * k));
+        else
+          right = splitRight(
+              loadTerms(side, add(firstTerm(side, over(warpLane, 4), key), k),
+                        n * kTileColumns, /*isPaired=*/true),
+              stack.isShort);
+        products.push_back({left, right, &of[static_cast<size_t>(n)]});
       }
     multiplySplit(products);
   }
@@ -208,7 +214,7 @@ void GpuChunkKernel::emitRowRead(ReadOp op) {
       continue;
     auto &terms = reads.emplace_back().second;
     reads.back().first = other.getResult();
-    bool rounded = isRounded(other.getResult());
+    bool rounded = stateBits == 16 || isRounded(other.getResult());
     for (const Term &term : termsOf(other.getQuery())) {
       auto found = llvm::find_if(stacks, [&](const Operand &stack) {
         return stack.memory == term.base.memory;
@@ -437,6 +443,30 @@ LogicalResult GpuChunkKernel::emitRowSolve(PathSolveOp op) {
 // Folds
 //===----------------------------------------------------------------------===//
 
+/// The keys of a tile of tokens and channels from one on. One number is the
+/// place of the first, and all others are at constant distances from it.
+GpuChunkKernel::Right
+GpuChunkKernel::keysOfFold(const Stack &keys, int64_t token, int64_t channel) {
+  Operand side{keys.memory, /*alongRows=*/true};
+  int64_t pitch = pitchIn(keys.memory);
+  Value column = arith::AddIOp::create(b, firstKey(), over(warpLane, 4));
+  if (inPairs.contains(keys.memory)) {
+    Value pair = arith::RemUIOp::create(b, warpLane, constantIndex(4));
+    return splitRight(loadTwo(keys.memory, constantIndex(0),
+                              add(firstTerm(side, times(column, 2), pair),
+                                  token / 2 * pitch + 2 * channel)),
+                      keys.isShort);
+  }
+  Value zero = constantIndex(0);
+  Value first = add(firstTerm(side, column, add(pairOfLane(), keys.first)),
+                    token * pitch + channel);
+  Value two = vector::FromElementsOp::create(
+      b, VectorType::get({2}, b.getF32Type()),
+      ValueRange{loadElement(keys.memory, {zero, first}),
+                 loadElement(keys.memory, {zero, add(first, pitch)})});
+  return splitRight(two, keys.isShort);
+}
+
 LogicalResult GpuChunkKernel::emitRowFold(FoldDraftsOp op) {
   Components &rows = heldRows[poolOf(op.getState())];
   auto known = foldKeys.find(op);
@@ -452,13 +482,15 @@ LogicalResult GpuChunkKernel::emitRowFold(FoldDraftsOp op) {
                       ValueRange{constantIndex(rowsFor(tokensAtOnce())),
                                  constantIndex(0)}),
                   4);
+  Value channel;
+  if (all.total)
+    channel = unknown(arith::AddIOp::create(b, firstKey(), pairOfLane()));
   for (auto [tile, sums] : llvm::enumerate(rows)) {
     Value factor = ofAll;
     if (all.total) {
       Value two =
           loadTwo(all.total, constantIndex(0),
-                  add(arith::AddIOp::create(b, firstKey(), pairOfLane()),
-                      static_cast<int64_t>(tile) * kTileColumns));
+                  add(channel, static_cast<int64_t>(tile) * kTileColumns));
       factor = twice(vector::ExtractOp::create(b, two, 0),
                      vector::ExtractOp::create(b, two, 1));
     }
@@ -490,9 +522,9 @@ LogicalResult GpuChunkKernel::emitRowFold(FoldDraftsOp op) {
         sums = arith::MulFOp::create(b, sums, weight);
     }
     if (isBF16(key.memory)) {
-      int64_t most = mostOrder(kParts, key.parts, /*isRounded=*/false);
+      int64_t most = mostOrder(kParts, key.parts, stateBits == 16);
       for (size_t k = 0; k < weighted.size(); k += 2) {
-        Components parts = halvesOf(weighted[k], weighted[k + 1], kParts);
+        Components parts = halvesOf(weighted[k], weighted[k + 1], most + 1);
         for (size_t first = 0; first < rows.size(); first += kAtOnce) {
           size_t end = std::min(rows.size(), first + kAtOnce);
           SmallVector<Components> tiles(static_cast<size_t>(key.parts));
@@ -518,24 +550,14 @@ LogicalResult GpuChunkKernel::emitRowFold(FoldDraftsOp op) {
     }
     for (auto [k, sums] : llvm::enumerate(weighted)) {
       auto left = termsOfSums(sums);
-      Value token =
-          add(pairOfLane(), static_cast<int64_t>(k) * kTileColumns + key.first);
       SmallVector<SplitProduct> products;
-      for (auto [n, into] : llvm::enumerate(rows)) {
-        Value column =
-            add(arith::AddIOp::create(b, firstKey(), over(warpLane, 4)),
-                static_cast<int64_t>(n) * kTileColumns);
-        Value first = loadElement(key.memory, {token, column});
-        Value two = vector::FromElementsOp::create(
-            b, VectorType::get({2}, b.getF32Type()),
-            ValueRange{first,
-                       loadElement(key.memory, {add(token, 1), column})});
-        products.push_back({left, splitRight(two, key.isShort), &into});
-        if (products.size() < kAtOnce && n + 1 < rows.size())
-          continue;
-        multiplySplit(products);
-        products.clear();
-      }
+      for (auto [n, into] : llvm::enumerate(rows))
+        products.push_back(
+            {left,
+             keysOfFold(key, static_cast<int64_t>(k) * kTileColumns,
+                        static_cast<int64_t>(n) * kTileColumns),
+             &into});
+      multiplySplit(products);
     }
   }
   return success();

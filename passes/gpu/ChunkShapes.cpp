@@ -143,22 +143,28 @@ bool GpuChunkKernel::mayPrepare(const Shape &of) {
          most % of.tokens == 0 && schedule.cluster != 1;
 }
 
+bool GpuChunkKernel::decaysChannels() {
+  return step
+      .walk([](FoldDraftsOp fold) {
+        auto decays = fold.getDecays();
+        return decays && cast<RankedTensorType>(decays.getType()).getRank() > 2
+                   ? WalkResult::interrupt()
+                   : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
 /// Shapes in which warps hold rows of the state, the best first.
 SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   int64_t most = cast<DraftsType>(step.getDrafts().getType()).getMost();
   int64_t mostCrews = kMostCrews, mostBlocks = 1;
-  bool ofChannels = false, areComputed = computesKeys(step);
+  bool ofChannels = decaysChannels(), areComputed = computesKeys(step);
+  if (ofChannels)
+    most = std::min(most, kMostVectorTokens);
   int64_t keys =
       keySize *
       static_cast<int64_t>(step.getArgumentsOfKind(ArgumentKind::State).size());
   int64_t keyParts = keys > kMostKeys ? kFewKeyParts : 1;
-  step.walk([&](FoldDraftsOp fold) {
-    if (fold.getDecays() &&
-        cast<RankedTensorType>(fold.getDecays().getType()).getRank() > 2) {
-      most = std::min(most, kMostVectorTokens);
-      ofChannels = true;
-    }
-  });
   if (ofChannels || areComputed) {
     mostCrews = 1;
     mostBlocks = schedule.cluster ? schedule.cluster : kCluster;
@@ -183,10 +189,14 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
         llvm::is_contained(shapes, shape))
       return;
     // Parts take more memory than what they add up to. With decays of channels
-    // they gain nothing: what decays is multiplied once.
+    // they gain nothing: what decays is multiplied once. What products cut off
+    // of it does, where shared memory is not all that blocks are short of.
     if (!ofChannels) {
       shapes.push_back(shape);
       shapes.back().splits = true;
+    } else if (shape.ahead && shape.cluster == 1 && !shape.prepared) {
+      shapes.push_back(shape);
+      shapes.back().rests = true;
     }
     shapes.push_back(shape);
   };
@@ -277,7 +287,8 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
     FailureOr<gpu::GPUFuncOp> built = kernel.buildPrefill();
     if (failed(built))
       return failure();
-    isSame = shape.splits && kernel.partCounts.empty();
+    isSame = (shape.splits && kernel.partCounts.empty()) ||
+             (shape.rests && kernel.withRests.empty());
     int64_t bytes = kernel.bytesOfShared();
     if (bytes <= kernel.mostBytes() && !kernel.isRefused)
       return built;

@@ -343,9 +343,8 @@ protected:
   mlir::Value multiplyTiles(mlir::Value a, mlir::Value b, mlir::Value c);
   mlir::Value multiplyShortTiles(mlir::Value a, mlir::Value b, mlir::Value c);
   Components partsOf(mlir::Value value, int64_t count);
-  virtual mlir::Value upperBits();
-  std::pair<mlir::Value, mlir::Value> splitTerms(mlir::Value value,
-                                                 mlir::Value cut = {});
+  mlir::Value upperBits();
+  std::pair<mlir::Value, mlir::Value> splitTerms(mlir::Value value);
   int64_t numberQueries();
   int64_t queryPartBytes();
   mlir::LogicalResult putQueries(Values queries);
@@ -593,6 +592,7 @@ protected:
   std::map<unsigned, int64_t> alignments;
   size_t firstStepArgument = 0; ///< of the function
   llvm::DenseMap<int64_t, mlir::Value> constants;
+  mlir::Value anyCount; ///< not negative, which no compiler knows; or null
 };
 
 } // namespace ladle

@@ -331,7 +331,6 @@ bool GpuKernel::takesShortTiles(FoldBufferOp op) {
 /// columns: sums of the first two of each column, then those of the others.
 void GpuKernel::multiplyShortFold(ArrayRef<Value> values, ArrayRef<Value> keys,
                                   MutableArrayRef<Value> sums) {
-  Value cut = upperBits();
   int64_t half = cast<VectorType>(keys.front().getType()).getNumElements();
   for (int64_t pair = 0; pair < 2; ++pair) {
     SmallVector<Value, 2> left;
@@ -343,10 +342,8 @@ void GpuKernel::multiplyShortFold(ArrayRef<Value> values, ArrayRef<Value> keys,
       SmallVector<Value> elements;
       for (Value key : keys.slice(2 * pair, 2))
         elements.push_back(vector::ExtractOp::create(b, key, e));
-      auto [most, rest] =
-          splitTerms(vector::FromElementsOp::create(
-                         b, VectorType::get({2}, b.getF32Type()), elements),
-                     cut);
+      auto [most, rest] = splitTerms(vector::FromElementsOp::create(
+          b, VectorType::get({2}, b.getF32Type()), elements));
       Value &sum = sums[pair * half + e];
       if (left.size() > 1)
         sum = multiplyShortTiles(left[1], most, sum);

@@ -85,21 +85,29 @@ GpuKernel::Components GpuKernel::partsOf(Value value, int64_t count) {
   return parts;
 }
 
-/// The bits of an f32 that a product of short tiles takes.
+/// The bits of an f32 that a product of short tiles takes. An assembler that
+/// knows which they are gives a product the whole f32, whose other bits do no
+/// harm, and moves it to where that product wants it, for each product anew.
+/// What it does not know, it computes, where it is wanted, once.
 Value GpuKernel::upperBits() {
-  return arith::ConstantIntOp::create(b, b.getI32Type(),
-                                      static_cast<int32_t>(0xffffe000u));
+  Value bits = constantInt(static_cast<int32_t>(0xffffe000u));
+  if (!anyCount)
+    return bits;
+  Value count = anyCount;
+  if (isa<IndexType>(count.getType()))
+    count = arith::IndexCastOp::create(b, b.getI32Type(), count);
+  Value zero = arith::ShRUIOp::create(b, count, constantInt(31));
+  return arith::OrIOp::create(b, bits, zero);
 }
 
-/// The upper bits of a vector of f32, which are those of `cut`, and the others.
-std::pair<Value, Value> GpuKernel::splitTerms(Value value, Value cut) {
+/// The upper bits of a vector of f32, and the others.
+std::pair<Value, Value> GpuKernel::splitTerms(Value value) {
   auto type = cast<VectorType>(value.getType());
   auto bits = VectorType::get(type.getShape(), b.getI32Type());
-  Value ofAll = vector::BroadcastOp::create(b, bits, cut ? cut : upperBits());
+  Value cut = vector::BroadcastOp::create(b, bits, upperBits());
   Value upper = arith::BitcastOp::create(
       b, type,
-      arith::AndIOp::create(b, arith::BitcastOp::create(b, bits, value),
-                            ofAll));
+      arith::AndIOp::create(b, arith::BitcastOp::create(b, bits, value), cut));
   return {upper, arith::SubFOp::create(b, value, upper)};
 }
 

@@ -45,6 +45,7 @@ void GpuVerifyKernel::takeArguments(unsigned &next) {
   GpuKernel::takeArguments(next);
   for (Value *each : {&cuSeqlens, &parentArgument, &hasParents})
     *each = function.getBody().front().getArgument(next++);
+  anyCount = hasParents;
 }
 
 void GpuVerifyKernel::emitRowStart() {

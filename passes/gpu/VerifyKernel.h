@@ -366,7 +366,6 @@ private:
                 StoreProduct store);
   void multiplyOneByOne(llvm::ArrayRef<Stack> stacks, const Matrix &matrix,
                         StoreProduct store);
-  mlir::Value upperBits() override;
   Components sumFloats(mlir::Value memory,
                        llvm::ArrayRef<mlir::Value> vectorRows,
                        const Matrix &matrix, llvm::ArrayRef<mlir::Value> rows);

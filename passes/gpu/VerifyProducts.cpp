@@ -86,16 +86,6 @@ void GpuVerifyKernel::multiplyOneByOne(ArrayRef<Stack> stacks,
   store(row, column, sum.getResult(0));
 }
 
-/// The bits of an f32 that a product takes. An assembler that knows which they
-/// are gives a product what was loaded, which has others, too, that do no harm,
-/// and moves it to where that product wants it, for each product anew. What it
-/// does not know, it computes, where it is wanted, once.
-Value GpuVerifyKernel::upperBits() {
-  Value zero = arith::ShRUIOp::create(b, hasParents, constantInt(31));
-  return arith::OrIOp::create(b, constantInt(static_cast<int32_t>(0xffffe000u)),
-                              zero);
-}
-
 /// The sums of rows g, g + 8, g + 16, ... of a lane, `rows` in this order,
 /// times vectors, of which `vectorRows` has one of each tile: tile after tile
 /// of 16 rows, and of each, those of all tiles of vectors.
@@ -107,11 +97,10 @@ GpuKernel::Components GpuVerifyKernel::sumFloats(Value memory,
   Type vectorElement = cast<MemRefType>(memory.getType()).getElementType();
   auto vectorTiles = static_cast<int64_t>(vectorRows.size());
   auto rowTiles = static_cast<int64_t>(rows.size()) / 2;
-  Value cut = upperBits();
   auto split = [&](Value value) -> SmallVector<Value, 2> {
     if (isShort(cast<VectorType>(value.getType()).getElementType()))
       return {toF32(value)};
-    auto [upper, lower] = splitTerms(value, cut);
+    auto [upper, lower] = splitTerms(value);
     return {upper, lower};
   };
   auto element = [&](Value value, int64_t i) -> Value {
