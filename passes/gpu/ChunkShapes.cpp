@@ -33,6 +33,8 @@ static constexpr int64_t kAhead = 128, kMostCrews = 2;
 /// each would have less than so many keys.
 static constexpr int64_t kFewKeyParts = 2, kFewKeys = 64;
 static constexpr int64_t kManyKeyParts = 4, kFewKeysOfWarp = 32;
+/// Rows of a tile of which four warps have 16 each.
+static constexpr int64_t kTileOfFour = 64;
 static_assert(kAhead == kRegisterGroup);
 /// Blocks that make steps for one another: where there are two, warps with rows
 /// are as slow as those ahead.
@@ -209,6 +211,11 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
     int64_t rows, parts;
   };
   SmallVector<Narrow> narrow{{32, kFewKeyParts}, {16, kFewKeyParts}};
+  // Where tiles of 64 do as well, and warps with rows are the slower ones.
+  bool solves = !step.getBody().front().getOps<PathSolveOp>().empty();
+  bool mayHaveFour = isIdle(valueSize / kTileOfFour);
+  if (mayHaveFour && !ofChannels && (solves || areComputed))
+    narrow.push_back({kTileOfFour, kFewKeyParts});
   if (isIdle(valueSize / 16) && keySize >= kManyKeyParts * kFewKeysOfWarp)
     narrow.insert(narrow.begin(), {16, kManyKeyParts});
   // What many tiles of a head have in common, a kernel of its own makes once.
@@ -227,19 +234,24 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   for (int64_t cluster : {kCluster, int64_t(1)})
     for (int64_t tokens : allTokens)
       for (auto [rows, parts] : narrow)
-        for (int64_t crews = cluster > 1 ? 1 : mostCrews;
+        for (int64_t crews = cluster > 1 || rows == kTileOfFour ? 1 : mostCrews;
              crews > 0 && keySize >= kFewKeys; --crews)
           consider(
               {tokens, rows, crews * aheadOf(cluster), crews, parts, cluster});
   auto considerAll = [&](std::initializer_list<int64_t> allRows, int64_t ahead,
-                         int64_t cluster, int64_t blocks) {
+                         int64_t cluster, int64_t blocks, int64_t crews = 1) {
     for (int64_t tokens : allTokens)
       for (int64_t rows : allRows)
         consider({tokens, schedule.tileRows ? schedule.tileRows : rows, ahead,
-                  /*crews=*/1, keyParts, cluster, blocks});
+                  crews, keyParts, cluster, blocks});
   };
-  for (int64_t cluster : {kCluster, int64_t(1)})
+  for (int64_t cluster : {kCluster, int64_t(1)}) {
+    // One crew is slower than warps with rows that solve nothing.
+    if (cluster == 1 && mayHaveFour && !solves && mostCrews > 1)
+      considerAll({kTileOfFour}, mostCrews * kAhead, cluster, /*blocks=*/1,
+                  mostCrews);
     considerAll({64, 32, 16}, aheadOf(cluster), cluster, /*blocks=*/1);
+  }
   // With many prompts, what those ahead make is to serve many rows. Of narrow
   // heads two blocks find room, where threads can be given registers; with
   // decays that are numbers, those ahead would take too many.

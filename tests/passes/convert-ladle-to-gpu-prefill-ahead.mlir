@@ -1,4 +1,4 @@
-// RUN: ladle-opt %s --convert-ladle-to-gpu="batch=64" | FileCheck %s
+// RUN: ladle-opt %s --convert-ladle-to-gpu="batch=64 threads=256 forms=8" | FileCheck %s
 // RUN: ladle-opt %s --convert-ladle-to-gpu="batch=1" \
 // RUN:   | FileCheck %s --check-prefix=PARTS
 

@@ -234,6 +234,22 @@ TEST_CASE("many prompts whose next step is made meanwhile") {
   checkOnGpu(model, text + moving);
 }
 
+// Tiles of 64 rows that are as many as a large GPU has multiprocessors: two
+// warps have the same rows where these solve or multiply what is computed; else
+// there are two crews.
+TEST_CASE("prompts of which each tile has a multiprocessor") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"gated_delta_net", "size.Hk=1,size.Hv=2,size.Dk=64,size.Dv=64,"
+                          "prompts=150,layout=dk_dv"},
+      {"mamba2",
+       "size.H=2,size.G=1,size.N=64,size.P=64,prompts=100,state=bf16"},
+      {"lightning", "size.H=1,size.Dk=64,size.Dv=128,prompts=70"},
+  }));
+  checkOnGpu(model, "route=inner,chunk=64,batch=64," + text + moving);
+}
+
 // Rows of 256 are two warps', of one prompt and of many, with others ahead and,
 // of 48 values, without.
 TEST_CASE("prompts of states with long rows") {
