@@ -20,9 +20,10 @@ static constexpr int64_t kFewBlocks = 128;
 /// Of a multiprocessor, and of a thread that holds rows of a state.
 static constexpr int64_t kRegisters = 64 << 10, kRegistersOfRows = 168;
 /// Of a thread with rows, where it takes some from those ahead: registers are
-/// given in such units to groups of so many threads, here one of each part.
-static constexpr int64_t kRegistersTaken = 160, kRegisterUnit = 8,
-                         kRegisterGroup = 128;
+/// given in such units to groups of so many threads, here one of each part, or
+/// two, whose threads have half of the keys each.
+static constexpr int64_t kRegistersTaken = 160, kRegistersOfHalves = 144,
+                         kRegisterUnit = 8, kRegisterGroup = 128;
 /// Shared memory of a multiprocessor, and what a block takes besides its own.
 static constexpr int64_t kMultiprocessorBytes = 228 << 10, kSystemBytes = 1024;
 /// Threads of a crew that is a step ahead of others; with decays of channels,
@@ -234,7 +235,7 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   for (int64_t cluster : {kCluster, int64_t(1)})
     for (int64_t tokens : allTokens)
       for (auto [rows, parts] : narrow)
-        for (int64_t crews = cluster > 1 || rows == kTileOfFour ? 1 : mostCrews;
+        for (int64_t crews = cluster > 1 ? 1 : mostCrews;
              crews > 0 && keySize >= kFewKeys; --crews)
           consider(
               {tokens, rows, crews * aheadOf(cluster), crews, parts, cluster});
@@ -329,15 +330,18 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
   return failure();
 }
 
-/// Registers of a thread of a part, where several blocks of both find room only
-/// if those with rows take some of the others'.
+/// Registers of a thread of a part, where several blocks of both, or two crews
+/// beside two warps with the same rows, find room only if those with rows take
+/// some of the others'.
 std::optional<int64_t> GpuChunkKernel::registersOfPart(bool ofAhead) const {
-  if (shape.blocks == 1)
+  bool isShared =
+      shape.crews > 1 && shape.threadsOfRows() == 2 * kRegisterGroup;
+  if (shape.blocks == 1 && !isShared)
     return std::nullopt;
+  int64_t taken = isShared ? kRegistersOfHalves : kRegistersTaken;
   if (!ofAhead)
-    return kRegistersTaken;
-  int64_t left =
-      kRegisters / shape.blocks - kRegistersTaken * shape.threadsOfRows();
+    return taken;
+  int64_t left = kRegisters / shape.blocks - taken * shape.threadsOfRows();
   return llvm::alignDown(left / shape.ahead, kRegisterUnit);
 }
 
