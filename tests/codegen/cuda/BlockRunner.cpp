@@ -148,6 +148,11 @@ void BlockRunner::noteAccess(const void *address, size_t bytes, bool writes) {
   const char *what = writes ? "writes" : "reads";
   if (noteShared(address, bytes, writes))
     return;
+  if (Traffic *traffic = launch.traffic;
+      traffic &&
+      contains({const_cast<void *>(traffic->of.begin), traffic->of.bytes},
+               address, bytes))
+    (writes ? traffic->written : traffic->read) += static_cast<int64_t>(bytes);
   if (launch.memory.empty() ||
       contains({static_cast<Scheduler *>(this), sizeof(Scheduler)}, address,
                bytes) ||

@@ -10,6 +10,7 @@
 
 #include "codegen/cuda/emulation.h"
 #include "tests/codegen/cuda/Cluster.h"
+#include "tests/codegen/cuda/Emulator.h"
 #include "tests/codegen/cuda/Fibers.h"
 #include "tests/codegen/cuda/Races.h"
 
@@ -28,6 +29,7 @@ struct Launch {
   std::vector<Memory> memory;
   /// The code and the constants of the kernel.
   Memory image;
+  Traffic *traffic = nullptr;
 };
 
 /// Runs one block after the other on the OS thread that made it.

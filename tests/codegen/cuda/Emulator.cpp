@@ -400,7 +400,7 @@ private:
 Error EmulatedModule::launch(StringRef kernel, Extent grid, Extent block,
                              void *const *arguments,
                              ArrayRef<Allocation> memory,
-                             unsigned blocksOfCluster) const {
+                             unsigned blocksOfCluster, Traffic *traffic) const {
   if (!is_contained(text->kernels, kernel))
     return createStringError("no kernel '" + kernel + "'");
   Expected<const Loaded *> found = text->load();
@@ -412,7 +412,8 @@ Error EmulatedModule::launch(StringRef kernel, Extent grid, Extent block,
                 loaded->entries.at(kernel.str()),
                 arguments,
                 {},
-                loaded->regions().image};
+                loaded->regions().image,
+                traffic};
   for (const Allocation &allocation : memory)
     launch.memory.push_back({allocation.begin, allocation.bytes});
   size_t threads = size_t(block.x) * block.y * block.z;

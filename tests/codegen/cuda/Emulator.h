@@ -14,6 +14,7 @@
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,12 @@ struct Extent {
 struct Allocation {
   const void *begin;
   size_t bytes;
+};
+
+/// Bytes that kernels read and write of some memory, as often as they do.
+struct Traffic {
+  Allocation of{};
+  std::atomic<int64_t> read = 0, written = 0;
 };
 
 class EmulatedModule {
@@ -48,11 +55,12 @@ public:
   /// at a barrier that others never reach, if those of a warp are not at the
   /// same shuffle, or if two race in shared memory. With `memory` it also
   /// fails if any other memory is touched. Shared memory is all ones at first.
-  /// Blocks side by side along x are a cluster.
+  /// Blocks side by side along x are a cluster. `traffic`, if any, grows.
   llvm::Error launch(llvm::StringRef kernel, Extent grid, Extent block,
                      void *const *arguments,
                      llvm::ArrayRef<Allocation> memory = {},
-                     unsigned blocksOfCluster = 1) const;
+                     unsigned blocksOfCluster = 1,
+                     Traffic *traffic = nullptr) const;
   static constexpr unsigned mostBlocksOfCluster = 8;
 
 private:

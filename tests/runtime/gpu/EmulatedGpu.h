@@ -14,6 +14,7 @@
 #ifndef LADLE_TESTS_RUNTIME_GPU_EMULATEDGPU_H
 #define LADLE_TESTS_RUNTIME_GPU_EMULATEDGPU_H
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -38,6 +39,13 @@ public:
   /// The next call of this function of the driver fails with a code.
   virtual void failNext(const std::string &function, int code) = 0;
   virtual int64_t liveBytes() const = 0;
+  /// Counts what kernels read and write of some memory from now on.
+  virtual void watch(const void *begin, size_t bytes) = 0;
+  /// Bytes since the last call, those that are touched twice as two.
+  struct Touched {
+    int64_t read, written;
+  };
+  virtual Touched takeTouched() = 0;
   /// How often a text was compiled.
   virtual int compilations() const = 0;
 };

@@ -39,6 +39,15 @@ int64_t EmulatedState::liveBytes() const {
   return bytes;
 }
 
+void EmulatedState::watch(const void *begin, size_t bytes) {
+  traffic.of = {begin, bytes};
+  takeTouched();
+}
+
+EmulatedGpu::Touched EmulatedState::takeTouched() {
+  return {traffic.read.exchange(0), traffic.written.exchange(0)};
+}
+
 int EmulatedState::enter(const char *function) {
   calls.emplace_back(function);
   auto found = failures.find(function);
@@ -180,7 +189,7 @@ int EmulatedState::run(const Launch &launch, const EmulatedKernel &kernel,
   llvm::Error error = kernel.code->module->launch(
       kernel.name, {launch.grid[0], launch.grid[1], launch.grid[2]},
       {launch.block[0], launch.block[1], launch.block[2]}, arguments.data(),
-      allocations, launch.blocksOfCluster);
+      allocations, launch.blocksOfCluster, &traffic);
   if (!error)
     return success;
   failure = kernel.name + ": " + llvm::toString(std::move(error));

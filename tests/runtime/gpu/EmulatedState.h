@@ -52,6 +52,8 @@ public:
   std::vector<std::string> takeCalls() override;
   void failNext(const std::string &function, int code) override;
   int64_t liveBytes() const override;
+  void watch(const void *begin, size_t bytes) override;
+  Touched takeTouched() override;
   int compilations() const override { return compiled; }
 
   /// Counts the call; what it has to fail with, or success.
@@ -81,6 +83,7 @@ private:
           std::vector<uint64_t> values);
 
   std::map<uint64_t, size_t> memory;
+  Traffic traffic;
   std::deque<Work> queue;
   int sticky = success;
   std::vector<Launch> launches;
