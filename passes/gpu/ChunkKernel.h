@@ -219,6 +219,7 @@ private:
 
   //===--- ChunkParts.cpp: stacks of f32 as sums of bf16 ------------------===//
   static bool isRounded(mlir::Value value);
+  bool isShortState(mlir::Value state);
   void findParts();
   Stack makeProductStack(mlir::RankedTensorType ofOneToken, mlir::OpResult of);
   int64_t rowOfPart(int64_t part) const { return part * rowsOf(1); }

@@ -57,6 +57,19 @@ bool GpuChunkKernel::isRounded(Value value) {
   });
 }
 
+/// Whether a state is stored in 16 bits, and all that is answered has as many:
+/// then what its third part adds is lost to one of these.
+bool GpuChunkKernel::isShortState(Value state) {
+  auto bitsOf = [](Type type) { return type.getIntOrFloatBitWidth(); };
+  auto pool =
+      cast<PoolType>(step.getBody().getArgument(poolOf(state)).getType());
+  return bitsOf(pool.getElementType()) <= 16 &&
+         llvm::all_of(step.getBody().front().getTerminator()->getOperands(),
+                      [&](Value output) {
+                        return bitsOf(getElementTypeOrSelf(output)) <= 16;
+                      });
+}
+
 /// Whether that holds of all that a stack is multiplied for.
 static bool isMultipliedRounded(Value stack,
                                 function_ref<bool(Value)> isRounded) {

@@ -131,8 +131,7 @@ GpuChunkKernel::Right GpuChunkKernel::rightAlong(Value memory, int64_t row,
 //===----------------------------------------------------------------------===//
 
 /// The products of a warp's rows of a state with stacks. Of what is rounded to
-/// 16 bits, as the state itself may be, products with its last part are a 64th
-/// of the error.
+/// 16 bits, products with the last part of a state are a 64th of the error.
 SmallVector<GpuKernel::Components>
 GpuChunkKernel::multiplyState(ArrayRef<Value> rows, ArrayRef<Operand> stacks) {
   auto four = VectorType::get({4}, b.getF32Type());
@@ -214,7 +213,7 @@ void GpuChunkKernel::emitRowRead(ReadOp op) {
       continue;
     auto &terms = reads.emplace_back().second;
     reads.back().first = other.getResult();
-    bool rounded = stateBits == 16 || isRounded(other.getResult());
+    bool rounded = isShortState(op.getState()) || isRounded(other.getResult());
     for (const Term &term : termsOf(other.getQuery())) {
       auto found = llvm::find_if(stacks, [&](const Operand &stack) {
         return stack.memory == term.base.memory;
@@ -522,7 +521,7 @@ LogicalResult GpuChunkKernel::emitRowFold(FoldDraftsOp op) {
         sums = arith::MulFOp::create(b, sums, weight);
     }
     if (isBF16(key.memory)) {
-      int64_t most = mostOrder(kParts, key.parts, stateBits == 16);
+      int64_t most = mostOrder(kParts, key.parts, isShortState(op.getState()));
       for (size_t k = 0; k < weighted.size(); k += 2) {
         Components parts = halvesOf(weighted[k], weighted[k + 1], most + 1);
         for (size_t first = 0; first < rows.size(); first += kAtOnce) {

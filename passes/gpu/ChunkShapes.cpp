@@ -157,6 +157,11 @@ bool GpuChunkKernel::decaysChannels() {
       .wasInterrupted();
 }
 
+/// Whether warps with rows take registers of two crews beside them.
+static bool takesFromCrews(const GpuChunkShape &shape) {
+  return shape.crews > 1 && shape.threadsOfRows() > kRegisterGroup;
+}
+
 /// Shapes in which warps hold rows of the state, the best first.
 SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   int64_t most = cast<DraftsType>(step.getDrafts().getType()).getMost();
@@ -184,6 +189,8 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
         valueSize / shape.rows % shape.cluster != 0 ||
         mostBlocks < shape.cluster ||
         (shape.blocks > 1 && shape.threadsOfRows() != kRegisterGroup) ||
+        (takesFromCrews(shape) &&
+         (schedule.cluster == 1 || keys / shape.keyParts > kMostKeys / 2)) ||
         (shape.prepared && !mayPrepare(shape)) ||
         (shape.ahead && shape.blocks == 1 &&
          shape.threadsOfRows() < kWideRows && !isIdle(valueSize / shape.rows)))
@@ -212,11 +219,6 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
     int64_t rows, parts;
   };
   SmallVector<Narrow> narrow{{32, kFewKeyParts}, {16, kFewKeyParts}};
-  // Where tiles of 64 do as well, and warps with rows are the slower ones.
-  bool solves = !step.getBody().front().getOps<PathSolveOp>().empty();
-  bool mayHaveFour = isIdle(valueSize / kTileOfFour);
-  if (mayHaveFour && !ofChannels && (solves || areComputed))
-    narrow.push_back({kTileOfFour, kFewKeyParts});
   if (isIdle(valueSize / 16) && keySize >= kManyKeyParts * kFewKeysOfWarp)
     narrow.insert(narrow.begin(), {16, kManyKeyParts});
   // What many tiles of a head have in common, a kernel of its own makes once.
@@ -232,6 +234,11 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
       shape.prepared = true;
       consider(shape);
     }
+  // Where tiles of 64 do as well, and warps with rows are the slower ones.
+  bool solves = !step.getBody().front().getOps<PathSolveOp>().empty();
+  bool mayHaveFour = isIdle(valueSize / kTileOfFour);
+  if (mayHaveFour && !ofChannels && (solves || areComputed))
+    narrow.push_back({kTileOfFour, kFewKeyParts});
   for (int64_t cluster : {kCluster, int64_t(1)})
     for (int64_t tokens : allTokens)
       for (auto [rows, parts] : narrow)
@@ -300,8 +307,9 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
     FailureOr<gpu::GPUFuncOp> built = kernel.buildPrefill();
     if (failed(built))
       return failure();
-    isSame = (shape.splits && kernel.partCounts.empty()) ||
-             (shape.rests && kernel.withRests.empty());
+    isSame =
+        (shape.splits && kernel.partCounts.empty()) ||
+        (shape.rests && kernel.withRests.empty() && kernel.inPairs.empty());
     int64_t bytes = kernel.bytesOfShared();
     if (bytes <= kernel.mostBytes() && !kernel.isRefused)
       return built;
@@ -334,11 +342,10 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
 /// beside two warps with the same rows, find room only if those with rows take
 /// some of the others'.
 std::optional<int64_t> GpuChunkKernel::registersOfPart(bool ofAhead) const {
-  bool isShared =
-      shape.crews > 1 && shape.threadsOfRows() == 2 * kRegisterGroup;
-  if (shape.blocks == 1 && !isShared)
+  bool isOfCrews = takesFromCrews(shape);
+  if (shape.blocks == 1 && !isOfCrews)
     return std::nullopt;
-  int64_t taken = isShared ? kRegistersOfHalves : kRegistersTaken;
+  int64_t taken = isOfCrews ? kRegistersOfHalves : kRegistersTaken;
   if (!ofAhead)
     return taken;
   int64_t left = kRegisters / shape.blocks - taken * shape.threadsOfRows();
