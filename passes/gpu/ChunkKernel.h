@@ -76,6 +76,8 @@ private:
   bool isIdle(int64_t ofTiles) const;
   bool mayPrepare(const Shape &of);
   bool decaysChannels();
+
+  //===--- ChunkRoom.cpp: memory and registers of a block -----------------===//
   int64_t mostBytes() const;
   int64_t blocksOfShape();
   std::optional<int64_t> registersOfPart(bool ofAhead) const;

@@ -11,21 +11,9 @@
 using namespace mlir;
 using namespace ladle;
 
-/// Shared memory with which a multiprocessor of every architecture from sm_80
-/// on holds a block, and most of them two.
-static constexpr int64_t kSharedBytes = 96 << 10;
 static constexpr int64_t kMostTokens = 64;
 /// Fewer blocks than these leave multiprocessors of a large GPU idle.
 static constexpr int64_t kFewBlocks = 128;
-/// Of a multiprocessor, and of a thread that holds rows of a state.
-static constexpr int64_t kRegisters = 64 << 10, kRegistersOfRows = 168;
-/// Of a thread with rows, where it takes some from those ahead: registers are
-/// given in such units to groups of so many threads, here one of each part, or
-/// two, whose threads have half of the keys each.
-static constexpr int64_t kRegistersTaken = 160, kRegistersOfHalves = 144,
-                         kRegisterUnit = 8, kRegisterGroup = 128;
-/// Shared memory of a multiprocessor, and what a block takes besides its own.
-static constexpr int64_t kMultiprocessorBytes = 228 << 10, kSystemBytes = 1024;
 /// Threads of a crew that is a step ahead of others; with decays of channels,
 /// which take more arithmetic, twice as many. And crews that take turns.
 static constexpr int64_t kAhead = 128, kMostCrews = 2;
@@ -36,7 +24,7 @@ static constexpr int64_t kFewKeyParts = 2, kFewKeys = 64;
 static constexpr int64_t kManyKeyParts = 4, kFewKeysOfWarp = 32;
 /// Rows of a tile of which four warps have 16 each.
 static constexpr int64_t kTileOfFour = 64;
-static_assert(kAhead == kRegisterGroup);
+static_assert(kAhead == GpuChunkShape::kRegisterGroup);
 /// Blocks that make steps for one another: where there are two, warps with rows
 /// are as slow as those ahead.
 static constexpr int64_t kCluster = 2;
@@ -157,11 +145,6 @@ bool GpuChunkKernel::decaysChannels() {
       .wasInterrupted();
 }
 
-/// Whether warps with rows take registers of two crews beside them.
-static bool takesFromCrews(const GpuChunkShape &shape) {
-  return shape.crews > 1 && shape.threadsOfRows() > kRegisterGroup;
-}
-
 /// Shapes in which warps hold rows of the state, the best first.
 SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   int64_t most = cast<DraftsType>(step.getDrafts().getType()).getMost();
@@ -188,8 +171,8 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
         (schedule.threads && schedule.threads != threads) ||
         valueSize / shape.rows % shape.cluster != 0 ||
         mostBlocks < shape.cluster ||
-        (shape.blocks > 1 && shape.threadsOfRows() != kRegisterGroup) ||
-        (takesFromCrews(shape) &&
+        (shape.blocks > 1 && shape.threadsOfRows() != Shape::kRegisterGroup) ||
+        (shape.takesFromCrews() &&
          (schedule.cluster == 1 || keys / shape.keyParts > kMostKeys / 2)) ||
         (shape.prepared && !mayPrepare(shape)) ||
         (shape.ahead && shape.blocks == 1 &&
@@ -270,99 +253,4 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
   // Else other blocks are at work while one waits.
   considerAll({64, 32, 16}, /*ahead=*/0, /*cluster=*/1, /*blocks=*/1);
   return shapes;
-}
-
-/// Shared memory that a block may have. Others beside it need none where each
-/// has a multiprocessor of its own.
-int64_t GpuChunkKernel::mostBytes() const {
-  if (!shape.ahead)
-    return std::min<int64_t>(kSharedBytes, mostShared());
-  return std::min<int64_t>(kMultiprocessorBytes / shape.blocks - kSystemBytes,
-                           mostShared());
-}
-
-FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
-                                                    const GpuSchedule &schedule,
-                                                    const GpuSlots &slots,
-                                                    OpBuilder &builder) {
-  ChunkForms forms;
-  if (failed(GpuChunkKernel(step, schedule, slots, {}, forms, builder).check()))
-    return failure();
-  moveTokenValues(step);
-  forms = separateScales(step);
-  GpuChunkKernel probe(step, schedule, slots, {}, forms, builder);
-  probe.chooseSizes();
-  SmallVector<Shape> shapes = shapesOf(step, schedule, probe.ownsAllRows);
-  SmallVector<Shape> ofWarps = probe.shapesOfRows();
-  shapes.insert(shapes.begin(), ofWarps.begin(), ofWarps.end());
-  // Of shapes with more, the first that holds rows, or what has least.
-  std::optional<Shape> other;
-  std::tuple<int, int64_t> rankOfOther;
-  int64_t fewest = 0;
-  bool isSame = false;
-  for (const Shape &shape : shapes) {
-    if (std::exchange(isSame, false))
-      continue;
-    GpuChunkKernel kernel(step, schedule, slots, shape, forms, builder);
-    FailureOr<gpu::GPUFuncOp> built = kernel.buildPrefill();
-    if (failed(built))
-      return failure();
-    isSame =
-        (shape.splits && kernel.partCounts.empty()) ||
-        (shape.rests && kernel.withRests.empty() && kernel.inPairs.empty());
-    int64_t bytes = kernel.bytesOfShared();
-    if (bytes <= kernel.mostBytes() && !kernel.isRefused)
-      return built;
-    built->erase();
-    if (shape.prepared)
-      kernel.prepared.kernel.erase();
-    if (kernel.shape.ahead)
-      continue;
-    std::tuple<int, int64_t> rank(2, bytes);
-    if (bytes <= probe.mostShared())
-      rank = {kernel.holdsRows ? 0 : 1, kernel.holdsRows ? 0 : bytes};
-    if (!other || rank < rankOfOther) {
-      other = shape;
-      rankOfOther = rank;
-      fewest = bytes;
-    }
-  }
-  if (fewest <= probe.mostShared())
-    return GpuChunkKernel(step, schedule, slots, *other, forms, builder)
-        .buildPrefill();
-  InFlightDiagnostic diag = step.emitError("a chunk of its prompts needs ")
-                            << fewest << " bytes of shared memory in a block, "
-                            << "but there are " << probe.mostShared();
-  diag.attachNote() << "prompts of this shape are decoded by steps, or "
-                       "prefilled by the target cpu";
-  return failure();
-}
-
-/// Registers of a thread of a part, where several blocks of both, or two crews
-/// beside two warps with the same rows, find room only if those with rows take
-/// some of the others'.
-std::optional<int64_t> GpuChunkKernel::registersOfPart(bool ofAhead) const {
-  bool isOfCrews = takesFromCrews(shape);
-  if (shape.blocks == 1 && !isOfCrews)
-    return std::nullopt;
-  int64_t taken = isOfCrews ? kRegistersOfHalves : kRegistersTaken;
-  if (!ofAhead)
-    return taken;
-  int64_t left = kRegisters / shape.blocks - taken * shape.threadsOfRows();
-  return llvm::alignDown(left / shape.ahead, kRegisterUnit);
-}
-
-/// Blocks that a multiprocessor is to hold at the least.
-int64_t GpuChunkKernel::blocksOfShape() {
-  int64_t bytes = bytesOfShared();
-  if (!holdsRows)
-    return bytes <= kSharedBytes ? 2 : 1;
-  if (shape.ahead)
-    return shape.blocks;
-  // Where there are few, one of them may have all registers.
-  if (isIdle(tiles))
-    return 1;
-  return std::max<int64_t>(
-      1, std::min(kRegisters / (schedule.threads * kRegistersOfRows),
-                  kMultiprocessorBytes / (bytes + kSystemBytes)));
 }

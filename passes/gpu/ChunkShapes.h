@@ -20,6 +20,8 @@ namespace ladle {
 struct GpuChunkShape {
   /// Threads that copy what is prepared, of a block that takes it.
   static constexpr int64_t kCopying = 32;
+  /// Threads that registers are given to together.
+  static constexpr int64_t kRegisterGroup = 128;
   int64_t tokens = 0, rows = 0, ahead = 0, crews = 1, keyParts = 1;
   int64_t cluster = 1, blocks = 1;
   bool splits = false;   ///< keeps stacks of f32 as parts of bf16
@@ -29,6 +31,10 @@ struct GpuChunkShape {
   int64_t threadsOfCrew() const { return ahead / crews; }
   int64_t threadsOfBlock() const {
     return threadsOfRows() + (prepared ? kCopying : ahead);
+  }
+  /// Whether those with rows take registers of two crews beside them.
+  bool takesFromCrews() const {
+    return crews > 1 && threadsOfRows() > kRegisterGroup;
   }
   bool operator==(const GpuChunkShape &) const = default;
 };
