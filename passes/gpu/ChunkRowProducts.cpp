@@ -175,13 +175,13 @@ GpuChunkKernel::multiplyState(ArrayRef<Value> rows, ArrayRef<Operand> stacks) {
                               sum);
         }
   }
+  Value key = arith::AddIOp::create(b, from, pairOfLane());
   for (int64_t k = 0; !areHalves && k < keysOfWarp(); k += kTileColumns) {
     auto left = termsOfSums(rows[static_cast<size_t>(k / kTileColumns)]);
     SmallVector<SplitProduct> products;
     for (auto [stack, of] : llvm::zip(stacks, sums))
       for (int64_t n = 0; n < count; ++n) {
         Operand side{stack.memory};
-        Value key = arith::AddIOp::create(b, from, pairOfLane());
         Right right;
         if (withRests.contains(stack.memory))
           right = loadWithRests(

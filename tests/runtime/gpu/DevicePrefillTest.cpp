@@ -11,7 +11,7 @@
 #include "runtime/cuda/Driver.h"
 #include "tests/numerics/Requests.h"
 #include "tests/numerics/SerialRecurrences.h"
-#include "tests/runtime/gpu/Gpu.h"
+#include "tests/runtime/gpu/Prompts.h"
 
 using namespace ladle;
 using namespace ladle::test;
@@ -418,66 +418,6 @@ Program promptProgram(const std::string &target,
   return need(source ? compileSource(source, "serial.ladle", options)
                      : compileFile(examplePath("gated_delta_rule"), options));
 }
-
-/// Numbers in the memory of a program, at one address.
-class Numbers {
-public:
-  Numbers(const Program &program, int64_t count)
-      : memory(need(
-            DeviceTensor::allocate(program.device(), DType::I32, {count}))) {}
-  void set(std::vector<int32_t> values) {
-    need(copy(TensorView::dense(values, DType::I32,
-                                {static_cast<int64_t>(values.size())}),
-              memory.view()));
-  }
-  std::span<const int32_t> all() const {
-    return {memory.as<int32_t>(), static_cast<size_t>(memory.view().count())};
-  }
-
-private:
-  DeviceTensor memory;
-};
-
-constexpr int64_t mostTokens = 60;
-
-/// Two rows of prompts, wherever a program runs.
-struct Prompt {
-  explicit Prompt(const Program &program, const PoolOptions &options = {})
-      : program(program), pool(makePool(program, 3, options)),
-        decoder(need(Decoder::create(program, pool))),
-        tensors(program, mostTokens), slots(program, 2), starts(program, 3) {
-    std::vector<int32_t> sequences(mostTokens), positions(mostTokens);
-    for (int32_t token = 0; token < mostTokens; ++token)
-      positions[static_cast<size_t>(token)] = token;
-    tensors.fill(sequences, positions);
-  }
-  void set(std::vector<int32_t> list, std::vector<int32_t> begins) {
-    slots.set(std::move(list));
-    starts.set(std::move(begins));
-  }
-  PrefillArguments arguments() const {
-    PrefillArguments result;
-    result.rows = 2;
-    result.slots = slots.all();
-    result.cuSeqlens = starts.all();
-    result.tokens = mostTokens;
-    result.tensors = tensors.arguments.tensors;
-    return result;
-  }
-  std::vector<float> answers(int64_t count) const {
-    std::vector<float> result;
-    for (int64_t token = 0; token < count; ++token)
-      for (float value : tensors.output(token))
-        result.push_back(value);
-    return result;
-  }
-
-  Program program;
-  Pool pool;
-  Decoder decoder;
-  Tensors tensors;
-  Numbers slots, starts;
-};
 
 } // namespace
 

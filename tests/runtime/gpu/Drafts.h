@@ -8,31 +8,11 @@
 #ifndef LADLE_TESTS_RUNTIME_GPU_DRAFTS_H
 #define LADLE_TESTS_RUNTIME_GPU_DRAFTS_H
 
-#include "tests/runtime/gpu/Gpu.h"
+#include "tests/runtime/gpu/Numbers.h"
 
 namespace ladle::test {
 
 inline constexpr int64_t mostDrafts = 4, rows = 3, slotCount = 4;
-
-/// Numbers in the memory of a program, at one address.
-class Numbers {
-public:
-  Numbers(const Program &program, int64_t count)
-      : memory(need(
-            DeviceTensor::allocate(program.device(), DType::I32, {count}))) {}
-  void set(std::vector<int32_t> values) {
-    values.resize(static_cast<size_t>(memory.view().count()));
-    need(copy(TensorView::dense(values, DType::I32,
-                                {static_cast<int64_t>(values.size())}),
-              memory.view()));
-  }
-  std::span<const int32_t> all() const {
-    return {memory.as<int32_t>(), static_cast<size_t>(memory.view().count())};
-  }
-
-private:
-  DeviceTensor memory;
-};
 
 /// A layer with everything that a step of drafts takes.
 struct Layer {

@@ -11,6 +11,7 @@
 
 #include "tests/numerics/Requests.h"
 #include "tests/runtime/gpu/Drafts.h"
+#include "tests/runtime/gpu/Prompts.h"
 
 using namespace ladle;
 using namespace ladle::test;
@@ -107,24 +108,12 @@ TEST_CASE("a prompt reads a state once, and writes it once") {
   options.batch = batch;
   options.stateType = state;
   Program program = stateProgram(model, options, sizes);
-  Pool pool = makePool(program, slotCount);
-  Decoder decoder = need(Decoder::create(program, pool));
   constexpr int32_t tokens = 200;
-  Tensors tensors(program, tokens);
-  Numbers slots(program, 2), starts(program, 3);
-  slots.set({3, 1});
-  int64_t bytes = 2 * watchStates(pool, slotCount);
+  Prompt prompt(program, {}, tokens);
+  int64_t bytes = 2 * watchStates(prompt.pool, 3);
   for (int32_t end : {90, tokens}) {
-    tensors.fill(std::vector<int32_t>(tokens, end),
-                 std::vector<int32_t>(tokens, end));
-    starts.set({0, 35, end});
-    PrefillArguments arguments;
-    arguments.rows = 2;
-    arguments.slots = slots.all();
-    arguments.cuSeqlens = starts.all();
-    arguments.tokens = tokens;
-    arguments.tensors = tensors.arguments.tensors;
-    need(decoder.prefill(arguments));
+    prompt.set({2, 1}, {0, 35, end});
+    need(prompt.decoder.prefill(prompt.arguments()));
     need(synchronize(gpu));
     auto [read, written] = emulatedGpu()->takeTouched();
     CAPTURE(end);
