@@ -13,6 +13,7 @@ include "dialect/LadleTokenOps.td"
 include "dialect/LadleStepOps.td"
 include "dialect/LadleAttentionOps.td"
 include "dialect/LadleBoundedOps.td"
+include "dialect/LadleKernelOps.td"
 include "dialect/LadleVerifyOps.td"
 
 #endif // LADLE_OPS

@@ -485,6 +485,12 @@ LogicalResult KernelPrinter::printOperation(Operation *op) {
         os << (waits ? "wait_for_previous();\n" : "let_next_start();\n");
         return success();
       })
+      .Case<NVVM::FenceProxyOp>([&](auto fence) -> LogicalResult {
+        if (fence.getKind() != NVVM::ProxyKind::async_shared)
+          return unsupported(fence);
+        os << "shared_fence();\n";
+        return success();
+      })
       .Case<NVVM::SetMaxRegisterOp>(
           [&](auto registers) { return printRegisters(registers); })
       .Case<NVVM::ClusterArriveOp, NVVM::ClusterArriveRelaxedOp,

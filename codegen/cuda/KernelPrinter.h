@@ -82,6 +82,7 @@ private:
   mlir::LogicalResult printToElements(mlir::vector::ToElementsOp op);
   mlir::LogicalResult printMultiplyTiles(mlir::nvgpu::MmaSyncOp op);
   mlir::LogicalResult printLoadTiles(mlir::nvgpu::LdMatrixOp op);
+  mlir::LogicalResult printWarpgroupProduct(WarpgroupProductOp op);
   /// An unrolled loop over elements [begin, end) around one statement.
   void printElements(int64_t begin, int64_t end, llvm::StringRef statement);
   /// A variable with the same in all elements.

@@ -427,6 +427,34 @@ LogicalResult KernelPrinter::printLoadTiles(nvgpu::LdMatrixOp op) {
                                  .str());
 }
 
+LogicalResult KernelPrinter::printWarpgroupProduct(WarpgroupProductOp op) {
+  Value memory = op.getMemory();
+  if (!texts.contains(memory) ||
+      !gpu::GPUDialect::hasWorkgroupMemoryAddressSpace(
+          op.getMemory().getType()))
+    return unsupported(op);
+  auto list = [&](ValueRange values) {
+    SmallVector<std::string> all;
+    for (Value value : values)
+      all.push_back(use(value));
+    return llvm::join(all, ", ");
+  };
+  std::string tile = typeText(op.getSums().front().getType());
+  // What are constants has a variable before these.
+  std::string lefts = list(op.getLefts()), sums = list(op.getSums());
+  std::string all = names.fresh("sums"), rights;
+  llvm::raw_string_ostream rightsStream(rights);
+  llvm::interleaveComma(op.getRights(), rightsStream);
+  os << formatv("{0} {1}[] = {{{2}};\n", tile, all, sums);
+  os << formatv("multiply_in_warpgroup<{0}, {1}>({2}, {{{3}}, {4}, {{{5}});\n",
+                op.getAcross(), op.getAlong(), all, lefts, texts[memory],
+                rights);
+  for (auto [i, result] : llvm::enumerate(op.getResults()))
+    if (failed(define(result, formatv("{0}[{1}]", all, i).str())))
+      return failure();
+  return success();
+}
+
 /// 16 bytes that a thread copies to shared memory.
 LogicalResult KernelPrinter::printThreadCopy(nvgpu::DeviceAsyncCopyOp copy) {
   Value from = copy.getSrc(), to = copy.getDst();
@@ -445,6 +473,8 @@ LogicalResult KernelPrinter::printThreadCopy(nvgpu::DeviceAsyncCopyOp copy) {
 LogicalResult KernelPrinter::printVectorOperation(Operation *op) {
   if (auto product = dyn_cast<nvgpu::MmaSyncOp>(op))
     return printMultiplyTiles(product);
+  if (auto product = dyn_cast<WarpgroupProductOp>(op))
+    return printWarpgroupProduct(product);
   if (auto load = dyn_cast<nvgpu::LdMatrixOp>(op))
     return printLoadTiles(load);
   if (auto truncate = dyn_cast<arith::TruncFOp>(op)) {

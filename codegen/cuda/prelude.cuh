@@ -562,6 +562,14 @@ LADLE_INLINE void part_barrier(int which, int threads) {
 }
 #endif
 
+/// What a thread has written to shared memory is there for copies and products
+/// that take it past the others, once all have met.
+LADLE_INLINE void shared_fence() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 /// Of each thread of a group of four warps, which all call it: more than it had,
 /// as soon as others have left them, or fewer.
 template <int Count, bool IsMore> LADLE_INLINE void set_registers() {
@@ -682,6 +690,14 @@ LADLE_INLINE void prefetch(const void *line) {
 #endif
 }
 
+#ifndef LADLE_EMULATION
+namespace ladle_detail {
+LADLE_INLINE unsigned shared_address(const void *p) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
+} // namespace ladle_detail
+#endif
+
 //===----------------------------------------------------------------------===//
 // Tiles of matrices
 //===----------------------------------------------------------------------===//
@@ -785,6 +801,94 @@ LADLE_INLINE Vec<float, 4> multiply_tiles(const Vec<float, 4> &a,
         "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
         "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
   return c;
+}
+#endif
+
+/// The same of four warps together, with right sides in shared memory, of which
+/// products take 8 terms each: term k of column n of the one that begins at
+/// `right` is right + k / 4 * Across + n / 8 * Along + n % 8 * 4 + k % 4 floats
+/// from `memory`. Columns are 8 for each tile of sums. By the asynchronous proxy:
+/// who wrote them has called shared_fence().
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+namespace ladle_detail {
+#define LADLE_TILE(T) "+f"(T[0]), "+f"(T[1]), "+f"(T[2]), "+f"(T[3])
+#define LADLE_TILES_2(S, I) LADLE_TILE(S[I]), LADLE_TILE(S[I + 1])
+#define LADLE_TILES_4(S, I) LADLE_TILES_2(S, I), LADLE_TILES_2(S, I + 2)
+#define LADLE_TILES_8(S, I) LADLE_TILES_4(S, I), LADLE_TILES_4(S, I + 4)
+#define LADLE_TILES_16(S, I) LADLE_TILES_8(S, I), LADLE_TILES_8(S, I + 8)
+#define LADLE_MULTIPLY_ASYNC(TILES, COLUMNS, SUMS, A0, A1, A2, A3, RIGHT)      \
+  LADLE_INLINE void multiply_async(Vec<float, 4> (&sums)[TILES],               \
+                                   const Vec<float, 4> &left,                  \
+                                   unsigned long long right) {                 \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS                  \
+                 "k8.f32.tf32.tf32 {" SUMS "}, {" A0 ", " A1 ", " A2 ", " A3   \
+                 "}, " RIGHT ", 1, 1, 1;"                                      \
+                 : LADLE_TILES_##TILES(sums, 0)                                \
+                 : "r"(__float_as_uint(left[0])),                              \
+                   "r"(__float_as_uint(left[1])),                              \
+                   "r"(__float_as_uint(left[2])),                              \
+                   "r"(__float_as_uint(left[3])), "l"(right));                 \
+  }
+#define LADLE_SUMS_2 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define LADLE_SUMS_4                                                           \
+  LADLE_SUMS_2 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define LADLE_SUMS_8                                                           \
+  LADLE_SUMS_4 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "     \
+               "%27, %28, %29, %30, %31"
+#define LADLE_SUMS_16                                                          \
+  LADLE_SUMS_8 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, "     \
+               "%43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, "  \
+               "%55, %56, %57, %58, %59, %60, %61, %62, %63"
+LADLE_MULTIPLY_ASYNC(2, 16, LADLE_SUMS_2, "%8", "%9", "%10", "%11", "%12")
+LADLE_MULTIPLY_ASYNC(4, 32, LADLE_SUMS_4, "%16", "%17", "%18", "%19", "%20")
+LADLE_MULTIPLY_ASYNC(8, 64, LADLE_SUMS_8, "%32", "%33", "%34", "%35", "%36")
+LADLE_MULTIPLY_ASYNC(16, 128, LADLE_SUMS_16, "%64", "%65", "%66", "%67", "%68")
+#undef LADLE_SUMS_16
+#undef LADLE_SUMS_8
+#undef LADLE_SUMS_4
+#undef LADLE_SUMS_2
+#undef LADLE_MULTIPLY_ASYNC
+#undef LADLE_TILES_16
+#undef LADLE_TILES_8
+#undef LADLE_TILES_4
+#undef LADLE_TILES_2
+#undef LADLE_TILE
+} // namespace ladle_detail
+
+template <int Across, int Along, int Tiles, int Products>
+LADLE_INLINE void
+multiply_in_warpgroup(Vec<float, 4> (&sums)[Tiles],
+                      const Vec<float, 4> (&lefts)[Products],
+                      const float *memory, const int (&rights)[Products]) {
+  // What is not swizzled has two distances: of eight columns and of four terms.
+  constexpr unsigned long long distances =
+      static_cast<unsigned long long>(Across / 4) << 16 |
+      static_cast<unsigned long long>(Along / 4) << 32;
+  const unsigned long long first =
+      distances | (ladle_detail::shared_address(memory) & 0x3ffff) >> 4;
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < Products; ++i)
+    ladle_detail::multiply_async(sums, lefts[i], first + rights[i] / 4);
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+#else
+template <int Across, int Along, int Tiles, int Products>
+LADLE_INLINE void
+multiply_in_warpgroup(Vec<float, 4> (&sums)[Tiles],
+                      const Vec<float, 4> (&lefts)[Products],
+                      const float *memory, const int (&rights)[Products]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < Products; ++i)
+#pragma unroll
+    for (int tile = 0; tile < Tiles; ++tile) {
+      const float *const right =
+          memory + rights[i] + tile * Along + lane / 4 * 4 + lane % 4;
+      sums[tile] = multiply_tiles(
+          lefts[i], Vec<float, 2>{right[0], right[Across]}, sums[tile]);
+    }
 }
 #endif
 
@@ -942,10 +1046,6 @@ inline void copy_rows_wait_in_warp(int line = __builtin_LINE()) {
   __shared__ __align__(128) unsigned char NAME[BYTES]
 #else
 namespace ladle_detail {
-LADLE_INLINE unsigned shared_address(const void *p) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(p));
-}
-
 /// When the L2 cache drops what is copied.
 enum class Eviction { First, Normal, Last };
 

@@ -1,0 +1,50 @@
+//===- LadleKernelOps.cpp - what kernels of a GPU ask for -----------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "dialect/LadleOps.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace ladle;
+
+/// Elements of a row of 16 bytes, of which products take eight at a time.
+static constexpr int64_t kOfRow = 4, kRows = 8;
+/// Columns of a product.
+static constexpr int64_t kFewestColumns = 16, kMostColumns = 128;
+
+LogicalResult WarpgroupProductOp::verify() {
+  if (getSums().size() != getNumResults())
+    return emitOpError() << "has " << getSums().size() << " tiles of sums and "
+                         << getNumResults() << " results";
+  int64_t columns = static_cast<int64_t>(getSums().size()) * kRows;
+  if (columns < kFewestColumns || columns > kMostColumns ||
+      !llvm::isPowerOf2_64(getSums().size()))
+    return emitOpError() << "must have " << kFewestColumns << " to "
+                         << kMostColumns << " columns, a power of two, got "
+                         << columns;
+  if (getLefts().size() != getRights().size() || getLefts().empty())
+    return emitOpError() << "has " << getLefts().size() << " left sides and "
+                         << getRights().size() << " right sides";
+  MemRefType type = getMemory().getType();
+  if (!type.hasStaticShape())
+    return emitOpError() << "takes memory of known size, got " << type;
+  int64_t across = getAcross(), along = getAlong();
+  // From the first element of a right side to behind the last.
+  int64_t size = across + (columns / kRows - 1) * along + kRows * kOfRow;
+  for (int64_t distance : {across, along})
+    if (distance < 0 || distance % kOfRow != 0)
+      return emitOpError() << "takes rows of " << kOfRow
+                           << " elements, which lie no " << distance
+                           << " elements apart";
+  for (int64_t right : getRights())
+    if (right < 0 || right % kOfRow != 0 ||
+        right + size > type.getNumElements())
+      return emitOpError() << "takes " << size << " elements from " << right
+                           << " on, a multiple of " << kOfRow << ", of "
+                           << type.getNumElements();
+  return success();
+}
