@@ -202,6 +202,7 @@ struct ConvertLadleToGPU
         schedule.batch = batch;
         schedule.shared = shared;
         schedule.cluster = cluster;
+        schedule.productWarps = productWarps;
         if (forms == kPrefillForm) {
           schedule.threads = threads;
           schedule.tileRows = tileRows;

@@ -173,6 +173,9 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
            "Hopper has">,
     Option<"cluster", "cluster", "int64_t", "0",
            "blocks of a cluster at the most; 0 stands for what Hopper has">,
+    Option<"productWarps", "product-warps", "int64_t", "0",
+           "warps that tensor cores multiply for together at the most: 4 on "
+           "Hopper, for which 0 stands, and 1 elsewhere">,
     Option<"pieces", "pieces", "int64_t", "0",
            "bulk copies of a tile that warps wait for apart; 0 stands for 1">,
     Option<"stages", "stages", "int64_t", "0",

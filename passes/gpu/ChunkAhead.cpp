@@ -53,6 +53,12 @@ void GpuChunkKernel::barrier() {
 /// The end of a step of those who are ahead, and the beginning of it for those
 /// who take it.
 void GpuChunkKernel::meetAll(Value ofCrew) {
+  if (shape.warpgroups && blockPart == Part::Ahead)
+    NVVM::FenceProxyOp::create(
+        b,
+        NVVM::ProxyKindAttr::get(b.getContext(), NVVM::ProxyKind::async_shared),
+        NVVM::SharedSpaceAttr::get(b.getContext(),
+                                   NVVM::SharedSpace::shared_cta));
   if (shape.prepared && blockPart == Part::Ahead)
     barrier();
   else if (shape.cluster > 1)

@@ -174,16 +174,34 @@ void GpuChunkKernel::multiplyDoublings(ArrayRef<PathGramOp> ops) {
   SmallVector<Value> grams;
   willRead(decays.memory);
   willRead(keys.memory);
+  auto isForReads = [](Value result) {
+    return llvm::all_of(result.getUsers(), llvm::IsaPred<ReadOp>);
+  };
+  auto missing = [&](PathGramOp op) {
+    Value result = decayedQueries.lookup(op.getQueries());
+    return result && !find(result, false) ? result : Value();
+  };
+  // Warps that multiply together do so for all of them at once.
+  int64_t columns = 0, column = 0;
+  for (PathGramOp op : ops)
+    if (Value result = missing(op); result && isForReads(result))
+      columns += rowsOf(1);
+  Value matrix;
+  if (columns && keepsRests() && shape.warpgroups)
+    matrix = allocateMatrix(keySize, columns);
   for (PathGramOp op : ops) {
     queries.push_back(stackOf(op.getQueries()));
     willRead(queries.back().memory);
     std::optional<Stack> &into = decayed.emplace_back();
-    Value result = decayedQueries.lookup(op.getQueries());
-    if (result && !find(result, false)) {
+    if (Value result = missing(op)) {
       into.emplace().size = keySize;
-      into->memory = llvm::all_of(result.getUsers(), llvm::IsaPred<ReadOp>)
-                         ? allocateForReads()
-                         : allocate(rowsOf(1), keySize);
+      if (matrix && isForReads(result)) {
+        into->memory = matrix;
+        into->first = std::exchange(column, column + rowsOf(1));
+      } else {
+        into->memory = isForReads(result) ? allocateForReads()
+                                          : allocate(rowsOf(1), keySize);
+      }
       fullStacks[result] = *into;
       willWrite(into->memory);
     }

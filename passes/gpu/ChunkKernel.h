@@ -29,6 +29,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "passes/gpu/ChunkForms.h"
 #include "passes/gpu/ChunkPrepared.h"
+#include "passes/gpu/ChunkProducts.h"
 #include "passes/gpu/ChunkShapes.h"
 #include "passes/gpu/ChunkStacks.h"
 #include "passes/gpu/Kernel.h"
@@ -68,6 +69,12 @@ private:
   /// Two terms of a product of f32, and what it cuts off; null for nothing.
   using Right = std::pair<mlir::Value, mlir::Value>;
   using Sink = GpuChunkSink;
+  using Operand = GpuChunkOperand;
+  using Factor = GpuChunkFactor;
+  using Product = GpuChunkProduct;
+  using Together = GpuChunkTogether;
+  /// Of memory its rows, their elements and bits.
+  using Size = std::tuple<int64_t, int64_t, unsigned>;
 
   //===--- ChunkShapes.cpp: what a block takes at once --------------------===//
   static llvm::SmallVector<Shape>
@@ -229,13 +236,27 @@ private:
   bool keepsRests() const { return shape.rests && holdsRows; }
   mlir::Value allocateForReads();
   mlir::Value allocateForFold(int64_t rows);
-  mlir::Value allocateWithRests(int64_t rows, int64_t pitch);
+  mlir::Value allocateMarked(const Size &size,
+                             llvm::DenseSet<mlir::Value> &marked);
   void storeForReads(mlir::Value value, mlir::Value memory, int64_t row,
                      mlir::Value channel);
   void storeForFold(llvm::ArrayRef<mlir::Value> values, mlir::Value memory,
                     mlir::Value channel);
   Right loadWithRests(mlir::Value memory, mlir::Value at);
   Right keysOfFold(const Stack &keys, int64_t token, int64_t channel);
+
+  //===--- ChunkWarpgroups.cpp: warps that multiply together --------------===//
+  bool mayMultiplyTogether(const Shape &of) const;
+  mlir::Value allocateMatrix(int64_t terms, int64_t columns);
+  void storeInMatrix(mlir::Value terms, mlir::Value memory, mlir::Value term,
+                     mlir::Value column);
+  void storeTermsInMatrix(llvm::ArrayRef<mlir::Value> terms, mlir::Value memory,
+                          mlir::Value column);
+  void multiplyMatrix(llvm::ArrayRef<mlir::Value> lefts, mlir::Value memory,
+                      int64_t column, llvm::MutableArrayRef<mlir::Value> sums);
+  void multiplyMatrices(llvm::ArrayRef<mlir::Value> rows,
+                        llvm::ArrayRef<Operand> stacks,
+                        llvm::MutableArrayRef<Components> sums);
 
   //===--- ChunkTokens.cpp: the arithmetic of tokens ----------------------===//
   int64_t scopeOf(mlir::Value value) const override;
@@ -276,38 +297,6 @@ private:
   void makeVersions(EachDraftOp op);
 
   //===--- ChunkProducts.cpp: tensor cores --------------------------------===//
-  /// A side of a product; the index that is summed runs along its rows, or
-  /// along its columns.
-  struct Operand {
-    mlir::Value memory;
-    bool alongRows = false, isShort = false;
-    /// What element (row of a token, column) is multiplied by; null for 1.
-    std::function<mlir::Value(mlir::Value)> scale = nullptr;
-    bool isRounded = false; ///< what it gives is rounded to 16 bits
-    int64_t parts = 1;      ///< of its stack
-  };
-  struct Factor {
-    llvm::SmallVector<Operand, 2> lefts; ///< of the same right side, each a sum
-    Operand right;
-    /// Terms for a tile that begins at a row, a multiple of 8.
-    std::function<mlir::Value(mlir::Value)> depth;
-    bool isTriangular = false; ///< the depth is the row's
-  };
-  struct Product {
-    int64_t rows = 0, columns = 0;        ///< multiples of 16 and 8
-    mlir::Value firstRow = nullptr;       ///< of `rows`; null for 0
-    llvm::SmallVector<Factor, 2> factors; ///< of as many left sides each
-    /// Columns of a tile that begins at a row; null for all.
-    std::function<mlir::Value(mlir::Value)> width = nullptr;
-    /// Two elements beside each other, before the product; null for zero.
-    std::function<mlir::Value(mlir::Value, mlir::Value)> start = nullptr;
-    /// With two elements beside each other of each sum.
-    std::function<void(mlir::Value, mlir::Value, mlir::ValueRange)> finish;
-  };
-  /// Tiles that a warp has at a time, of each left side.
-  struct Together {
-    int64_t rows = 1, columns = 1;
-  };
   Together tilesTogether(const Product &product) const;
   void emitProduct(const Product &product);
   void multiplyTerms(const Factor &factor, const Together &together,
@@ -503,8 +492,7 @@ private:
   llvm::DenseMap<mlir::Value, Stack> fullStacks, tileStacks;
   llvm::DenseMap<mlir::Value, Weights> weights;
   llvm::DenseMap<unsigned, mlir::Value> heldStates; ///< by argument, [dv, dk]
-  /// Memory that is free, and of memory its rows, their elements and bits.
-  using Size = std::tuple<int64_t, int64_t, unsigned>;
+  /// Memory that is free, and how large it is.
   std::map<Size, llvm::SmallVector<mlir::Value>> unused;
   llvm::DenseMap<mlir::Value, Size> sizes;
   /// Of a cluster, where what others had has become another stack's at last.
@@ -513,9 +501,9 @@ private:
   llvm::DenseSet<mlir::Value> readByOp, writtenByOp; ///< by the one at hand
   llvm::DenseSet<mlir::Value> decayStacks;
   llvm::DenseMap<mlir::Value, int64_t> partCounts; ///< of stacks of parts
-  /// Memory of elements and of what products cut off of them, and of those of
-  /// two tokens beside each other.
-  llvm::DenseSet<mlir::Value> withRests, inPairs;
+  /// Memory of elements and of what products cut off of them, of those of two
+  /// tokens beside each other, and of those that warps multiply together.
+  llvm::DenseSet<mlir::Value> withRests, inPairs, matrices;
   mlir::Operation *endOfClearing = nullptr;
 
   // Of threads that are a step ahead of those with rows.

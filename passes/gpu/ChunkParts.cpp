@@ -199,27 +199,31 @@ Value GpuChunkKernel::allocateForReads() {
   if (!keepsRests())
     return allocate(rowsOf(1), keySize);
   constexpr int64_t banks = 32;
-  return allocateWithRests(rowsOf(1),
-                           llvm::alignTo(2 * keySize, banks) + banks / 2);
+  return allocateMarked(
+      {rowsOf(1), llvm::alignTo(2 * keySize, banks) + banks / 2, 2 * 32},
+      withRests);
 }
 
 /// Where folds multiply decayed keys, a row a token, or two.
 Value GpuChunkKernel::allocateForFold(int64_t rows) {
   if (!keepsRests())
     return allocate(rows, keySize);
+  if (shape.warpgroups)
+    return allocateMatrix(rows, keySize);
   Value memory = allocate(rows / 2, 2 * keySize);
   inPairs.insert(memory);
   return memory;
 }
 
-Value GpuChunkKernel::allocateWithRests(int64_t rows, int64_t pitch) {
-  Size size(rows, pitch, 2 * 32);
+/// Memory of a size, as it is needed for the first time, or again.
+Value GpuChunkKernel::allocateMarked(const Size &size,
+                                     DenseSet<Value> &marked) {
   SmallVector<Value> &list = unused[size];
   Value memory;
   if (list.empty()) {
-    memory = shared({rows, pitch}, "stack");
+    memory = shared({std::get<0>(size), std::get<1>(size)}, "stack");
     sizes[memory] = size;
-    withRests.insert(memory);
+    marked.insert(memory);
   } else {
     takeAgain(memory = list.pop_back_val());
   }
@@ -229,6 +233,8 @@ Value GpuChunkKernel::allocateWithRests(int64_t rows, int64_t pitch) {
 /// Stores a channel of a token.
 void GpuChunkKernel::storeForReads(Value value, Value memory, int64_t row,
                                    Value channel) {
+  if (matrices.contains(memory))
+    return storeInMatrix(splat(value, 1), memory, channel, constantIndex(row));
   if (!withRests.contains(memory)) {
     memref::StoreOp::create(b, value, memory,
                             ValueRange{constantIndex(row), channel});
@@ -246,6 +252,8 @@ void GpuChunkKernel::storeForReads(Value value, Value memory, int64_t row,
 /// Stores a channel of all tokens.
 void GpuChunkKernel::storeForFold(ArrayRef<Value> values, Value memory,
                                   Value channel) {
+  if (matrices.contains(memory))
+    return storeTermsInMatrix(values, memory, channel);
   bool arePairs = inPairs.contains(memory);
   size_t atOnce = arePairs ? 2 : 1;
   Value column = times(channel, static_cast<int64_t>(atOnce));

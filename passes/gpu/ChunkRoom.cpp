@@ -58,9 +58,9 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
     FailureOr<gpu::GPUFuncOp> built = kernel.buildPrefill();
     if (failed(built))
       return failure();
-    isSame =
-        (shape.splits && kernel.partCounts.empty()) ||
-        (shape.rests && kernel.withRests.empty() && kernel.inPairs.empty());
+    isSame = (shape.splits && kernel.partCounts.empty()) ||
+             (shape.rests && kernel.withRests.empty() &&
+              kernel.inPairs.empty() && kernel.matrices.empty());
     int64_t bytes = kernel.bytesOfShared();
     if (bytes <= kernel.mostBytes() && !kernel.isRefused)
       return built;
@@ -91,12 +91,15 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
 
 /// Registers of a thread of a part, where several blocks of both, or two crews
 /// beside two warps with the same rows, find room only if those with rows take
-/// some of the others'.
+/// some of the others'; and where these have as many threads and multiply
+/// together, which takes whole tiles of sums at once.
 std::optional<int64_t> GpuChunkKernel::registersOfPart(bool ofAhead) const {
-  bool isOfCrews = shape.takesFromCrews();
-  if (shape.blocks == 1 && !isOfCrews)
+  bool takesFew = shape.takesFromCrews() ||
+                  (shape.warpgroups && shape.blocks == 1 &&
+                   shape.threadsOfBlock() * kRegistersOfRows > kRegisters);
+  if (shape.blocks == 1 && !takesFew)
     return std::nullopt;
-  int64_t taken = isOfCrews ? kRegistersOfHalves : kRegistersTaken;
+  int64_t taken = takesFew ? kRegistersOfHalves : kRegistersTaken;
   if (!ofAhead)
     return taken;
   int64_t left = kRegisters / shape.blocks - taken * shape.threadsOfRows();

@@ -175,12 +175,13 @@ GpuChunkKernel::multiplyState(ArrayRef<Value> rows, ArrayRef<Operand> stacks) {
                               sum);
         }
   }
+  multiplyMatrices(rows, stacks, sums);
   Value key = arith::AddIOp::create(b, from, pairOfLane());
   for (int64_t k = 0; !areHalves && k < keysOfWarp(); k += kTileColumns) {
     auto left = termsOfSums(rows[static_cast<size_t>(k / kTileColumns)]);
     SmallVector<SplitProduct> products;
     for (auto [stack, of] : llvm::zip(stacks, sums))
-      for (int64_t n = 0; n < count; ++n) {
+      for (int64_t n = 0; n < count && !matrices.contains(stack.memory); ++n) {
         Operand side{stack.memory};
         Right right;
         if (withRests.contains(stack.memory))
@@ -216,12 +217,13 @@ void GpuChunkKernel::emitRowRead(ReadOp op) {
     bool rounded = isShortState(op.getState()) || isRounded(other.getResult());
     for (const Term &term : termsOf(other.getQuery())) {
       auto found = llvm::find_if(stacks, [&](const Operand &stack) {
-        return stack.memory == term.base.memory;
+        return stack.memory == term.base.memory &&
+               stack.first == term.base.first;
       });
       terms.emplace_back(static_cast<size_t>(found - stacks.begin()), term);
       if (found == stacks.end()) {
         stacks.push_back({term.base.memory, false, term.base.isShort, nullptr,
-                          rounded, term.base.parts});
+                          rounded, term.base.parts, term.base.first});
         willRead(term.base.memory);
       } else {
         found->isRounded &= rounded;
@@ -545,6 +547,10 @@ LogicalResult GpuChunkKernel::emitRowFold(FoldDraftsOp op) {
                     rows[n]);
         }
       }
+      continue;
+    }
+    if (matrices.contains(key.memory)) {
+      multiplyMatrix(weighted, key.memory, /*column=*/0, rows);
       continue;
     }
     for (auto [k, sums] : llvm::enumerate(weighted)) {

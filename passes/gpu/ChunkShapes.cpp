@@ -188,6 +188,10 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
       shapes.push_back(shape);
       shapes.back().splits = true;
     } else if (shape.ahead && shape.cluster == 1 && !shape.prepared) {
+      if (mayMultiplyTogether(shape)) {
+        shapes.push_back(shape);
+        shapes.back().rests = shapes.back().warpgroups = true;
+      }
       shapes.push_back(shape);
       shapes.back().rests = true;
     }

@@ -24,8 +24,10 @@ struct GpuChunkShape {
   static constexpr int64_t kRegisterGroup = 128;
   int64_t tokens = 0, rows = 0, ahead = 0, crews = 1, keyParts = 1;
   int64_t cluster = 1, blocks = 1;
-  bool splits = false;   ///< keeps stacks of f32 as parts of bf16
-  bool rests = false;    ///< keeps what products cut off of f32 beside them
+  bool splits = false; ///< keeps stacks of f32 as parts of bf16
+  bool rests = false;  ///< keeps what products cut off of f32 beside them
+  /// Four warps with rows multiply these together: `rests` as well.
+  bool warpgroups = false;
   bool prepared = false; ///< those ahead are a kernel of their own
   int64_t threadsOfRows() const { return rows / 16 * keyParts * 32; }
   int64_t threadsOfCrew() const { return ahead / crews; }

@@ -30,6 +30,7 @@ struct GpuSchedule {
   int64_t stages = 1;   ///< in which rows of a warp are copied and read
   int64_t shared = 0;   ///< bytes that a block may have; 0: as on Hopper
   int64_t cluster = 0;  ///< blocks of a cluster at the most; 0: likewise
+  int64_t productWarps = 0; ///< that multiply together; 0: likewise
   /// Heads that a block verifies one after the other; 0: as many as leave
   /// blocks enough.
   int64_t heads = 0;

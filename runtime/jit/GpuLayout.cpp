@@ -60,6 +60,8 @@ static const std::vector<Row> &rows() {
       {{"shared", "bytes of shared memory that a block may have", {}},
        &Options::shared},
       {{"cluster", "blocks of a cluster at the most", {}}, &Options::cluster},
+      {{"product_warps", "warps that tensor cores multiply for together", {}},
+       &Options::productWarps},
       {{"forms",
         "forms that kernels hold: 1 decode, 2 decode_fold, 4 fold, 8 "
         "prefill_fold, or sums",
@@ -115,6 +117,18 @@ int64_t jit::clusterBlocksOf(llvm::StringRef arch) {
   if (arch.take_while(llvm::isDigit).getAsInteger(10, number))
     return kMostBlocks;
   return number < firstWithClusters ? 1 : kMostBlocks;
+}
+
+GpuLayout jit::fittingLayout(GpuLayout layout, llvm::StringRef arch) {
+  // Of Hopper alone, whose instructions no later architecture has.
+  std::pair<const char *, int64_t> known[] = {
+      {"shared", sharedBytesOf(arch)},
+      {"cluster", clusterBlocksOf(arch)},
+      {"product_warps", arch == "sm_90a" ? 4 : 1}};
+  for (auto [name, value] : known)
+    if (int64_t &chosen = layout[name]; chosen == 0)
+      chosen = value;
+  return layout;
 }
 
 Result<int64_t> jit::formsOf(const std::vector<std::string> &names) {

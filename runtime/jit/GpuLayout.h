@@ -45,6 +45,10 @@ int64_t sharedBytesOf(llvm::StringRef arch);
 /// Blocks of a cluster at the most: 1 before sm_90.
 int64_t clusterBlocksOf(llvm::StringRef arch);
 
+/// With what an architecture has of these, and of warps that multiply together,
+/// where the layout leaves it open.
+GpuLayout fittingLayout(GpuLayout layout, llvm::StringRef arch);
+
 /// The value of the parameter "forms" for these: decode, decode_fold, fold,
 /// prefill_fold, prefill_scan and prefill_entries, which are one number.
 Result<int64_t> formsOf(const std::vector<std::string> &names);

@@ -95,11 +95,8 @@ Result<RouteObject> Target::compile(RouteKind route, Compiler &compiler,
                                     bool answersShortRows) const {
   if (!isGpu())
     return compiler.compile(route);
-  GpuLayout fitting = layout;
-  fitting.try_emplace("shared", sharedBytesOf(device->arch()));
-  fitting.try_emplace("cluster", clusterBlocksOf(device->arch()));
-  Result<RouteObject> object =
-      compiler.compileForGpu(route, fitting, answersShortRows);
+  Result<RouteObject> object = compiler.compileForGpu(
+      route, fittingLayout(layout, device->arch()), answersShortRows);
   if (!object)
     return object.status();
   std::string name =

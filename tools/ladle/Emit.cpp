@@ -311,11 +311,7 @@ int ladle::tool::emit(const EmitOptions &options) {
   pipeline.scansPrompts = scans;
   bool isForCpu = options.stage == "step" ||
                   (options.stage == "kernel" && options.target == "cpu");
-  jit::GpuLayout layout = options.layout;
-  if (int64_t &shared = layout["shared"]; shared == 0)
-    shared = jit::sharedBytesOf(options.arch);
-  if (int64_t &cluster = layout["cluster"]; cluster == 0)
-    cluster = jit::clusterBlocksOf(options.arch);
+  jit::GpuLayout layout = jit::fittingLayout(options.layout, options.arch);
   if (scans && isForCpu && options.stage == "kernel") {
     llvm::errs() << "error: kernels of the CPU have no form 'prefill_scan'\n"
                     "note: steps decode such a prompt there; a GPU has one "

@@ -234,6 +234,23 @@ TEST_CASE("many prompts whose next step is made meanwhile") {
   checkOnGpu(model, text + moving);
 }
 
+// Where channels decay, four warps with rows multiply what others made for all
+// of them; on other devices than Hopper each for itself. Of the second, a
+// matrix has the queries alone.
+TEST_CASE("many prompts whose rows multiply together") {
+  if (!hasGpu())
+    return;
+  auto [model, text] = GENERATE(table<std::string, std::string>({
+      {"kda", "size.H=1,size.Dk=128,size.Dv=128,prompts=50"},
+      {"gla", "size.H=1,size.Dk=64,size.Dv=128,prompts=60,state=bf16"},
+      {"gdn2", "size.Hk=1,size.Hv=1,size.Dk=32,size.Dv=128,prompts=40,"
+               "state=f16,layout=dk_dv"},
+  }));
+  check::CheckRequest request = requestOf(model);
+  request.schedule["product_warps"] = GENERATE(1, 4);
+  checkOnGpu(request, "route=inner,chunk=64," + text + moving);
+}
+
 // Tiles of 64 rows that are as many as a large GPU has multiprocessors: two
 // warps have the same rows where these solve or multiply what is computed; else
 // there are two crews.

@@ -1,0 +1,134 @@
+//===- ChunkWarpgroups.cpp - four warps that multiply together ------------===//
+//
+// Part of Ladle, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+// What a warp's rows of a state are multiplied by is the same for all warps,
+// and each loads it, a tile for each product. Hopper has products of four warps
+// that take left sides from registers, as warps have them, and right sides from
+// shared memory: one instruction is as many as there are tiles of columns, and
+// loads none of them.
+//
+// They ask for right sides in pieces of 8 columns and 4 terms. Two terms that a
+// lane has beside each other are terms k and k + 4 of a product: those of 8
+// channels, or tokens, lie with the even ones first. What products cut off of
+// all lies behind all.
+//
+//===----------------------------------------------------------------------===//
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "passes/gpu/ChunkKernel.h"
+
+using namespace mlir;
+using namespace ladle;
+
+static constexpr int64_t kTileRows = 16, kTileColumns = 8, kTerms = 8;
+/// Terms of a piece.
+static constexpr int64_t kOfPiece = 4;
+static constexpr int64_t kWarpsOfGroup = 4;
+/// Tiles of left sides at a time: of each, a lane has two parts in registers.
+static constexpr size_t kAtOnce = 2;
+
+bool GpuChunkKernel::mayMultiplyTogether(const Shape &of) const {
+  return schedule.productWarps != 1 && of.keyParts == 1 && of.cluster == 1 &&
+         of.ahead && !of.prepared && of.tokens == kMostVectorTokens &&
+         of.rows % (kWarpsOfGroup * kTileRows) == 0 &&
+         llvm::isPowerOf2_64(keySize);
+}
+
+/// Of right sides, with so many terms for each column.
+Value GpuChunkKernel::allocateMatrix(int64_t terms, int64_t columns) {
+  // Lanes that store terms of one column meet no bank twice.
+  int64_t pitch = (columns + 1) * kOfPiece;
+  return allocateMarked({2 * terms / kOfPiece, pitch, 4 * 32}, matrices);
+}
+
+/// Terms of a column from one on, each two behind the one before.
+void GpuChunkKernel::storeInMatrix(Value terms, Value memory, Value term,
+                                   Value column) {
+  int64_t rests = cast<MemRefType>(memory.getType()).getDimSize(0) / 2;
+  Value inTile = arith::RemUIOp::create(b, term, constantIndex(kTerms));
+  Value row = arith::AddIOp::create(
+      b, times(over(term, kTerms), 2),
+      arith::RemUIOp::create(b, inTile, constantIndex(2)));
+  Value at = arith::AddIOp::create(b, times(column, kOfPiece), over(inTile, 2));
+  vector::StoreOp::create(b, terms, memory, ValueRange{row, at});
+  vector::StoreOp::create(b, splitTerms(terms).second, memory,
+                          ValueRange{add(row, rests), at});
+}
+
+/// All terms of a column.
+void GpuChunkKernel::storeTermsInMatrix(ArrayRef<Value> terms, Value memory,
+                                        Value column) {
+  for (size_t first = 0; first < terms.size(); first += kTerms)
+    for (size_t odd : {0, 1}) {
+      SmallVector<Value> piece;
+      for (size_t i = 0; i < kOfPiece; ++i)
+        piece.push_back(terms[first + odd + 2 * i]);
+      storeInMatrix(vector::FromElementsOp::create(
+                        b, VectorType::get({kOfPiece}, b.getF32Type()), piece),
+                    memory, constantIndex(static_cast<int64_t>(first + odd)),
+                    column);
+    }
+}
+
+/// Adds products of tiles of sums, as they lie, with the columns of a matrix
+/// from one on.
+void GpuChunkKernel::multiplyMatrix(ArrayRef<Value> lefts, Value memory,
+                                    int64_t column,
+                                    MutableArrayRef<Value> sums) {
+  auto type = cast<MemRefType>(memory.getType());
+  int64_t pitch = type.getDimSize(1), rests = type.getDimSize(0) / 2 * pitch;
+  for (size_t first = 0; first < lefts.size(); first += kAtOnce) {
+    size_t end = std::min(lefts.size(), first + kAtOnce);
+    SmallVector<Value> sides;
+    SmallVector<int64_t> rights;
+    for (size_t k = first; k < end; ++k) {
+      auto [most, rest] = termsOfSums(lefts[k]);
+      int64_t right = 2 * static_cast<int64_t>(k) * pitch + column * kOfPiece;
+      sides.append({rest, most, most});
+      rights.append({right, right + rests, right});
+    }
+    SmallVector<Type> types(sums.size(), sums.front().getType());
+    auto product = WarpgroupProductOp::create(
+        b, types, sides, memory, rights, /*across=*/pitch,
+        /*along=*/kTileColumns * kOfPiece, sums);
+    llvm::copy(product.getResults(), sums.begin());
+  }
+}
+
+/// The products of a warp's rows of a state with those of the stacks that are
+/// columns of matrices: of neighbours at once.
+void GpuChunkKernel::multiplyMatrices(ArrayRef<Value> rows,
+                                      ArrayRef<Operand> stacks,
+                                      MutableArrayRef<Components> sums) {
+  SmallVector<size_t> order;
+  for (auto [i, stack] : llvm::enumerate(stacks))
+    if (matrices.contains(stack.memory))
+      order.push_back(i);
+  llvm::sort(order, [&](size_t a, size_t b) {
+    return stacks[a].first < stacks[b].first;
+  });
+  for (size_t begin = 0, end; begin < order.size(); begin = end) {
+    const Operand &first = stacks[order[begin]];
+    Components all;
+    for (end = begin; end < order.size(); ++end) {
+      const Operand &next = stacks[order[end]];
+      if (next.memory != first.memory ||
+          next.first !=
+              first.first + static_cast<int64_t>(all.size()) * kTileColumns)
+        break;
+      llvm::append_range(all, sums[order[end]]);
+    }
+    multiplyMatrix(rows, first.memory, first.first, all);
+    ArrayRef<Value> rest(all);
+    for (size_t i = begin; i < end; ++i) {
+      Components &mine = sums[order[i]];
+      mine.assign(rest.begin(), rest.begin() + mine.size());
+      rest = rest.drop_front(mine.size());
+    }
+  }
+}
