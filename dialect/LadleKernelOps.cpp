@@ -11,8 +11,8 @@
 using namespace mlir;
 using namespace ladle;
 
-/// Elements of a row of 16 bytes, of which products take eight at a time.
-static constexpr int64_t kOfRow = 4, kRows = 8;
+/// Columns that lie together, and bits of a column's terms that do.
+static constexpr int64_t kTileColumns = 8, kBitsTogether = 128;
 /// Columns of a product.
 static constexpr int64_t kFewestColumns = 16, kMostColumns = 128;
 
@@ -20,7 +20,7 @@ LogicalResult WarpgroupProductOp::verify() {
   if (getSums().size() != getNumResults())
     return emitOpError() << "has " << getSums().size() << " tiles of sums and "
                          << getNumResults() << " results";
-  int64_t columns = static_cast<int64_t>(getSums().size()) * kRows;
+  int64_t columns = static_cast<int64_t>(getSums().size()) * kTileColumns;
   if (columns < kFewestColumns || columns > kMostColumns ||
       !llvm::isPowerOf2_64(getSums().size()))
     return emitOpError() << "must have " << kFewestColumns << " to "
@@ -32,19 +32,27 @@ LogicalResult WarpgroupProductOp::verify() {
   MemRefType type = getMemory().getType();
   if (!type.hasStaticShape())
     return emitOpError() << "takes memory of known size, got " << type;
+  Type element = type.getElementType();
+  for (Type left : getLefts().getTypes())
+    if (cast<VectorType>(left).getElementType() != element)
+      return emitOpError() << "takes left sides of " << element << ", got "
+                           << left;
+  if (getTransposed() && element.isF32())
+    return emitOpError() << "transposes bf16 alone";
+  int64_t terms = kBitsTogether / element.getIntOrFloatBitWidth();
   int64_t across = getAcross(), along = getAlong();
   // From the first element of a right side to behind the last.
-  int64_t size = across + (columns / kRows - 1) * along + kRows * kOfRow;
+  int64_t size =
+      across + (columns / kTileColumns - 1) * along + kTileColumns * terms;
   for (int64_t distance : {across, along})
-    if (distance < 0 || distance % kOfRow != 0)
-      return emitOpError() << "takes rows of " << kOfRow
-                           << " elements, which lie no " << distance
-                           << " elements apart";
+    if (distance < 0 || distance % terms != 0)
+      return emitOpError() << "takes " << terms
+                           << " elements together, which lie no " << distance
+                           << " apart";
   for (int64_t right : getRights())
-    if (right < 0 || right % kOfRow != 0 ||
-        right + size > type.getNumElements())
+    if (right < 0 || right % terms != 0 || right + size > type.getNumElements())
       return emitOpError() << "takes " << size << " elements from " << right
-                           << " on, a multiple of " << kOfRow << ", of "
+                           << " on, a multiple of " << terms << ", of "
                            << type.getNumElements();
   return success();
 }

@@ -446,9 +446,10 @@ LogicalResult KernelPrinter::printWarpgroupProduct(WarpgroupProductOp op) {
   llvm::raw_string_ostream rightsStream(rights);
   llvm::interleaveComma(op.getRights(), rightsStream);
   os << formatv("{0} {1}[] = {{{2}};\n", tile, all, sums);
-  os << formatv("multiply_in_warpgroup<{0}, {1}>({2}, {{{3}}, {4}, {{{5}});\n",
-                op.getAcross(), op.getAlong(), all, lefts, texts[memory],
-                rights);
+  os << formatv(
+      "multiply_in_warpgroup<{0}, {1}{2}>({3}, {{{4}}, {5}, {{{6}});\n",
+      op.getAcross(), op.getAlong(), op.getTransposed() ? ", true" : "", all,
+      lefts, texts[memory], rights);
   for (auto [i, result] : llvm::enumerate(op.getResults()))
     if (failed(define(result, formatv("{0}[{1}]", all, i).str())))
       return failure();

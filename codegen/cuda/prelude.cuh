@@ -805,10 +805,12 @@ LADLE_INLINE Vec<float, 4> multiply_tiles(const Vec<float, 4> &a,
 #endif
 
 /// The same of four warps together, with right sides in shared memory, of which
-/// products take 8 terms each: term k of column n of the one that begins at
-/// `right` is right + k / 4 * Across + n / 8 * Along + n % 8 * 4 + k % 4 floats
-/// from `memory`. Columns are 8 for each tile of sums. By the asynchronous proxy:
-/// who wrote them has called shared_fence().
+/// products take 8 terms of f32 each, or 16 of bf16. With E of these in 16 bytes,
+/// term k of column n of the one that begins at `right` is
+/// right + k / E * Across + n / 8 * Along + n % 8 * E + k % E elements from
+/// `memory`, or + k % E * 8 + n % 8 if it is transposed. Columns are 8 for each
+/// tile of sums. By the asynchronous proxy: who wrote them has called
+/// shared_fence().
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 namespace ladle_detail {
 #define LADLE_TILE(T) "+f"(T[0]), "+f"(T[1]), "+f"(T[2]), "+f"(T[3])
@@ -816,19 +818,6 @@ namespace ladle_detail {
 #define LADLE_TILES_4(S, I) LADLE_TILES_2(S, I), LADLE_TILES_2(S, I + 2)
 #define LADLE_TILES_8(S, I) LADLE_TILES_4(S, I), LADLE_TILES_4(S, I + 4)
 #define LADLE_TILES_16(S, I) LADLE_TILES_8(S, I), LADLE_TILES_8(S, I + 8)
-#define LADLE_MULTIPLY_ASYNC(TILES, COLUMNS, SUMS, A0, A1, A2, A3, RIGHT)      \
-  LADLE_INLINE void multiply_async(Vec<float, 4> (&sums)[TILES],               \
-                                   const Vec<float, 4> &left,                  \
-                                   unsigned long long right) {                 \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS                  \
-                 "k8.f32.tf32.tf32 {" SUMS "}, {" A0 ", " A1 ", " A2 ", " A3   \
-                 "}, " RIGHT ", 1, 1, 1;"                                      \
-                 : LADLE_TILES_##TILES(sums, 0)                                \
-                 : "r"(__float_as_uint(left[0])),                              \
-                   "r"(__float_as_uint(left[1])),                              \
-                   "r"(__float_as_uint(left[2])),                              \
-                   "r"(__float_as_uint(left[3])), "l"(right));                 \
-  }
 #define LADLE_SUMS_2 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define LADLE_SUMS_4                                                           \
   LADLE_SUMS_2 ", %8, %9, %10, %11, %12, %13, %14, %15"
@@ -839,15 +828,41 @@ namespace ladle_detail {
   LADLE_SUMS_8 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, "     \
                "%43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, "  \
                "%55, %56, %57, %58, %59, %60, %61, %62, %63"
-LADLE_MULTIPLY_ASYNC(2, 16, LADLE_SUMS_2, "%8", "%9", "%10", "%11", "%12")
-LADLE_MULTIPLY_ASYNC(4, 32, LADLE_SUMS_4, "%16", "%17", "%18", "%19", "%20")
-LADLE_MULTIPLY_ASYNC(8, 64, LADLE_SUMS_8, "%32", "%33", "%34", "%35", "%36")
-LADLE_MULTIPLY_ASYNC(16, 128, LADLE_SUMS_16, "%64", "%65", "%66", "%67", "%68")
+/// Of so many tiles of sums; SIDES are the numbers of a left side's four words
+/// and of the right side.
+#define LADLE_MULTIPLY_ASYNC(TILES, TYPES, SIDES, LAST)                        \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" TYPES                       \
+               " {" LADLE_SUMS_##TILES "}, " SIDES ", 1, 1, 1" LAST ";"        \
+               : LADLE_TILES_##TILES(sums, 0)                                  \
+               : "r"(a), "r"(b), "r"(c), "r"(d), "l"(right))
+#define LADLE_MULTIPLY_IN_WARPGROUP(TILES, COLUMNS, SIDES)                     \
+  LADLE_INLINE void multiply_async(Vec<float, 4> (&sums)[TILES],               \
+                                   const Vec<float, 4> &left,                  \
+                                   unsigned long long right, bool) {           \
+    const unsigned a = __float_as_uint(left[0]), b = __float_as_uint(left[1]), \
+                   c = __float_as_uint(left[2]), d = __float_as_uint(left[3]); \
+    LADLE_MULTIPLY_ASYNC(TILES, COLUMNS "k8.f32.tf32.tf32", SIDES, "");        \
+  }                                                                            \
+  LADLE_INLINE void multiply_async(                                            \
+      Vec<float, 4> (&sums)[TILES], const Vec<bf16, 8> &left,                  \
+      unsigned long long right, bool transposed) {                             \
+    const unsigned a = pair_of(left, 0), b = pair_of(left, 1),                 \
+                   c = pair_of(left, 2), d = pair_of(left, 3);                 \
+    if (transposed)                                                            \
+      LADLE_MULTIPLY_ASYNC(TILES, COLUMNS "k16.f32.bf16.bf16", SIDES, ", 1");  \
+    else                                                                       \
+      LADLE_MULTIPLY_ASYNC(TILES, COLUMNS "k16.f32.bf16.bf16", SIDES, ", 0");  \
+  }
+LADLE_MULTIPLY_IN_WARPGROUP(2, "16", "{%8, %9, %10, %11}, %12")
+LADLE_MULTIPLY_IN_WARPGROUP(4, "32", "{%16, %17, %18, %19}, %20")
+LADLE_MULTIPLY_IN_WARPGROUP(8, "64", "{%32, %33, %34, %35}, %36")
+LADLE_MULTIPLY_IN_WARPGROUP(16, "128", "{%64, %65, %66, %67}, %68")
+#undef LADLE_MULTIPLY_IN_WARPGROUP
+#undef LADLE_MULTIPLY_ASYNC
 #undef LADLE_SUMS_16
 #undef LADLE_SUMS_8
 #undef LADLE_SUMS_4
 #undef LADLE_SUMS_2
-#undef LADLE_MULTIPLY_ASYNC
 #undef LADLE_TILES_16
 #undef LADLE_TILES_8
 #undef LADLE_TILES_4
@@ -855,40 +870,61 @@ LADLE_MULTIPLY_ASYNC(16, 128, LADLE_SUMS_16, "%64", "%65", "%66", "%67", "%68")
 #undef LADLE_TILE
 } // namespace ladle_detail
 
-template <int Across, int Along, int Tiles, int Products>
-LADLE_INLINE void
-multiply_in_warpgroup(Vec<float, 4> (&sums)[Tiles],
-                      const Vec<float, 4> (&lefts)[Products],
-                      const float *memory, const int (&rights)[Products]) {
-  // What is not swizzled has two distances: of eight columns and of four terms.
+template <int Across, int Along, bool IsTransposed = false, int Tiles,
+          int Products, int N, class T>
+LADLE_INLINE void multiply_in_warpgroup(Vec<float, 4> (&sums)[Tiles],
+                                        const Vec<T, N> (&lefts)[Products],
+                                        const T *memory,
+                                        const int (&rights)[Products]) {
+  // What is not swizzled has two distances, in units of 16 bytes: of terms and
+  // of columns that lie together.
+  constexpr int together = 16 / sizeof(T);
   constexpr unsigned long long distances =
-      static_cast<unsigned long long>(Across / 4) << 16 |
-      static_cast<unsigned long long>(Along / 4) << 32;
+      static_cast<unsigned long long>(Across / together) << 16 |
+      static_cast<unsigned long long>(Along / together) << 32;
   const unsigned long long first =
       distances | (ladle_detail::shared_address(memory) & 0x3ffff) >> 4;
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
   for (int i = 0; i < Products; ++i)
-    ladle_detail::multiply_async(sums, lefts[i], first + rights[i] / 4);
+    ladle_detail::multiply_async(sums, lefts[i], first + rights[i] / together,
+                                 IsTransposed);
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
 #else
-template <int Across, int Along, int Tiles, int Products>
-LADLE_INLINE void
-multiply_in_warpgroup(Vec<float, 4> (&sums)[Tiles],
-                      const Vec<float, 4> (&lefts)[Products],
-                      const float *memory, const int (&rights)[Products]) {
-  const int lane = threadIdx.x % 32;
+namespace ladle_detail {
+/// A lane's part of 8 columns of a right side.
+template <int Across, bool IsTransposed>
+LADLE_INLINE Vec<float, 2> right_of_lane(const float *right, int lane) {
+  const float *const own = right + lane / 4 * 4 + lane % 4;
+  return Vec<float, 2>{own[0], own[Across]};
+}
+template <int Across, bool IsTransposed>
+LADLE_INLINE Vec<bf16, 4> right_of_lane(const bf16 *right, int lane) {
+  constexpr int next = IsTransposed ? 8 : 1;
+  const bf16 *const own =
+      right + lane / 4 * (IsTransposed ? 1 : 8) + lane % 4 * 2 * next;
+  return Vec<bf16, 4>{own[0], own[next], own[Across], own[Across + next]};
+}
+} // namespace ladle_detail
+
+template <int Across, int Along, bool IsTransposed = false, int Tiles,
+          int Products, int N, class T>
+LADLE_INLINE void multiply_in_warpgroup(Vec<float, 4> (&sums)[Tiles],
+                                        const Vec<T, N> (&lefts)[Products],
+                                        const T *memory,
+                                        const int (&rights)[Products]) {
 #pragma unroll
   for (int i = 0; i < Products; ++i)
 #pragma unroll
-    for (int tile = 0; tile < Tiles; ++tile) {
-      const float *const right =
-          memory + rights[i] + tile * Along + lane / 4 * 4 + lane % 4;
-      sums[tile] = multiply_tiles(
-          lefts[i], Vec<float, 2>{right[0], right[Across]}, sums[tile]);
-    }
+    for (int tile = 0; tile < Tiles; ++tile)
+      sums[tile] =
+          multiply_tiles(lefts[i],
+                         ladle_detail::right_of_lane<Across, IsTransposed>(
+                             memory + rights[i] + tile * Along,
+                             static_cast<int>(threadIdx.x % 32)),
+                         sums[tile]);
 }
 #endif
 

@@ -87,7 +87,7 @@ private:
   //===--- ChunkRoom.cpp: memory and registers of a block -----------------===//
   int64_t mostBytes() const;
   int64_t blocksOfShape();
-  std::optional<int64_t> registersOfPart(bool ofAhead) const;
+  std::optional<int64_t> registersOfPart(bool ofAhead);
 
   //===--- ChunkKernel.cpp: the step --------------------------------------===//
   mlir::FailureOr<mlir::gpu::GPUFuncOp> buildPrefill();
@@ -237,7 +237,8 @@ private:
   mlir::Value allocateForReads();
   mlir::Value allocateForFold(int64_t rows);
   mlir::Value allocateMarked(const Size &size,
-                             llvm::DenseSet<mlir::Value> &marked);
+                             llvm::DenseSet<mlir::Value> &marked,
+                             mlir::Type element = {});
   void storeForReads(mlir::Value value, mlir::Value memory, int64_t row,
                      mlir::Value channel);
   void storeForFold(llvm::ArrayRef<mlir::Value> values, mlir::Value memory,
@@ -246,8 +247,12 @@ private:
   Right keysOfFold(const Stack &keys, int64_t token, int64_t channel);
 
   //===--- ChunkWarpgroups.cpp: warps that multiply together --------------===//
-  bool mayMultiplyTogether(const Shape &of) const;
+  bool mayMultiplyTogether(const Shape &of, bool ofChannels) const;
+  bool multipliesHalvesAlone();
   mlir::Value allocateMatrix(int64_t terms, int64_t columns);
+  mlir::Value allocateHalves(int64_t rows);
+  std::array<mlir::Value, 2> placeIn(mlir::Value memory, mlir::Value row,
+                                     mlir::Value column);
   void storeInMatrix(mlir::Value terms, mlir::Value memory, mlir::Value term,
                      mlir::Value column);
   void storeTermsInMatrix(llvm::ArrayRef<mlir::Value> terms, mlir::Value memory,
@@ -257,6 +262,14 @@ private:
   void multiplyMatrices(llvm::ArrayRef<mlir::Value> rows,
                         llvm::ArrayRef<Operand> stacks,
                         llvm::MutableArrayRef<Components> sums);
+  struct StackProduct {
+    mlir::Value memory;
+    int64_t parts, order;
+    llvm::MutableArrayRef<mlir::Value> sums;
+  };
+  mlir::Value keysInPieces(mlir::Value memory);
+  void multiplyStacks(llvm::ArrayRef<mlir::Value> lefts, bool isFold,
+                      llvm::MutableArrayRef<StackProduct> products);
 
   //===--- ChunkTokens.cpp: the arithmetic of tokens ----------------------===//
   int64_t scopeOf(mlir::Value value) const override;
@@ -450,7 +463,9 @@ private:
 
   //===--- ChunkShares.cpp: warps with the same rows ----------------------===//
   int64_t keysOfWarp() const { return keySize / shape.keyParts; }
+  int64_t warpsBeside() const;
   mlir::Value keyPart();
+  mlir::Value rowTileOfWarp();
   int64_t tokenParts() const { return std::min(shape.keyParts, tokenTiles()); }
   mlir::Value tokenPart();
   mlir::Value isFirstOfTokens();
@@ -504,6 +519,7 @@ private:
   /// Memory of elements and of what products cut off of them, of those of two
   /// tokens beside each other, and of those that warps multiply together.
   llvm::DenseSet<mlir::Value> withRests, inPairs, matrices;
+  bool areHalvesInPieces = false; ///< stacks of bf16 are matrices
   mlir::Operation *endOfClearing = nullptr;
 
   // Of threads that are a step ahead of those with rows.

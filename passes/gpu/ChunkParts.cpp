@@ -164,6 +164,8 @@ void GpuChunkKernel::findParts() {
             queries.push_back(other.getQuery());
         keepTogether(queries);
       }
+  areHalvesInPieces = shape.warpgroups && multipliesHalvesAlone();
+  isRefused |= shape.warpgroups && !areHalvesInPieces;
 }
 
 GpuChunkKernel::Stack
@@ -177,11 +179,14 @@ GpuChunkKernel::makeProductStack(RankedTensorType ofOneToken, OpResult of) {
     hasRoom.insert(stack.memory);
     return stack;
   }
-  if (found == partCounts.end())
+  bool isWhole = found == partCounts.end();
+  if (isWhole && (!areHalvesInPieces || !element))
     return makeStack(ofOneToken, /*isTile=*/false, element);
   stack.size = keySize;
-  stack.parts = found->second;
-  stack.memory = allocate(rowOfPart(stack.parts), keySize, b.getBF16Type());
+  stack.parts = isWhole ? 1 : found->second;
+  int64_t rows = rowOfPart(stack.parts);
+  stack.memory = areHalvesInPieces ? allocateHalves(rows)
+                                   : allocate(rows, keySize, b.getBF16Type());
   return stack;
 }
 
@@ -216,12 +221,12 @@ Value GpuChunkKernel::allocateForFold(int64_t rows) {
 }
 
 /// Memory of a size, as it is needed for the first time, or again.
-Value GpuChunkKernel::allocateMarked(const Size &size,
-                                     DenseSet<Value> &marked) {
+Value GpuChunkKernel::allocateMarked(const Size &size, DenseSet<Value> &marked,
+                                     Type element) {
   SmallVector<Value> &list = unused[size];
   Value memory;
   if (list.empty()) {
-    memory = shared({std::get<0>(size), std::get<1>(size)}, "stack");
+    memory = shared({std::get<0>(size), std::get<1>(size)}, "stack", element);
     sizes[memory] = size;
     marked.insert(memory);
   } else {

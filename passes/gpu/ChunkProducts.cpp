@@ -276,12 +276,20 @@ void GpuChunkKernel::multiplyHalves(const Factor &factor,
   b.setInsertionPointToStart(terms.getBody());
   Value from = terms.getInductionVar(), zero = constantIndex(0);
   // Two terms beside each other, and two that are 8 further on.
-  auto load = [&](Value at) -> Value {
+  bool isMatrix = matrices.contains(right.memory);
+  Value lane = over(warpLane, 4);
+  auto load = [&](Value at, int64_t tile) -> Value {
     SmallVector<Value> all;
     for (int64_t term : {0, 8}) {
-      Value two =
-          vector::LoadOp::create(b, VectorType::get({2}, element), right.memory,
-                                 ValueRange{zero, add(at, term)});
+      std::array<Value, 2> place{
+          zero, add(at, tile * kTileColumns * pitchIn(right.memory) + term)};
+      if (isMatrix)
+        place = placeIn(
+            right.memory,
+            add(arith::AddIOp::create(b, column, lane), tile * kTileColumns),
+            add(arith::AddIOp::create(b, from, k), term));
+      Value two = vector::LoadOp::create(b, VectorType::get({2}, element),
+                                         right.memory, place);
       for (int64_t i : {0, 1})
         all.push_back(vector::ExtractOp::create(b, two, i));
     }
@@ -306,7 +314,7 @@ void GpuChunkKernel::multiplyHalves(const Factor &factor,
       parts = {vector::ExtractStridedSliceOp::create(b, tiles, {j % 2 * 4}, {4},
                                                      {1})};
     } else {
-      Value all = load(add(at, j * kTileColumns * pitchIn(right.memory)));
+      Value all = load(at, j);
       parts = isExact ? Components{all} : partsOf(toF32(all), kParts);
     }
     for (Value part : llvm::reverse(parts))

@@ -16,10 +16,10 @@ static constexpr int64_t kSharedBytes = 96 << 10;
 /// Of a multiprocessor, and of a thread that holds rows of a state.
 static constexpr int64_t kRegisters = 64 << 10, kRegistersOfRows = 168;
 /// Of a thread with rows, where it takes some from those ahead: registers are
-/// given in such units to groups of threads, here one of each part, or two,
-/// whose threads have half of the keys each.
-static constexpr int64_t kRegistersTaken = 160, kRegistersOfHalves = 144,
-                         kRegisterUnit = 8;
+/// given in such units to groups of threads, here one of each part, or two of
+/// each, or two with rows beside one.
+static constexpr int64_t kRegistersTaken = 160, kRegistersOfTwo = 144,
+                         kRegistersBesideOne = 192, kRegisterUnit = 8;
 /// Shared memory of a multiprocessor, and what a block takes besides its own.
 static constexpr int64_t kMultiprocessorBytes = 228 << 10, kSystemBytes = 1024;
 
@@ -91,19 +91,29 @@ FailureOr<gpu::GPUFuncOp> GpuChunkKernel::buildBest(StepOp step,
 
 /// Registers of a thread of a part, where several blocks of both, or two crews
 /// beside two warps with the same rows, find room only if those with rows take
-/// some of the others'; and where these have as many threads and multiply
-/// together, which takes whole tiles of sums at once.
-std::optional<int64_t> GpuChunkKernel::registersOfPart(bool ofAhead) const {
-  bool takesFew = shape.takesFromCrews() ||
-                  (shape.warpgroups && shape.blocks == 1 &&
-                   shape.threadsOfBlock() * kRegistersOfRows > kRegisters);
-  if (shape.blocks == 1 && !takesFew)
+/// some of the others'; and where they multiply together, which takes whole
+/// tiles of sums at once, of those who are as many, or if they solve of half as
+/// many.
+std::optional<int64_t> GpuChunkKernel::registersOfPart(bool ofAhead) {
+  int64_t ofRows = shape.threadsOfRows(), threads = shape.threadsOfBlock();
+  bool solves = !step.getBody().front().getOps<PathSolveOp>().empty();
+  int64_t taken = 0;
+  if (shape.blocks > 1)
+    taken = kRegistersTaken;
+  else if (shape.takesFromCrews() ||
+           (shape.warpgroups && ofRows == shape.ahead))
+    taken = kRegistersOfTwo;
+  else if (shape.warpgroups && ofRows == 2 * shape.ahead && solves)
+    taken = kRegistersBesideOne;
+  int64_t all = kRegisters / shape.blocks;
+  if (taken * threads <= all)
     return std::nullopt;
-  int64_t taken = takesFew ? kRegistersOfHalves : kRegistersTaken;
   if (!ofAhead)
     return taken;
-  int64_t left = kRegisters / shape.blocks - taken * shape.threadsOfRows();
-  return llvm::alignDown(left / shape.ahead, kRegisterUnit);
+  // Of those that the block has, each thread as many to begin with: who waits
+  // for more than others give back waits forever.
+  all = llvm::alignDown(all / threads, kRegisterUnit) * threads;
+  return llvm::alignDown((all - taken * ofRows) / shape.ahead, kRegisterUnit);
 }
 
 /// Blocks that a multiprocessor is to hold at the least.

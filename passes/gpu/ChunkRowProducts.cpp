@@ -66,7 +66,7 @@ Value GpuChunkKernel::loadTiles(Value memory, Value row, Value column,
   column = arith::AddIOp::create(b, column, times(along, kTileColumns));
   Type element = cast<MemRefType>(memory.getType()).getElementType();
   Value tiles = nvgpu::LdMatrixOp::create(
-      b, VectorType::get({4, 2}, element), memory, ValueRange{row, column},
+      b, VectorType::get({4, 2}, element), memory, placeIn(memory, row, column),
       b.getBoolAttr(isTransposed), b.getI32IntegerAttr(4));
   return vector::ShapeCastOp::create(b, VectorType::get({8}, element), tiles);
 }
@@ -147,6 +147,13 @@ GpuChunkKernel::multiplyState(ArrayRef<Value> rows, ArrayRef<Operand> stacks) {
   int64_t most = 0;
   for (const Operand &stack : stacks)
     most = std::max(most, orderOf(stack));
+  if (areHalves && matrices.contains(stacks.front().memory)) {
+    SmallVector<StackProduct> products;
+    for (auto [stack, of] : llvm::zip(stacks, sums))
+      products.push_back({stack.memory, stack.parts, orderOf(stack), of});
+    multiplyStacks(rows, /*isFold=*/false, products);
+    return sums;
+  }
   Value from = firstKey();
   for (int64_t k = 0; areHalves && k < keysOfWarp(); k += kTerms) {
     size_t tile = static_cast<size_t>(k / kTileColumns);
@@ -524,6 +531,11 @@ LogicalResult GpuChunkKernel::emitRowFold(FoldDraftsOp op) {
     }
     if (isBF16(key.memory)) {
       int64_t most = mostOrder(kParts, key.parts, isShortState(op.getState()));
+      if (matrices.contains(key.memory)) {
+        StackProduct product{key.memory, key.parts, most, rows};
+        multiplyStacks(weighted, /*isFold=*/true, product);
+        continue;
+      }
       for (size_t k = 0; k < weighted.size(); k += 2) {
         Components parts = halvesOf(weighted[k], weighted[k + 1], most + 1);
         for (size_t first = 0; first < rows.size(); first += kAtOnce) {

@@ -184,11 +184,16 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
     // Parts take more memory than what they add up to. With decays of channels
     // they gain nothing: what decays is multiplied once. What products cut off
     // of it does, where shared memory is not all that blocks are short of.
+    bool areTogether = mayMultiplyTogether(shape, ofChannels);
     if (!ofChannels) {
+      if (areTogether) {
+        shapes.push_back(shape);
+        shapes.back().splits = shapes.back().warpgroups = true;
+      }
       shapes.push_back(shape);
       shapes.back().splits = true;
     } else if (shape.ahead && shape.cluster == 1 && !shape.prepared) {
-      if (mayMultiplyTogether(shape)) {
+      if (areTogether) {
         shapes.push_back(shape);
         shapes.back().rests = shapes.back().warpgroups = true;
       }

@@ -26,7 +26,7 @@ struct GpuChunkShape {
   int64_t cluster = 1, blocks = 1;
   bool splits = false; ///< keeps stacks of f32 as parts of bf16
   bool rests = false;  ///< keeps what products cut off of f32 beside them
-  /// Four warps with rows multiply these together: `rests` as well.
+  /// Four warps with rows multiply together, `splits` or `rests`.
   bool warpgroups = false;
   bool prepared = false; ///< those ahead are a kernel of their own
   int64_t threadsOfRows() const { return rows / 16 * keyParts * 32; }

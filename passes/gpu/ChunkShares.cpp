@@ -25,6 +25,7 @@ using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kWarp = 32, kTileRows = 16, kTileColumns = 8;
+static constexpr int64_t kWarpsOfGroup = 4;
 /// Elements of a tile that a lane has.
 static constexpr int64_t kOfLane = 4;
 /// Barrier of the first warps with the same rows, behind those of
@@ -35,10 +36,26 @@ static constexpr int64_t kBarrierOfRows = 5;
 // Parts
 //===----------------------------------------------------------------------===//
 
+/// Warps with the same part of dk that are beside each other: those that
+/// multiply together.
+int64_t GpuChunkKernel::warpsBeside() const {
+  return shape.warpgroups ? kWarpsOfGroup : 1;
+}
+
 /// Which part of dk a warp has.
 Value GpuChunkKernel::keyPart() {
-  return arith::RemUIOp::create(b, over(thread, kWarp),
+  return arith::RemUIOp::create(b, over(thread, kWarp * warpsBeside()),
                                 constantIndex(shape.keyParts));
+}
+
+/// Which of the tiles of rows.
+Value GpuChunkKernel::rowTileOfWarp() {
+  Value tile = over(thread, kWarp * shape.keyParts * warpsBeside());
+  if (warpsBeside() == 1)
+    return tile;
+  Value beside = arith::RemUIOp::create(b, over(thread, kWarp),
+                                        constantIndex(warpsBeside()));
+  return arith::AddIOp::create(b, times(tile, warpsBeside()), beside);
 }
 
 /// Which part of the tokens: where these have fewer parts than dk, several
@@ -64,7 +81,7 @@ Value GpuChunkKernel::firstKey() {
 
 /// In the tile of the block.
 Value GpuChunkKernel::firstRowOfWarp() {
-  return times(over(thread, kWarp * shape.keyParts), kTileRows);
+  return times(rowTileOfWarp(), kTileRows);
 }
 
 /// The first token of a tile of those at hand.
@@ -125,8 +142,7 @@ const GpuKernel::Components *GpuChunkKernel::rowsAtHand(Value value) {
 
 /// Of a block's warps those that have the same rows, and no others.
 void GpuChunkKernel::meetWithSameRows() {
-  Value ofRows = over(thread, kWarp * shape.keyParts);
-  meetAt(b, add(ofRows, kBarrierOfRows), kWarp * shape.keyParts);
+  meetAt(b, add(rowTileOfWarp(), kBarrierOfRows), kWarp * shape.keyParts);
 }
 
 /// Warps with the same rows have sums over their parts of dk, and need those
@@ -140,9 +156,14 @@ void GpuChunkKernel::sumOverKeyParts(MutableArrayRef<Components> sums,
   Value memory =
       shared({shape.threadsOfRows() / kWarp * tiles, kWarp * kOfLane},
              "sums_of_parts", b.getF32Type());
-  Value warp = over(thread, kWarp), column = times(warpLane, kOfLane);
+  Value column = times(warpLane, kOfLane), firstPart = keyPart();
   auto four = VectorType::get({kOfLane}, b.getF32Type());
-  Value own = times(warp, tiles);
+  auto placeOf = [&](Value part) {
+    return times(
+        arith::AddIOp::create(b, times(rowTileOfWarp(), shape.keyParts), part),
+        tiles);
+  };
+  Value own = placeOf(firstPart);
   int64_t at = 0;
   for (Components &of : sums)
     for (Value sum : of)
@@ -151,15 +172,13 @@ void GpuChunkKernel::sumOverKeyParts(MutableArrayRef<Components> sums,
   for (auto [i, of] : llvm::enumerate(sums))
     if (areDivided[static_cast<unsigned>(i)])
       of = ownTilesOf(of);
-  Value ofRows = over(warp, shape.keyParts);
   meetWithSameRows();
   Value firstOwn = times(tokenPart(), tokenTiles() / tokenParts());
   // Parts two by two, and then these: whose part is its own adds the same.
   SmallVector<Value> firsts{Value()};
   for (int64_t other = 1; other < shape.keyParts; ++other) {
-    Value part = arith::XOrIOp::create(b, keyPart(), constantIndex(other));
-    firsts.push_back(times(
-        arith::AddIOp::create(b, times(ofRows, shape.keyParts), part), tiles));
+    firsts.push_back(
+        placeOf(arith::XOrIOp::create(b, firstPart, constantIndex(other))));
   }
   for (auto [i, of] : llvm::enumerate(sums))
     for (auto [tile, sum] : llvm::enumerate(of)) {

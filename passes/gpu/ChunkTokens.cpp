@@ -359,6 +359,8 @@ LogicalResult GpuChunkKernel::emitSink(const Sink &sink, Value valid) {
     if (isOne)
       part = vector::ExtractOp::create(b, part, 0);
     part = convertTo(part, element);
+    if (matrices.contains(memory))
+      llvm::copy(placeIn(memory, indices[0], at), indices.begin());
     if (at && !isOne)
       vector::StoreOp::create(b, part, memory, indices);
     else

@@ -11,14 +11,18 @@
 // shared memory: one instruction is as many as there are tiles of columns, and
 // loads none of them.
 //
-// They ask for right sides in pieces of 8 columns and 4 terms. Two terms that a
-// lane has beside each other are terms k and k + 4 of a product: those of 8
-// channels, or tokens, lie with the even ones first. What products cut off of
-// all lies behind all.
+// They ask for right sides in pieces of 8 columns and 16 bytes. Stacks of bf16
+// are such pieces, 8 channels of 8 tokens, one token after the other: reads sum
+// over channels, folds, which take them transposed, over tokens.
+//
+// Of f32 a piece has 4 terms. Two terms that a lane has beside each other are
+// terms k and k + 4 of a product: those of 8 channels, or tokens, lie with the
+// even ones first. What products cut off of all lies behind all.
 //
 //===----------------------------------------------------------------------===//
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "passes/gpu/ChunkKernel.h"
 
@@ -26,18 +30,126 @@ using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kTileRows = 16, kTileColumns = 8, kTerms = 8;
-/// Terms of a piece.
-static constexpr int64_t kOfPiece = 4;
+/// Terms of a piece of f32, and of bf16.
+static constexpr int64_t kOfPiece = 4, kOfHalves = 8;
 static constexpr int64_t kWarpsOfGroup = 4;
-/// Tiles of left sides at a time: of each, a lane has two parts in registers.
+/// Terms at a time, in products: a lane has all parts of theirs in registers.
 static constexpr size_t kAtOnce = 2;
 
-bool GpuChunkKernel::mayMultiplyTogether(const Shape &of) const {
-  return schedule.productWarps != 1 && of.keyParts == 1 && of.cluster == 1 &&
-         of.ahead && !of.prepared && of.tokens == kMostVectorTokens &&
-         of.rows % (kWarpsOfGroup * kTileRows) == 0 &&
-         llvm::isPowerOf2_64(keySize);
+/// Whether tiles are enough for four warps with the same part of dk. Of f32
+/// they have all of it.
+bool GpuChunkKernel::mayMultiplyTogether(const Shape &of,
+                                         bool ofChannels) const {
+  return schedule.productWarps != 1 && of.cluster == 1 && of.ahead &&
+         !of.prepared && of.rows % (kWarpsOfGroup * kTileRows) == 0 &&
+         llvm::isPowerOf2_64(keySize) &&
+         (!ofChannels || (of.keyParts == 1 && of.tokens == kMostVectorTokens));
 }
+
+/// Whether all that is multiplied with rows, or in Gram products, is bf16.
+bool GpuChunkKernel::multipliesHalvesAlone() {
+  auto isHalf = [&](Value base) {
+    auto result = dyn_cast<OpResult>(base);
+    Type element = result ? shortElementOf(result) : Type();
+    return partCounts.contains(base) || (element && element.isBF16());
+  };
+  auto areHalves = [&](ValueRange values) {
+    return llvm::all_of(values, [&](Value value) {
+      auto found = forms.find(value);
+      return found == forms.end()
+                 ? isHalf(value)
+                 : llvm::all_of(found->second, [&](const ChunkTerm &term) {
+                     return isHalf(term.base);
+                   });
+    });
+  };
+  return llvm::all_of(step.getBody().front(), [&](Operation &op) {
+    if (auto read = dyn_cast<ReadOp>(op))
+      return areHalves(read.getQuery());
+    if (auto gram = dyn_cast<PathGramOp>(op))
+      return areHalves({gram.getQueries(), gram.getKeys()});
+    auto fold = dyn_cast<FoldDraftsOp>(op);
+    return !fold || areHalves(fold.getKeys());
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Stacks of bf16
+//===----------------------------------------------------------------------===//
+
+/// Rows of dk, in pieces.
+Value GpuChunkKernel::allocateHalves(int64_t rows) {
+  // Lanes that store pieces of one token meet no bank twice.
+  return allocateMarked({keySize / kOfHalves, (rows + 1) * kOfHalves, 3 * 16},
+                        matrices, b.getBF16Type());
+}
+
+/// Where an element of a row lies, the first of a piece or of a part of one.
+std::array<Value, 2> GpuChunkKernel::placeIn(Value memory, Value row,
+                                             Value column) {
+  if (!matrices.contains(memory))
+    return {row, column};
+  Value inPiece = arith::RemUIOp::create(b, column, constantIndex(kOfHalves));
+  return {over(column, kOfHalves),
+          arith::AddIOp::create(b, times(row, kOfHalves), inPiece)};
+}
+
+/// A warp's part of dk.
+Value GpuChunkKernel::keysInPieces(Value memory) {
+  if (shape.keyParts == 1)
+    return memory;
+  OpFoldResult first(over(firstKey(), kOfHalves));
+  OpFoldResult zero(b.getIndexAttr(0)), one(b.getIndexAttr(1));
+  int64_t pitch = cast<MemRefType>(memory.getType()).getDimSize(1);
+  return memref::SubViewOp::create(
+      b, memory, ArrayRef<OpFoldResult>{first, zero},
+      ArrayRef<OpFoldResult>{b.getIndexAttr(keysOfWarp() / kOfHalves),
+                             b.getIndexAttr(pitch)},
+      ArrayRef<OpFoldResult>{one, one});
+}
+
+/// Adds products of tiles of sums, as they lie, with stacks, of which parts
+/// count up to an order: of reads with tokens as columns, of folds with a
+/// warp's part of the channels.
+void GpuChunkKernel::multiplyStacks(ArrayRef<Value> lefts, bool isFold,
+                                    MutableArrayRef<StackProduct> products) {
+  int64_t most = 0;
+  for (const StackProduct &each : products)
+    most = std::max(most, each.order);
+  constexpr size_t atOnce = 2 * kAtOnce;
+  for (size_t from = 0; from < lefts.size(); from += atOnce) {
+    size_t end = std::min(lefts.size(), from + atOnce);
+    // Of all stacks before the next, so that parts need not stay.
+    SmallVector<Components> parts;
+    for (size_t k = from; k < end; k += 2)
+      parts.push_back(halvesOf(lefts[k], lefts[k + 1], most + 1));
+    for (StackProduct &each : products) {
+      auto type = cast<MemRefType>(each.memory.getType());
+      int64_t pitch = type.getDimSize(1), ofTile = kTileColumns * kOfHalves;
+      SmallVector<Value> sides;
+      SmallVector<int64_t> rights;
+      for (size_t k = from; k < end; k += 2)
+        for (int64_t order = each.order; order >= 0; --order)
+          for (int64_t j = 0; j <= std::min(order, each.parts - 1); ++j) {
+            sides.push_back(
+                parts[(k - from) / 2][static_cast<size_t>(order - j)]);
+            rights.push_back(static_cast<int64_t>(k) *
+                                 (isFold ? ofTile : pitch) +
+                             rowOfPart(j) * kOfHalves);
+          }
+      SmallVector<Type> types(each.sums.size(), each.sums.front().getType());
+      auto product = WarpgroupProductOp::create(
+          b, types, sides, keysInPieces(each.memory), rights,
+          /*across=*/isFold ? ofTile : pitch,
+          /*along=*/isFold ? pitch : ofTile, /*transposed=*/isFold, each.sums);
+      llvm::copy(product.getResults(), each.sums.begin());
+    }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Matrices of f32
+//===----------------------------------------------------------------------===//
 
 /// Of right sides, with so many terms for each column.
 Value GpuChunkKernel::allocateMatrix(int64_t terms, int64_t columns) {
@@ -95,7 +207,7 @@ void GpuChunkKernel::multiplyMatrix(ArrayRef<Value> lefts, Value memory,
     SmallVector<Type> types(sums.size(), sums.front().getType());
     auto product = WarpgroupProductOp::create(
         b, types, sides, memory, rights, /*across=*/pitch,
-        /*along=*/kTileColumns * kOfPiece, sums);
+        /*along=*/kTileColumns * kOfPiece, /*transposed=*/false, sums);
     llvm::copy(product.getResults(), sums.begin());
   }
 }

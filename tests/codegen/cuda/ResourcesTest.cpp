@@ -10,6 +10,7 @@
 #include "tests/numerics/Examples.h"
 
 #include <catch2/catch.hpp>
+#include <regex>
 
 using namespace ladle;
 using namespace ladle::jit;
@@ -109,6 +110,23 @@ TEST_CASE("kernels that verify take no more shared memory than there is") {
   CHECK(sharedOf("sm_80") <= 163 << 10);
 }
 
+/// Threads take no more registers than others of the block give back: else they
+/// wait forever.
+static void checkTaken(const std::string &text, const KernelResources &kernel,
+                       int64_t threads) {
+  static const std::regex taken(R"(thread < \(unsigned\)(\d+)\) \{\s+)"
+                                R"(set_registers<(\d+), true>)"),
+      given(R"(set_registers<(\d+), false>)");
+  std::smatch more, fewer;
+  if (!std::regex_search(text, more, taken))
+    return;
+  REQUIRE(std::regex_search(text, fewer, given));
+  int64_t ofRows = std::stoll(more[1]);
+  CHECK(ofRows * std::stoll(more[2]) +
+            (threads - ofRows) * std::stoll(fewer[1]) <=
+        threads * kernel.registers);
+}
+
 /// The kernels that prefill alone.
 static void checkPrefill(const std::string &model, const std::string &arch,
                          int64_t batch = 0) {
@@ -141,6 +159,8 @@ static void checkPrefill(const std::string &model, const std::string &arch,
   for (const KernelResources &kernel : cubin->kernels) {
     CAPTURE(kernel.name, kernel.registers);
     CHECK(!kernel.spills());
+    if (kernel.name == program->prefill->name)
+      checkTaken(program->text, kernel, program->prefill->threads);
     // Blocks of many threads may leave a few bytes in memory.
     CHECK(kernel.spillStores <= (arch == "sm_90a" ? 40 : 112));
   }
@@ -173,6 +193,7 @@ TEST_CASE("kernels that prefill fit into registers and memory", "[nvrtc]") {
                                                 {"gla", "sm_90a"},
                                                 {"gla", "sm_80"},
                                                 {"retnet", "sm_90a"},
+                                                {"delta_net", "sm_90a"},
                                                 {"rwkv7_core", "sm_90a"},
                                                 {"rwkv6", "sm_90a"},
                                                 {"lightning", "sm_90a"},

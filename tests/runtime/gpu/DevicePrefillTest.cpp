@@ -234,10 +234,11 @@ TEST_CASE("many prompts whose next step is made meanwhile") {
   checkOnGpu(model, text + moving);
 }
 
-// Where channels decay, four warps with rows multiply what others made for all
-// of them; on other devices than Hopper each for itself. Of the second, a
-// matrix has the queries alone.
-TEST_CASE("many prompts whose rows multiply together") {
+// Four warps with rows multiply what others made for all of them; on other
+// devices than Hopper each for itself. Where channels decay, that is f32, of
+// gla queries alone; else bf16, of lightning's keys in three parts. Of the last
+// two, warps have parts of dk.
+TEST_CASE("prompts whose rows multiply together") {
   if (!hasGpu())
     return;
   auto [model, text] = GENERATE(table<std::string, std::string>({
@@ -245,6 +246,11 @@ TEST_CASE("many prompts whose rows multiply together") {
       {"gla", "size.H=1,size.Dk=64,size.Dv=128,prompts=60,state=bf16"},
       {"gdn2", "size.Hk=1,size.Hv=1,size.Dk=32,size.Dv=128,prompts=40,"
                "state=f16,layout=dk_dv"},
+      {"delta_net", "size.H=1,size.Dk=128,size.Dv=128,prompts=70"},
+      {"lightning", "size.H=1,size.Dk=64,size.Dv=128,prompts=60"},
+      {"retnet", "size.H=1,size.Dk=256,size.Dv=64,prompts=60,state=bf16"},
+      {"gated_delta_net", "size.Hk=1,size.Hv=2,size.Dk=64,size.Dv=64,batch=64,"
+                          "prompts=70,state=f16"},
   }));
   check::CheckRequest request = requestOf(model);
   request.schedule["product_warps"] = GENERATE(1, 4);
