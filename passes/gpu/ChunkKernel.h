@@ -73,6 +73,7 @@ private:
   using Factor = GpuChunkFactor;
   using Product = GpuChunkProduct;
   using Together = GpuChunkTogether;
+  using StackProduct = GpuChunkStackProduct;
   /// Of memory its rows, their elements and bits.
   using Size = std::tuple<int64_t, int64_t, unsigned>;
 
@@ -262,11 +263,6 @@ private:
   void multiplyMatrices(llvm::ArrayRef<mlir::Value> rows,
                         llvm::ArrayRef<Operand> stacks,
                         llvm::MutableArrayRef<Components> sums);
-  struct StackProduct {
-    mlir::Value memory;
-    int64_t parts, order;
-    llvm::MutableArrayRef<mlir::Value> sums;
-  };
   mlir::Value keysInPieces(mlir::Value memory);
   void multiplyStacks(llvm::ArrayRef<mlir::Value> lefts, bool isFold,
                       llvm::MutableArrayRef<StackProduct> products);

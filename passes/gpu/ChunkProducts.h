@@ -52,6 +52,14 @@ struct GpuChunkTogether {
   int64_t rows = 1, columns = 1;
 };
 
+/// Of warps' rows with a stack of so many parts, of which those count whose
+/// numbers add up to an order at the most.
+struct GpuChunkStackProduct {
+  mlir::Value memory;
+  int64_t parts, order;
+  llvm::MutableArrayRef<mlir::Value> sums;
+};
+
 } // namespace ladle
 
 #endif // LADLE_PASSES_GPU_CHUNKPRODUCTS_H
