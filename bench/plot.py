@@ -257,8 +257,9 @@ def draw_model(pyplot, figures, path):
 
 def save(pyplot, figure, path):
     figure.tight_layout()
-    # The same results make the same file.
-    figure.savefig(path, metadata={"Date": None})
+    # The same results make the same file, with text as text.
+    with pyplot.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
 
 
