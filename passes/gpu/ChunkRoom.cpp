@@ -19,7 +19,8 @@ static constexpr int64_t kRegisters = 64 << 10, kRegistersOfRows = 168;
 /// given in such units to groups of threads, here one of each part, or two of
 /// each, or two with rows beside one.
 static constexpr int64_t kRegistersTaken = 160, kRegistersOfTwo = 144,
-                         kRegistersBesideOne = 192, kRegisterUnit = 8;
+                         kRegistersBesideOne = 192, kFewestRegisters = 24,
+                         kRegisterUnit = 8;
 /// Shared memory of a multiprocessor, and what a block takes besides its own.
 static constexpr int64_t kMultiprocessorBytes = 228 << 10, kSystemBytes = 1024;
 
@@ -108,12 +109,13 @@ std::optional<int64_t> GpuChunkKernel::registersOfPart(bool ofAhead) {
   int64_t all = kRegisters / shape.blocks;
   if (taken * threads <= all)
     return std::nullopt;
-  if (!ofAhead)
-    return taken;
   // Of those that the block has, each thread as many to begin with: who waits
   // for more than others give back waits forever.
   all = llvm::alignDown(all / threads, kRegisterUnit) * threads;
-  return llvm::alignDown((all - taken * ofRows) / shape.ahead, kRegisterUnit);
+  int64_t left = (all - taken * ofRows) / shape.ahead;
+  if (left < kFewestRegisters)
+    return std::nullopt;
+  return ofAhead ? llvm::alignDown(left, kRegisterUnit) : taken;
 }
 
 /// Blocks that a multiprocessor is to hold at the least.

@@ -561,7 +561,8 @@ LogicalResult GpuChunkKernel::emitDrafts(EachDraftOp op) {
     // Others of the region take it from there.
     size_t i = cast<OpResult>(result).getResultNumber();
     if (!stack.isTile && !carriesOf(yielded[i], op).any() &&
-        isOfToken(yielded[i]) && !op.getCarries().empty() && stack.parts == 1)
+        isOfToken(yielded[i]) && !op.getCarries().empty() && stack.parts == 1 &&
+        !matrices.contains(stack.memory))
       fullStacks[yielded[i]] = stack;
   }
   if (op.getCarries().empty())

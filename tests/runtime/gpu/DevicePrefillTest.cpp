@@ -257,6 +257,31 @@ TEST_CASE("prompts whose rows multiply together") {
   checkOnGpu(request, "route=inner,chunk=64," + text + moving);
 }
 
+// What an answer takes of a key besides, a number of the token alone, is not
+// read from where warps multiply it together.
+TEST_CASE("prompts of a key as it came beside a carry") {
+  if (!hasGpu())
+    return;
+  check::CheckRequest request;
+  request.path = "conv_q.ladle";
+  request.source = R"(recurrence conv_q(H, Dk, Dv, W) {
+  preset "tiny" { H = 1, Dk = 64, Dv = 128, W = 3 }
+  param cq[H, W + 1, Dk] : f32
+  token q[H, Dk], k[H, Dk], v[H, Dv], a[H] : bf16
+  carry win_q[H, W, Dk] : bf16
+  state S[H, Dk, Dv] : f32
+  let qn = silu(conv(win_q, q, cq))
+  win_q = shift(win_q, q)
+  S = write(decay(S, sigmoid(a)), k, v)
+  out y[H, Dv] : f32 = read(S, qn)
+}
+)";
+  request.elaboration.preset = "tiny";
+  request.schedule["product_warps"] = GENERATE(1, 4);
+  checkOnGpu(request,
+             std::string("route=inner,prompts=60,chunk=64,batch=64") + moving);
+}
+
 // Tiles of 64 rows that are as many as a large GPU has multiprocessors: two
 // warps have the same rows where these solve or multiply what is computed; else
 // there are two crews.
