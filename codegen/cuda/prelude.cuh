@@ -804,13 +804,6 @@ LADLE_INLINE Vec<float, 4> multiply_tiles(const Vec<float, 4> &a,
 }
 #endif
 
-/// The same of four warps together, with right sides in shared memory, of which
-/// products take 8 terms of f32 each, or 16 of bf16. With E of these in 16 bytes,
-/// term k of column n of the one that begins at `right` is
-/// right + k / E * Across + n / 8 * Along + n % 8 * E + k % E elements from
-/// `memory`, or + k % E * 8 + n % 8 if it is transposed. Columns are 8 for each
-/// tile of sums. By the asynchronous proxy: who wrote them has called
-/// shared_fence().
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 namespace ladle_detail {
 #define LADLE_TILE(T) "+f"(T[0]), "+f"(T[1]), "+f"(T[2]), "+f"(T[3])
@@ -869,29 +862,6 @@ LADLE_MULTIPLY_IN_WARPGROUP(16, "128", "{%64, %65, %66, %67}, %68")
 #undef LADLE_TILES_2
 #undef LADLE_TILE
 } // namespace ladle_detail
-
-template <int Across, int Along, bool IsTransposed = false, int Tiles,
-          int Products, int N, class T>
-LADLE_INLINE void multiply_in_warpgroup(Vec<float, 4> (&sums)[Tiles],
-                                        const Vec<T, N> (&lefts)[Products],
-                                        const T *memory,
-                                        const int (&rights)[Products]) {
-  // What is not swizzled has two distances, in units of 16 bytes: of terms and
-  // of columns that lie together.
-  constexpr int together = 16 / sizeof(T);
-  constexpr unsigned long long distances =
-      static_cast<unsigned long long>(Across / together) << 16 |
-      static_cast<unsigned long long>(Along / together) << 32;
-  const unsigned long long first =
-      distances | (ladle_detail::shared_address(memory) & 0x3ffff) >> 4;
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-  for (int i = 0; i < Products; ++i)
-    ladle_detail::multiply_async(sums, lefts[i], first + rights[i] / together,
-                                 IsTransposed);
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-}
 #else
 namespace ladle_detail {
 /// A lane's part of 8 columns of a right side.
@@ -908,13 +878,41 @@ LADLE_INLINE Vec<bf16, 4> right_of_lane(const bf16 *right, int lane) {
   return Vec<bf16, 4>{own[0], own[next], own[Across], own[Across + next]};
 }
 } // namespace ladle_detail
+#endif
 
+/// Products of tiles of four warps together, with right sides in shared memory, of
+/// which each takes 8 terms of f32, or 16 of bf16. With E of these in 16 bytes,
+/// term k of column n of the one that begins at `right` is
+/// right + k / E * Across + n / 8 * Along + n % 8 * E + k % E elements from
+/// `memory`, or + k % E * 8 + n % 8 if it is transposed. Columns are 8 for each
+/// tile of sums. By the asynchronous proxy: who wrote them has called
+/// shared_fence().
 template <int Across, int Along, bool IsTransposed = false, int Tiles,
           int Products, int N, class T>
 LADLE_INLINE void multiply_in_warpgroup(Vec<float, 4> (&sums)[Tiles],
                                         const Vec<T, N> (&lefts)[Products],
                                         const T *memory,
                                         const int (&rights)[Products]) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  // What is not swizzled has two distances, in units of 16 bytes: of terms and
+  // of columns that lie together.
+  constexpr int together = 16 / sizeof(T);
+  constexpr unsigned long long distances =
+      static_cast<unsigned long long>(Across / together) << 16 |
+      static_cast<unsigned long long>(Along / together) << 32;
+  const unsigned long long first =
+      distances | (ladle_detail::shared_address(memory) & 0x3ffff) >> 4;
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < Products; ++i)
+    ladle_detail::multiply_async(sums, lefts[i], first + rights[i] / together,
+                                 IsTransposed);
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#else
+#ifdef LADLE_EMULATION
+  ladle::emulation::check_aligned(memory, 16);
+#endif
 #pragma unroll
   for (int i = 0; i < Products; ++i)
 #pragma unroll
@@ -925,8 +923,8 @@ LADLE_INLINE void multiply_in_warpgroup(Vec<float, 4> (&sums)[Tiles],
                              memory + rights[i] + tile * Along,
                              static_cast<int>(threadIdx.x % 32)),
                          sums[tile]);
-}
 #endif
+}
 
 /// Four tiles of 8 x 8 from shared memory, by a warp: thread 8 i + j names the
 /// 16 bytes of row j of tile i. Thread 4 g + t gets of each tile, one after the

@@ -22,6 +22,8 @@ struct GpuChunkShape {
   static constexpr int64_t kCopying = 32;
   /// Threads that registers are given to together.
   static constexpr int64_t kRegisterGroup = 128;
+  /// Warps that multiply together.
+  static constexpr int64_t kWarpsOfGroup = 4;
   int64_t tokens = 0, rows = 0, ahead = 0, crews = 1, keyParts = 1;
   int64_t cluster = 1, blocks = 1;
   bool splits = false; ///< keeps stacks of f32 as parts of bf16

@@ -25,7 +25,6 @@ using namespace mlir;
 using namespace ladle;
 
 static constexpr int64_t kWarp = 32, kTileRows = 16, kTileColumns = 8;
-static constexpr int64_t kWarpsOfGroup = 4;
 /// Elements of a tile that a lane has.
 static constexpr int64_t kOfLane = 4;
 /// Barrier of the first warps with the same rows, behind those of
@@ -39,7 +38,7 @@ static constexpr int64_t kBarrierOfRows = 5;
 /// Warps with the same part of dk that are beside each other: those that
 /// multiply together.
 int64_t GpuChunkKernel::warpsBeside() const {
-  return shape.warpgroups ? kWarpsOfGroup : 1;
+  return shape.warpgroups ? Shape::kWarpsOfGroup : 1;
 }
 
 /// Which part of dk a warp has.

@@ -32,7 +32,7 @@ using namespace ladle;
 static constexpr int64_t kTileRows = 16, kTileColumns = 8, kTerms = 8;
 /// Terms of a piece of f32, and of bf16.
 static constexpr int64_t kOfPiece = 4, kOfHalves = 8;
-static constexpr int64_t kWarpsOfGroup = 4, kMostGroups = 2;
+static constexpr int64_t kMostGroups = 2;
 /// Terms at a time, in products: a lane has all parts of theirs in registers.
 static constexpr size_t kAtOnce = 2;
 
@@ -42,8 +42,9 @@ static constexpr size_t kAtOnce = 2;
 bool GpuChunkKernel::mayMultiplyTogether(const Shape &of,
                                          bool ofChannels) const {
   int64_t most = schedule.productWarps;
-  return (!most || most >= kWarpsOfGroup) && of.cluster == 1 && of.ahead &&
-         !of.prepared && of.rows % (kWarpsOfGroup * kTileRows) == 0 &&
+  return (!most || most >= Shape::kWarpsOfGroup) && of.cluster == 1 &&
+         of.ahead && !of.prepared &&
+         of.rows % (Shape::kWarpsOfGroup * kTileRows) == 0 &&
          of.threadsOfRows() <= kMostGroups * Shape::kRegisterGroup &&
          llvm::isPowerOf2_64(keySize) &&
          (!ofChannels || (of.keyParts == 1 && of.tokens == kMostVectorTokens));
