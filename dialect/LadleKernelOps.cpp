@@ -30,8 +30,9 @@ LogicalResult WarpgroupProductOp::verify() {
     return emitOpError() << "has " << getLefts().size() << " left sides and "
                          << getRights().size() << " right sides";
   MemRefType type = getMemory().getType();
-  if (!type.hasStaticShape())
-    return emitOpError() << "takes memory of known size, got " << type;
+  if (!type.hasStaticShape() || !type.areTrailingDimsContiguous(type.getRank()))
+    return emitOpError() << "takes memory of known size and without gaps, got "
+                         << type;
   Type element = type.getElementType();
   for (Type left : getLefts().getTypes())
     if (cast<VectorType>(left).getElementType() != element)

@@ -427,6 +427,7 @@ LogicalResult KernelPrinter::printLoadTiles(nvgpu::LdMatrixOp op) {
                                  .str());
 }
 
+/// Sums are variables while products are added to them, and values then.
 LogicalResult KernelPrinter::printWarpgroupProduct(WarpgroupProductOp op) {
   Value memory = op.getMemory();
   if (!texts.contains(memory) ||

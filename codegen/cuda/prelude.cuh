@@ -527,6 +527,14 @@ LADLE_SHUFFLE_BITS(bf16, shuffle_index, int)
 LADLE_SHUFFLE_BITS(half, shuffle_index, int)
 #undef LADLE_SHUFFLE_BITS
 
+/// What a thread has written to shared memory is there for copies and products
+/// that take it past the others, once all have met.
+LADLE_INLINE void shared_fence() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 /// No thread of the block goes on before all are here; what was written to
 /// memory before, all see after.
 #ifdef LADLE_EMULATION
@@ -548,9 +556,7 @@ inline void part_barrier(int which, int threads,
 LADLE_INLINE void block_barrier() { __syncthreads(); }
 /// Bulk copies may overwrite shared memory that was read or written before.
 LADLE_INLINE void release_barrier() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
+  shared_fence();
   __syncthreads();
 }
 /// The same of a warp.
@@ -561,14 +567,6 @@ LADLE_INLINE void part_barrier(int which, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(which), "r"(threads) : "memory");
 }
 #endif
-
-/// What a thread has written to shared memory is there for copies and products
-/// that take it past the others, once all have met.
-LADLE_INLINE void shared_fence() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
 
 /// Of each thread of a group of four warps, which all call it: more than it had,
 /// as soon as others have left them, or fewer.
@@ -1148,7 +1146,7 @@ LADLE_INLINE void copy_init(long long *copies) {
                  : "r"(ladle_detail::shared_address(copies)),
                    "r"(blockDim.x / 32)
                  : "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    shared_fence();
   }
 #endif
 }
@@ -1253,7 +1251,7 @@ template <int Groups> LADLE_INLINE void copy_rows_wait_in_warp() {
 template <class T>
 LADLE_INLINE void copy_back_start(T *to, const T *from, int count) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  shared_fence();
   __syncthreads();
   if (threadIdx.x == 0) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
@@ -1332,7 +1330,7 @@ LADLE_INLINE void copy_init_parts(long long *copies, int starts) {
                    :
                    : "r"(ladle_detail::shared_address(copies + i)), "r"(starts)
                    : "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    shared_fence();
   }
 #endif
 }

@@ -27,8 +27,8 @@ struct GpuChunkOperand {
 };
 
 struct GpuChunkFactor {
-  llvm::SmallVector<GpuChunkOperand, 2>
-      lefts; ///< of the same right side, each a sum
+  /// Of the same right side, each a sum.
+  llvm::SmallVector<GpuChunkOperand, 2> lefts;
   GpuChunkOperand right;
   /// Terms for a tile that begins at a row, a multiple of 8.
   std::function<mlir::Value(mlir::Value)> depth;

@@ -33,8 +33,16 @@ func.func @sides(%a: vector<4xf32>, %m: memref<16x20xf32>) {
 // -----
 
 func.func @size(%a: vector<4xf32>, %m: memref<?x20xf32>) {
-  // expected-error @+1 {{takes memory of known size, got 'memref<?x20xf32>'}}
+  // expected-error @+1 {{takes memory of known size and without gaps, got 'memref<?x20xf32>'}}
   %0:2 = ladle.warpgroup_product %a * %m[0] across 20 along 32 into %a, %a : memref<?x20xf32> of vector<4xf32> -> vector<4xf32>, vector<4xf32>
+  return
+}
+
+// -----
+
+func.func @gaps(%a: vector<4xf32>, %m: memref<16x20xf32, strided<[24, 1]>>) {
+  // expected-error @+1 {{takes memory of known size and without gaps, got 'memref<16x20xf32, strided<[24, 1]>>'}}
+  %0:2 = ladle.warpgroup_product %a * %m[0] across 20 along 32 into %a, %a : memref<16x20xf32, strided<[24, 1]>> of vector<4xf32> -> vector<4xf32>, vector<4xf32>
   return
 }
 
