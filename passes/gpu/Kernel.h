@@ -367,7 +367,7 @@ protected:
   virtual bool holdsRows() const { return false; }
   virtual mlir::Value heldValue(int64_t, mlir::Value, int64_t) { return {}; }
   bool takesShortTiles(FoldBufferOp op);
-  void multiplyShortFold(Values values, Values keys,
+  void multiplyShortFold(Values values, llvm::ArrayRef<Components> keys,
                          llvm::MutableArrayRef<mlir::Value> sums);
   Components weightedTiles(FoldBufferOp op, const Sheet &sheet,
                            mlir::Value later);

@@ -54,7 +54,7 @@ struct GpuSlots {
 struct Place {
   bool isRow = false;
   int64_t size = 1, lanes = 1, width = 1, chunks = 1;
-  /// Where the only chunk starts, if a loop goes over them.
+  /// Where the first chunk starts, if a loop goes over them.
   mlir::Value start = {};
 
   using Key = std::tuple<bool, int64_t, int64_t, int64_t>;

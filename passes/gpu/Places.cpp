@@ -83,9 +83,9 @@ Value GpuKernel::chunkStart(const Place &place, int64_t c) {
       place.width == 1
           ? mine
           : Value(arith::MulIOp::create(b, mine, constantIndex(place.width)));
+  first = add(first, c * place.lanes * place.width);
   if (place.start)
     return arith::AddIOp::create(b, place.start, first);
-  first = add(first, c * place.lanes * place.width);
   if (!isPartial(place, c))
     return first;
   return arith::MinUIOp::create(b, first,

@@ -217,6 +217,15 @@ void GpuKernel::copyTileBack(const Target &target) {
     copy->setAttr(kGoesOnAttr, b.getUnitAttr());
 }
 
+/// Chunks of rows that are stored together. Each product of a sum waits for the
+/// one before it, and of f32 a chunk has two sums: few to take in turns.
+static int64_t chunksAtOnce(const Place &place) {
+  constexpr int64_t two = 2;
+  bool hasFew = place.width == 2 * two;
+  return hasFew && place.size % (two * place.lanes * place.width) == 0 ? two
+                                                                       : 1;
+}
+
 LogicalResult GpuKernel::emitTileRows(const Target &target, const Sheet &all) {
   Sheet sheet = all;
   auto tiles = scf::ForOp::create(b, constantIndex(0),
@@ -227,9 +236,14 @@ LogicalResult GpuKernel::emitTileRows(const Target &target, const Sheet &all) {
   sheet.offset = tiles.getInductionVar();
   if (failed(prepareTile(target.state, sheet, /*later=*/{})))
     return failure();
-  auto chunks =
-      scf::ForOp::create(b, constantIndex(0), constantIndex(keySize),
-                         constantIndex(kTileLanes * sheet.place.width));
+  // Keys that decay have two sums for each as it is.
+  if (llvm::none_of(
+          target.state.getDefiningOp()->getBlock()->getOps<FoldBufferOp>(),
+          [&](FoldBufferOp each) { return takesShortTiles(each); }))
+    sheet.place.chunks = chunksAtOnce(sheet.place);
+  auto chunks = scf::ForOp::create(
+      b, constantIndex(0), constantIndex(keySize),
+      constantIndex(sheet.place.chunks * kTileLanes * sheet.place.width));
   b.setInsertionPointToStart(chunks.getBody());
   sheet.place.start = chunks.getInductionVar();
   return storeRows(target, sheet, 0);
@@ -329,9 +343,10 @@ bool GpuKernel::takesShortTiles(FoldBufferOp op) {
 
 /// Adds what the four entries that a lane has of a tile, `keys`, add to
 /// columns: sums of the first two of each column, then those of the others.
-void GpuKernel::multiplyShortFold(ArrayRef<Value> values, ArrayRef<Value> keys,
+void GpuKernel::multiplyShortFold(ArrayRef<Value> values,
+                                  ArrayRef<Components> keys,
                                   MutableArrayRef<Value> sums) {
-  int64_t half = cast<VectorType>(keys.front().getType()).getNumElements();
+  auto half = static_cast<int64_t>(sums.size()) / 2;
   for (int64_t pair = 0; pair < 2; ++pair) {
     SmallVector<Value, 2> left;
     for (Value part : values)
@@ -340,8 +355,8 @@ void GpuKernel::multiplyShortFold(ArrayRef<Value> values, ArrayRef<Value> keys,
           ArrayRef<int64_t>{1}));
     for (int64_t e = 0; e < half; ++e) {
       SmallVector<Value> elements;
-      for (Value key : keys.slice(2 * pair, 2))
-        elements.push_back(vector::ExtractOp::create(b, key, e));
+      for (const Components &key : keys.slice(2 * pair, 2))
+        elements.push_back(vector::ExtractOp::create(b, key.front(), e));
       auto [most, rest] = splitTerms(vector::FromElementsOp::create(
           b, VectorType::get({2}, b.getF32Type()), elements));
       Value &sum = sums[pair * half + e];
@@ -353,7 +368,8 @@ void GpuKernel::multiplyShortFold(ArrayRef<Value> values, ArrayRef<Value> keys,
   }
 }
 
-/// What entries add to a chunk of two rows: a vector each.
+/// What entries add to chunks of two rows: a vector each, of the first row
+/// first.
 GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
                                               const Sheet &sheet) {
   Value buffer = op.getBuffer();
@@ -373,13 +389,15 @@ GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
   if (tileChain.own.contains(op))
     count = add(count, 1);
   Value last = arith::SubIOp::create(b, count, constantIndex(1));
-  Value column = arith::AddIOp::create(
+  int64_t chunks = sheet.place.chunks;
+  Value firstColumn = arith::AddIOp::create(
       b, sheet.place.start,
       arith::MulIOp::create(
           b, arith::DivUIOp::create(b, warpLane, constantIndex(kTileLanes)),
           constantIndex(half)));
   // Of a row of the keys, what a thread has of all parts.
-  auto load = [&](Value row) -> Components {
+  auto load = [&](Value row, int64_t chunk) -> Components {
+    Value column = add(firstColumn, chunk * kTileLanes * sheet.place.width);
     Type element = cast<MemRefType>(memory.getType()).getElementType();
     if (!decayed || isShort) {
       Value whole =
@@ -400,60 +418,71 @@ GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
 
   auto accumulator = VectorType::get({4}, b.getF32Type());
   int64_t sumCount = isShort ? 2 * half : half;
-  Components sums(sumCount,
+  // Of 16 entries at once, for keys that are parts of bf16.
+  auto multiplyLongFold = [&](ArrayRef<Value> ofTile, ArrayRef<Components> keys,
+                              MutableArrayRef<Value> ofChunk) {
+    // What is beyond the last part of either is beyond that of the product.
+    int64_t most = std::max(valueParts, keyParts);
+    for (int64_t part = 0; part < keyParts; ++part)
+      for (int64_t e = 0; e < half; ++e) {
+        SmallVector<Value> elements;
+        for (const Components &key : keys)
+          elements.push_back(vector::ExtractOp::create(b, key[part], e));
+        Value factor = vector::FromElementsOp::create(
+            b, VectorType::get({4}, b.getBF16Type()), elements);
+        for (int64_t other = 0; other < valueParts && part + other < most;
+             ++other)
+          ofChunk[e] = multiplyTiles(ofTile[other], factor, ofChunk[e]);
+      }
+  };
+  // Chunk after chunk: products of one need not wait for those of another.
+  Components sums(chunks * sumCount,
                   arith::ConstantOp::create(b, b.getZeroAttr(accumulator)));
   for (int64_t tile = 0; tile < tiles; ++tile) {
     // There may be no entry, and what is not there may be no number.
     Value exists = arith::CmpIOp::create(b, arith::CmpIPredicate::sgt, count,
                                          constantIndex(tile * kTileEntries));
-    SmallVector<Type> types(sumCount, accumulator);
+    SmallVector<Type> types(sums.size(), accumulator);
     auto branch = scf::IfOp::create(b, types, exists, /*withElseRegion=*/true);
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(branch.elseBlock());
     scf::YieldOp::create(b, sums);
     b.setInsertionPointToStart(branch.thenBlock());
-    SmallVector<Components> keys; // by entry, parts of `half` elements
-    for (int64_t i = 0; i < 4; ++i) {
-      Value entry = arith::MinSIOp::create(b, entryOfTile(tile, i), last);
-      keys.push_back(load(entry));
-    }
+    SmallVector<Value, 4> entries;
+    for (int64_t i = 0; i < 4; ++i)
+      entries.push_back(arith::MinSIOp::create(b, entryOfTile(tile, i), last));
+    auto ofTile = ArrayRef(values).slice(tile * valueParts, valueParts);
     Components next(sums);
-    if (isShort) {
-      multiplyShortFold(
-          ArrayRef(values).slice(tile * valueParts, valueParts),
-          llvm::map_to_vector(keys, [](auto &key) { return key.front(); }),
-          next);
-    } else {
-      for (int64_t part = 0; part < keyParts; ++part)
-        for (int64_t e = 0; e < half; ++e) {
-          SmallVector<Value> elements;
-          for (int64_t i = 0; i < 4; ++i)
-            elements.push_back(vector::ExtractOp::create(b, keys[i][part], e));
-          Value factor = vector::FromElementsOp::create(
-              b, VectorType::get({4}, b.getBF16Type()), elements);
-          // What is beyond the last part of either is beyond that of the
-          // product.
-          int64_t most = std::max(valueParts, keyParts);
-          for (int64_t other = 0; other < valueParts; ++other)
-            if (part + other < most)
-              next[e] = multiplyTiles(values[tile * valueParts + other], factor,
-                                      next[e]);
-        }
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      SmallVector<Components> keys; // by entry, parts of `half` elements
+      for (Value entry : entries)
+        keys.push_back(load(entry, chunk));
+      auto mine =
+          MutableArrayRef<Value>(next).slice(chunk * sumCount, sumCount);
+      if (isShort)
+        multiplyShortFold(ofTile, keys, mine);
+      else
+        multiplyLongFold(ofTile, keys, mine);
     }
     scf::YieldOp::create(b, next);
     sums.assign(branch.result_begin(), branch.result_end());
   }
-  for (int64_t e = half; e < sumCount; ++e)
-    sums[e - half] = arith::AddFOp::create(b, sums[e - half], sums[e]);
+  if (isShort)
+    for (int64_t chunk = 0; chunk < chunks; ++chunk)
+      for (int64_t e = 0; e < half; ++e) {
+        Value &sum = sums[chunk * sumCount + e];
+        sum = arith::AddFOp::create(b, sum, sums[chunk * sumCount + half + e]);
+      }
   Components result;
-  for (int64_t row = 0; row < 2; ++row) {
-    SmallVector<Value> elements;
-    for (int64_t side = 0; side < 2; ++side)
-      for (int64_t e = 0; e < half; ++e)
-        elements.push_back(
-            vector::ExtractOp::create(b, sums[e], row * 2 + side));
-    result.push_back(vector::FromElementsOp::create(
-        b, VectorType::get({sheet.place.width}, b.getF32Type()), elements));
-  }
+  for (int64_t row = 0; row < 2; ++row)
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      SmallVector<Value> elements;
+      for (int64_t side = 0; side < 2; ++side)
+        for (int64_t e = 0; e < half; ++e)
+          elements.push_back(vector::ExtractOp::create(
+              b, sums[chunk * sumCount + e], row * 2 + side));
+      result.push_back(vector::FromElementsOp::create(
+          b, VectorType::get({sheet.place.width}, b.getF32Type()), elements));
+    }
   return result;
 }

@@ -191,7 +191,8 @@ void GpuVerifyKernel::stageStates() {
           (step.getArgumentName(argument.getArgNumber()) + "_tile").str(),
           pool.getElementType());
     }
-  copyTileOfTurn(constantIndex(0), /*isWritten=*/false);
+  // Whether it is written is not known yet, and costs others nothing.
+  copyTileOfTurn(constantIndex(0), /*isWritten=*/true);
 }
 
 void GpuVerifyKernel::waitForStates() {
