@@ -317,11 +317,11 @@ LogicalResult GpuChunkKernel::emitRowProduct(PathProductOp op) {
   return success();
 }
 
-/// Where others invert ahead, larger blocks are solved, fewer after the other.
+/// Where others invert ahead, larger blocks are solved, fewer after the other;
+/// of steps of 16 tokens only where those are not waited for.
 int64_t GpuChunkKernel::tokensOfInverse() const {
-  return blockPart == Part::All || rowsFor(tokensAtOnce()) <= kBlockAhead
-             ? kBlock
-             : kBlockAhead;
+  bool mayTakeLonger = rowsFor(tokensAtOnce()) > kBlockAhead || shape.prepared;
+  return blockPart == Part::All || !mayTakeLonger ? kBlock : kBlockAhead;
 }
 
 /// [T, block]: the inverses of the diagonal blocks of 1 - gram.
