@@ -16,7 +16,8 @@ A step of B rows at a fill is predicted to take
 where states that are read alone stream at one rate, states that are updated in
 place at another. What a step moves and computes, `ladle explain --json` counts.
 Steps that verify drafts have constants of their own, as tensor cores multiply
-what they can, of those that were timed in order.
+what they can, of those that were timed in order. Where a draft is several
+vectors, arithmetic is far slower, and all that is fitted is its rate.
 The time is linear in the reciprocals once it is known which side of each
 maximum is larger, so a few rounds of least squares on relative errors find them.
 """
@@ -165,6 +166,17 @@ def describe(constants):
             for i, (name, value) in enumerate(zip(NAMES, constants))}
 
 
+def ranked_rate(samples):
+    """Flops a second of steps that do nothing else for most of their time: of
+    least squares on relative errors."""
+    rates = np.array([s.steps[0][1][-1] / (1e-6 * s.mean) for s in samples])
+    rate = np.sum(rates ** 2) / np.sum(rates)
+    print("steps of drafts of several vectors")
+    print(f"{'rankedFlopRate':<20}{rate:.4g}")
+    report([(rate / own - 1, s.figure) for s, own in zip(samples, rates)])
+    return rate
+
+
 def write_machine(machines, dates):
     body = ""
     for kind, machine in machines.items():
@@ -173,7 +185,8 @@ def write_machine(machines, dates):
         values = (",\n" + " " * len(start)).join(
             f"/*{name}=*/{machine[name]:.4g}" for name in [
                 "readBandwidth", "updateBandwidth", "scatteredBandwidth",
-                "flopRate", "launch", "entryLatency"])
+                "flopRate", "launch", "entryLatency", "rankedFlopRate"]
+            if name in machine)
         body += f"{start}{values}}};\n"
     text = MACHINE.read_text(encoding="utf-8")
     marks = re.compile(r"(// bench/fit.py writes these\.\n).*?(  // End\.)",
@@ -247,13 +260,18 @@ def main():
         sample.figure["predicted_us"] = round(predicted, 3)
     machines = {"tokens": machine}
     documents_of_drafts = documents_of(arguments.results / "drafts")
-    drafts = [r for d in documents_of_drafts.values()
-              for r in d["results"]
-              if not r["schedule"] and not r.get("started_early")]
+    drafts = [(r, explain(arguments.ladle, r))
+              for d in documents_of_drafts.values()
+              for r in d["results"] if not r["schedule"]]
     if drafts:
         machines["drafts"], _ = fit_and_report(
-            "drafts", [sample for r in drafts
-                       for sample in samples_of_drafts(r, explain(arguments.ladle, r))])
+            "drafts", [sample for r, costs in drafts
+                       if not r.get("started_early") and not costs["verify"]["ranked"]
+                       for sample in samples_of_drafts(r, costs)])
+        # What takes so long gains nothing by starting early.
+        machines["drafts"]["rankedFlopRate"] = ranked_rate(
+            [sample for r, costs in drafts if costs["verify"]["ranked"]
+             for sample in samples_of_drafts(r, costs)])
     if not arguments.write:
         return
     dates = {kind: datetime.date.fromisoformat(max(

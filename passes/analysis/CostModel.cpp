@@ -36,9 +36,13 @@ static double stateElements(StateType state) {
 }
 
 /// Vectors a head in a [heads, D] or [heads, R, D] value.
+/// Vectors of a head, of all drafts if they are stacked.
 static double rankOf(Type type) {
   auto tensor = cast<RankedTensorType>(type);
-  return tensor.getRank() == 3 ? tensor.getDimSize(1) : 1;
+  double outer = tensor.getDimSize(0);
+  return tensor.getRank() < 3
+             ? 1
+             : tensor.getNumElements() / (outer * tensor.getShape().back());
 }
 
 static double rankOf(BufferType buffer, StringRef field) {
@@ -252,6 +256,12 @@ StepCost StepCost::of(StepOp step) {
   StepCost cost = Counter(step).run();
   cost.verifies =
       llvm::is_contained({Form::Verify, Form::VerifyFold}, step.getForm());
+  for (BlockArgument buffer : step.getArgumentsOfKind(ArgumentKind::Buffer))
+    cost.areRanked |=
+        cost.verifies &&
+        llvm::any_of(
+            cast<BufferType>(buffer.getType()).getFields(),
+            [](FieldAttr field) { return field.getShape().size() == 3; });
   return cost;
 }
 
@@ -320,9 +330,11 @@ double StepCost::seconds(const Machine &of, double batch, double h) const {
   double memory = states / (stateWritten > 0 ? machine.updateBandwidth
                                              : machine.readBandwidth) +
                   scattered / machine.scatteredBandwidth;
+  double rate = areRanked && machine.rankedFlopRate > 0 ? machine.rankedFlopRate
+                                                        : machine.flopRate;
   // Memory and arithmetic overlap within a step.
   return machine.launch + (entries > 0 ? machine.entryLatency : 0) +
-         batch * std::max(memory, flopsAt(h) / machine.flopRate);
+         batch * std::max(memory, flopsAt(h) / rate);
 }
 
 double RouteCost::seconds(const Machine &machine, double batch,

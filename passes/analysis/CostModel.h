@@ -30,7 +30,8 @@ struct StepCost {
   double inputRead = 0, outputWritten = 0;
   double carryMoved = 0;
   double flops = 0, flopsPerEntry = 0;
-  bool verifies = false; ///< drafts of a row at once
+  bool verifies = false;  ///< drafts of a row at once
+  bool areRanked = false; ///< and each is several vectors
 
   /// Counts on a step.
   static StepCost of(StepOp step);

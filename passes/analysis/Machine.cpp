@@ -19,13 +19,14 @@ Machine Machine::h200() {
                    /*flopRate=*/2.37e+13,
                    /*launch=*/2.863e-06,
                    /*entryLatency=*/1.937e-06};
-  // Of 2026-11-29.
+  // Of 2026-11-30.
   StepRates drafts{/*readBandwidth=*/4.597e+12,
-                   /*updateBandwidth=*/4.292e+12,
-                   /*scatteredBandwidth=*/2.236e+12,
+                   /*updateBandwidth=*/4.296e+12,
+                   /*scatteredBandwidth=*/2.238e+12,
                    /*flopRate=*/5.084e+13,
-                   /*launch=*/4.078e-06,
-                   /*entryLatency=*/6.164e-07};
+                   /*launch=*/4.083e-06,
+                   /*entryLatency=*/6.244e-07,
+                   /*rankedFlopRate=*/5.109e+12};
   // End.
   // clang-format on
   return {tokens, "h200", drafts};
@@ -53,7 +54,8 @@ Machine Machine::gpu(const Card &card) {
     rates->scatteredBandwidth *= reads;
     rates->updateBandwidth *= updates;
     if (card.multiprocessors > 0)
-      rates->flopRate *= double(card.multiprocessors) / h200Multiprocessors;
+      for (double *rate : {&rates->flopRate, &rates->rankedFlopRate})
+        *rate *= double(card.multiprocessors) / h200Multiprocessors;
   }
   return machine;
 }

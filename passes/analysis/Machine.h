@@ -28,6 +28,9 @@ struct StepRates {
   double launch = 0;       ///< seconds of a step at least: a launch, and trips
                            ///< to memory that depend on each other
   double entryLatency = 0; ///< more of them, if there are entries
+  /// Where drafts are several vectors each, which few of a step's products
+  /// leave to tensor cores; 0 for the same.
+  double rankedFlopRate = 0;
 };
 
 /// What steps of a token get, and what those do that verify drafts at once.

@@ -318,9 +318,10 @@ LogicalResult GpuChunkKernel::emitRowProduct(PathProductOp op) {
 }
 
 /// Where others invert ahead, larger blocks are solved, fewer after the other;
-/// of steps of 16 tokens only where those are not waited for.
+/// of steps of 16 tokens only where those are a kernel of their own.
 int64_t GpuChunkKernel::tokensOfInverse() const {
-  bool mayTakeLonger = rowsFor(tokensAtOnce()) > kBlockAhead || shape.prepared;
+  bool mayTakeLonger =
+      rowsFor(tokensAtOnce()) > kBlockAhead || shape.invertsAll;
   return blockPart == Part::All || !mayTakeLonger ? kBlock : kBlockAhead;
 }
 

@@ -199,6 +199,9 @@ SmallVector<GpuChunkKernel::Shape> GpuChunkKernel::shapesOfRows() {
       }
       shapes.push_back(shape);
       shapes.back().rests = true;
+    } else if (shape.prepared) {
+      shapes.push_back(shape);
+      shapes.back().invertsAll = true;
     }
     shapes.push_back(shape);
   };

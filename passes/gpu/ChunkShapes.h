@@ -31,6 +31,8 @@ struct GpuChunkShape {
   /// Four warps with rows multiply together, `splits` or `rests`.
   bool warpgroups = false;
   bool prepared = false; ///< those ahead are a kernel of their own
+  /// It inverts for all of few tokens at once, and passes more on.
+  bool invertsAll = false;
   int64_t threadsOfRows() const { return rows / 16 * keyParts * 32; }
   int64_t threadsOfCrew() const { return ahead / crews; }
   int64_t threadsOfBlock() const {

@@ -191,8 +191,9 @@ void GpuVerifyKernel::stageStates() {
           (step.getArgumentName(argument.getArgNumber()) + "_tile").str(),
           pool.getElementType());
     }
-  // Whether it is written is not known yet, and costs others nothing.
-  copyTileOfTurn(constantIndex(0), /*isWritten=*/true);
+  // Whether a row folds is not known yet; of those that do not, a tile that is
+  // kept takes as long.
+  copyTileOfTurn(constantIndex(0), /*isWritten=*/fold != nullptr);
 }
 
 void GpuVerifyKernel::waitForStates() {

@@ -170,6 +170,23 @@ TEST_CASE("a route that does not verify at once takes a step for each draft") {
         cost.bestThreshold(machine, 4096, 64));
 }
 
+TEST_CASE(
+    "arithmetic of drafts that are several vectors has a rate of its own") {
+  Compiled compiled(128);
+  StepCost cost = *compiled.route(Route::Inner).verify;
+  Machine machine = Machine::h200();
+  CHECK_FALSE(cost.areRanked);
+  cost.flops = 1e9;
+  CHECK(cost.seconds(machine, 256, 0) ==
+        Approx(machine.drafts.launch + 256e9 / machine.drafts.flopRate));
+  cost.areRanked = true;
+  CHECK(cost.seconds(machine, 256, 0) ==
+        Approx(machine.drafts.launch + 256e9 / machine.drafts.rankedFlopRate));
+  // A processor has no tensor cores to leave anything to.
+  Machine cpu = Machine::cpu(2);
+  CHECK(cost.seconds(cpu, 256, 0) == Approx(cpu.launch + 256e9 / cpu.flopRate));
+}
+
 TEST_CASE("with drafts, m is what steps that verify want") {
   Compiled compiled(128);
   const RouteCost &inner = compiled.route(Route::Inner);

@@ -140,6 +140,7 @@ TEST_CASE("a card that nobody has measured has an H200's ratios") {
   CHECK(half.drafts.scatteredBandwidth ==
         Approx(known.drafts.scatteredBandwidth / 2));
   CHECK(half.drafts.flopRate == Approx(known.drafts.flopRate / 2));
+  CHECK(half.drafts.rankedFlopRate == Approx(known.drafts.rankedFlopRate / 2));
   Machine nominal = Machine::gpu({"a card", 4.917e12 / 2, 0, 0, 0});
   CHECK(nominal.readBandwidth == Approx(known.readBandwidth / 2));
   CHECK(nominal.updateBandwidth == Approx(known.updateBandwidth / 2));

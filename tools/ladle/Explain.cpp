@@ -427,7 +427,8 @@ static llvm::json::Value toJSON(const StepCost &cost) {
                             {"output_written", cost.outputWritten},
                             {"carry_moved", cost.carryMoved},
                             {"flops", cost.flops},
-                            {"flops_per_entry", cost.flopsPerEntry}};
+                            {"flops_per_entry", cost.flopsPerEntry},
+                            {"ranked", cost.areRanked}};
 }
 
 llvm::json::Object Explanation::toJSON() {
