@@ -269,9 +269,10 @@ def main():
                        if not r.get("started_early") and not costs["verify"]["ranked"]
                        for sample in samples_of_drafts(r, costs)])
         # What takes so long gains nothing by starting early.
-        machines["drafts"]["rankedFlopRate"] = ranked_rate(
-            [sample for r, costs in drafts if costs["verify"]["ranked"]
-             for sample in samples_of_drafts(r, costs)])
+        ranked = [sample for r, costs in drafts if costs["verify"]["ranked"]
+                  for sample in samples_of_drafts(r, costs)]
+        if ranked:
+            machines["drafts"]["rankedFlopRate"] = ranked_rate(ranked)
     if not arguments.write:
         return
     dates = {kind: datetime.date.fromisoformat(max(
