@@ -35,8 +35,8 @@ static double stateElements(StateType state) {
   return double(state.getHeads()) * state.getKeySize() * state.getValueSize();
 }
 
-/// Vectors a head in a [heads, D] or [heads, R, D] value.
-/// Vectors of a head, of all drafts if they are stacked.
+/// Vectors a head in a [heads, D] or [heads, R, D] value, or in a stack of them
+/// those of all drafts.
 static double rankOf(Type type) {
   auto tensor = cast<RankedTensorType>(type);
   double outer = tensor.getDimSize(0);

@@ -220,10 +220,9 @@ void GpuKernel::copyTileBack(const Target &target) {
 /// Chunks of rows that are stored together. Each product of a sum waits for the
 /// one before it, and of f32 a chunk has two sums: few to take in turns.
 static int64_t chunksAtOnce(const Place &place) {
-  constexpr int64_t two = 2;
-  bool hasFew = place.width == 2 * two;
-  return hasFew && place.size % (two * place.lanes * place.width) == 0 ? two
-                                                                       : 1;
+  bool hasTwoSums = place.width == 4;
+  return hasTwoSums && place.size % (2 * place.lanes * place.width) == 0 ? 2
+                                                                         : 1;
 }
 
 LogicalResult GpuKernel::emitTileRows(const Target &target, const Sheet &all) {
@@ -467,12 +466,9 @@ GpuKernel::Components GpuKernel::multiplyFold(FoldBufferOp op,
     scf::YieldOp::create(b, next);
     sums.assign(branch.result_begin(), branch.result_end());
   }
-  if (isShort)
-    for (int64_t chunk = 0; chunk < chunks; ++chunk)
-      for (int64_t e = 0; e < half; ++e) {
-        Value &sum = sums[chunk * sumCount + e];
-        sum = arith::AddFOp::create(b, sum, sums[chunk * sumCount + half + e]);
-      }
+  assert((!isShort || chunks == 1) && "these have sums enough in one");
+  for (int64_t e = half; e < sumCount; ++e)
+    sums[e - half] = arith::AddFOp::create(b, sums[e - half], sums[e]);
   Components result;
   for (int64_t row = 0; row < 2; ++row)
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
