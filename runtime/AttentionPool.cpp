@@ -428,9 +428,7 @@ Status AttentionPoolImpl::cut(int32_t slot, Cursor cursor, int64_t length) {
 }
 
 /// Tokens that came without a page are nowhere, and nor is what came later.
-Status AttentionPoolImpl::takeFault() {
-  if (!device || device->fault.take() == 0)
-    return Status();
+Result<std::vector<std::string>> AttentionPoolImpl::cutLost() {
   std::vector<std::string> lost;
   for (int32_t slot = 0; slot < slots; ++slot) {
     Result<Cursor> cursor = read(slot);
@@ -443,14 +441,27 @@ Status AttentionPoolImpl::takeFault() {
     if (Status status = cut(slot, *cursor, room); !status)
       return status;
   }
-  if (lost.empty()) // Whoever lost something has been reset since.
+  return lost;
+}
+
+Status AttentionPoolImpl::takeFault() {
+  int32_t found = device ? device->fault.take() : 0;
+  if (found == 0)
+    return Status();
+  Result<std::vector<std::string>> lost = cutLost();
+  if (!lost) {
+    // Nobody can look while a graph is captured, say: the next one does.
+    device->fault.put(found);
+    return lost.status();
+  }
+  if (lost->empty()) // Whoever lost something has been reset since.
     return Status();
   return Status(
       ErrorCode::ResourceExhausted,
       fmt::format("earlier steps answered tokens that had no page; what has a "
                   "page is left: {} tokens; take pages before "
                   "(AttentionPool::reserve)",
-                  fmt::join(lost, ", ")));
+                  fmt::join(*lost, ", ")));
 }
 
 Result<AttentionPoolImpl::Cursor> AttentionPoolImpl::settle(int32_t slot) {
@@ -513,13 +524,13 @@ Status AttentionPool::reserve(std::span<const int32_t> slots, int64_t tokens) {
                                  "once",
                                  slot));
     seen[slot] = true;
-    if (impl->program.bounded)
-      continue;
     if (tokens > impl->maxTokens() - cursor->length)
       return invalid(fmt::format("slot {} holds {} tokens and gets {}, wanted "
                                  "{} at most",
                                  slot, cursor->length, tokens,
                                  impl->maxTokens()));
+    if (impl->program.bounded)
+      continue;
     more += std::max<int64_t>(0, impl->pagesFor(cursor->length + tokens) -
                                      cursor->pages);
     found.push_back(*cursor);

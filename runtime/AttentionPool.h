@@ -60,6 +60,8 @@ struct AttentionPoolImpl {
   Status cut(int32_t slot, Cursor cursor, int64_t length);
   /// Says, once, that steps on a device had no pages, and drops their tokens.
   Status takeFault();
+  /// Cuts slots that are longer than their pages, and says to what.
+  Result<std::vector<std::string>> cutLost();
   /// Both: of a slot that is about to move as it is.
   Result<Cursor> settle(int32_t slot);
   /// Of a bounded cache; `length` is at most that of the slot.

@@ -24,6 +24,12 @@ static Status invalid(std::string message) {
 // Creation
 //===----------------------------------------------------------------------===//
 
+/// The last may hold fewer entries.
+static int64_t pagesOfSlot(const Program &program) {
+  int64_t page = program.page();
+  return page ? (program.capacity() + page - 1) / page : 0;
+}
+
 /// What slots take of pools.
 static Status checkBlocks(const Program &program,
                           const CursorOptions &options) {
@@ -33,6 +39,11 @@ static Status checkBlocks(const Program &program,
   if (options.pages < 0 || options.pages > mostPages)
     return invalid(
         fmt::format("pages is {}, wanted 0 to {}", options.pages, mostPages));
+  if (int64_t all = options.slots * pagesOfSlot(program);
+      !options.pages && all > mostPages)
+    return invalid(fmt::format("{} slots have {} pages, wanted {} at most; say "
+                               "how many there are (CursorOptions::pages)",
+                               options.slots, all, mostPages));
   if (options.pages && !program.page())
     return invalid(fmt::format("pages is {}, wanted 0: '{}' was compiled "
                                "without; set CompileOptions::page",
@@ -76,9 +87,7 @@ Cursors::Impl::make(const Program &program, const CursorOptions &options) {
   impl->page = program.page();
   impl->states = options.states;
   impl->startsEmpty = program.route() == RouteKind::KvOnly;
-  const RouteKernels *next =
-      program.getImpl().find(program.getImpl().longRoute);
-  impl->rewritesLong = next && !next->usesBuffer;
+  impl->rewritesLong = program.getImpl().rewritesLong();
   impl->padSlot = options.padSlot;
   impl->capacity = program.capacity();
   if (impl->page)
@@ -152,8 +161,11 @@ Status Cursors::Impl::setThreshold(int64_t m, void *stream) {
                                m, fixedThreshold));
   if (Status status = checkAdvanced("foldThreshold"); !status)
     return status;
-  threshold = m;
-  return moveThreshold(stream);
+  int64_t before = std::exchange(threshold, m);
+  Status status = moveThreshold(stream);
+  if (!status)
+    threshold = before;
+  return status;
 }
 
 /// Whether a step has folded is asked once more when its cursors move.
@@ -217,8 +229,11 @@ Status Cursors::Impl::setCrossover(int64_t entries) {
                                entries, fixedThreshold));
   if (Status status = checkAdvanced("crossover"); !status)
     return status;
-  crossover = entries;
-  return moveThreshold(nullptr);
+  int64_t before = std::exchange(crossover, entries);
+  Status status = moveThreshold(nullptr);
+  if (!status)
+    crossover = before;
+  return status;
 }
 
 int64_t Cursors::slots() const { return impl->slots; }
@@ -341,9 +356,12 @@ Status Cursors::Impl::commit(std::span<const int32_t> list,
 Status Cursors::Impl::reset(std::span<const int32_t> list, void *stream) {
   if (Status status = checkSlots(list); !status)
     return status;
-  if (page)
+  if (page) {
     if (Status status = checkWaits(stream, "reset"); !status)
       return status;
+    if (Status status = hearResets(); !status)
+      return status;
+  }
   for (int32_t slot : list) {
     if (isPadding(slot))
       continue;
@@ -477,8 +495,10 @@ Status Cursors::reserve(std::span<const int32_t> slots,
   // Those of a GPU know where their cursors stand when they claim.
   if (impl->states && impl->device.kind == DeviceKind::Cpu)
     for (Impl::Claim &claim : merged)
-      if (Result<Cursor> cursor = impl->read(claim.slot); claim.entries > 0)
+      if (Result<Cursor> cursor = impl->read(claim.slot); claim.entries > 0) {
+        claim.readsState |= !impl->startsEmpty;
         claim.writesState |= impl->foldsSoon(*cursor, claim.entries);
+      }
   Status status = impl->claim(merged);
   if (status)
     impl->keepClaimed(merged);

@@ -127,6 +127,9 @@ struct Cursors::Impl {
     (void)slots;
     return Status();
   }
+  /// Takes back states that kernels have taken from slots: those that others
+  /// hold as well. Waits for the device.
+  virtual Status hearResets() { return Status(); }
   /// Gives back what a slot has taken, whose cursor is reset after.
   virtual Status release(int32_t slot, void *stream) {
     (void)slot, (void)stream;

@@ -54,10 +54,36 @@ static Status checkHeads(const Program &program,
   return Status();
 }
 
+/// Layers that share cursors leave them alike: prompts fold where chunks end or
+/// elsewhere, and rows of kv_only that have folded keep entries or none.
+static Status checkCursors(const Program &program,
+                           const Cursors::Impl &cursors) {
+  const std::string &name = program.signature().name;
+  const ProgramImpl &impl = program.getImpl();
+  bool isByChunk = cursors.fixedThreshold > 0;
+  if (program.chunk() && program.foldsByChunk() != isByChunk)
+    return invalid(fmt::format(
+        "'{}' {} by chunks (numerics = chunk), and the program of the cursors "
+        "{}: both do or neither, if prompts are to come",
+        name, isByChunk ? "does not fold" : "folds",
+        isByChunk ? "does" : "does not"));
+  if (impl.find(program.route())->usesBuffer &&
+      impl.rewritesLong() != cursors.rewritesLong)
+    return invalid(fmt::format(
+        "rows of '{}' that have folded keep {} entries, and those of the "
+        "program of the cursors {}: wanted routes that both keep entries, or "
+        "neither (CompileOptions::longRoute)",
+        name, impl.rewritesLong() ? "no" : "their",
+        impl.rewritesLong() ? "do" : "do not"));
+  return Status();
+}
+
 Result<Decoder> Decoder::create(const Program &program, Pool &pool,
                                 const DecoderOptions &options) {
   Pool::Impl &memory = pool.getImpl();
   if (Status status = memory.checkProgram(program); !status)
+    return status;
+  if (Status status = checkCursors(program, memory.shared()); !status)
     return status;
   if (Status status = checkHeads(program, options); !status)
     return status;

@@ -457,18 +457,20 @@ Status HostAttention::prefill(const PrefillArguments &arguments, void *) {
   constexpr size_t chunk = 64;
   for (int64_t row = 0; row < arguments.rows; ++row) {
     int32_t slot = arguments.slots[row];
+    int64_t begin = arguments.cuSeqlens[row],
+            end = arguments.cuSeqlens[row + 1];
+    if (begin == end)
+      continue;
     if (slot < 0) {
-      for (int64_t i = arguments.cuSeqlens[row];
-           i < arguments.cuSeqlens[row + 1]; ++i)
+      for (int64_t i = begin; i < end; ++i)
         zeroOutput(i);
       continue;
     }
     prepareRing(slot);
-    int64_t end = arguments.cuSeqlens[row + 1];
-    bool fillsRing = end - arguments.cuSeqlens[row] >= pool.window;
+    bool fillsRing = end - begin >= pool.window;
     if (made.hasRing && fillsRing)
       pool.cursors[slot].entries = pool.cursors[slot].amended = 0;
-    for (int64_t i = arguments.cuSeqlens[row]; i < end;) {
+    for (int64_t i = begin; i < end;) {
       tokens.clear();
       for (; i < end && tokens.size() < chunk; ++i) {
         bool stores = made.hasRing && end - i <= pool.window;

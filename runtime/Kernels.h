@@ -130,6 +130,11 @@ struct ProgramImpl {
   /// entries of kv_only lie in pages on a GPU, those of the other route, which
   /// are compiled with a way for rows without.
   const RouteKernels &verifier(RouteKind chosen) const;
+  /// Whether rows of kv_only go on by a route that keeps no entries.
+  bool rewritesLong() const {
+    const RouteKernels *next = find(longRoute);
+    return next && !next->usesBuffer;
+  }
   const RouteKernels *find(RouteKind route) const {
     for (const RouteKernels &kernels : routes)
       if (kernels.route == route)

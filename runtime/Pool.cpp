@@ -211,7 +211,7 @@ Result<Pool> Pool::create(const Program &program, const PoolOptions &options) {
         i < options.stateMemory.size() ? options.stateMemory[i] : nullptr;
     // The caller's states count as histories that have begun.
     hasHistories |= memory != nullptr;
-    if (memory && options.states)
+    if (memory && cursors->getImpl().states)
       return invalid(fmt::format("stateMemory[{}] is not null, wanted null: "
                                  "slots take states, which are zero before",
                                  i));

@@ -226,11 +226,14 @@ void GpuPrompts::movePromptCursor(Value plans) {
   keep(0, add(field(2), field(3)));
   if (!plan.ring)
     return;
-  keep(1, field(6));
-  keep(2, add(field(5), field(4)));
-  keep(3, scalar("band"));
-  keep(4, scalar("sinks"));
-  keep(5, scalar("wide"));
+  // A row without tokens leaves its ring to the band that it has.
+  ifThen(less(index(0), field(3)), [&] {
+    keep(1, field(6));
+    keep(2, add(field(5), field(4)));
+    keep(3, scalar("band"));
+    keep(4, scalar("sinks"));
+    keep(5, scalar("wide"));
+  });
 }
 
 void GpuPrompts::buildPromptFinish() {

@@ -390,6 +390,8 @@ Status DeviceCursors::cut(int32_t slot, int64_t entries,
                           std::optional<int32_t> checkpoint) {
   if (Status status = hearResets(); !status)
     return status;
+  if (Status status = takeFault(); !status)
+    return status;
   Status status = code->device.fillInt(
       positions.address() + (2 * slot + 1) * sizeof(int32_t),
       static_cast<int32_t>(entries), 1, nullptr);

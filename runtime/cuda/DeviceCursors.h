@@ -70,6 +70,7 @@ struct DeviceCursors final : Cursors::Impl {
   /// Takes back what slots no longer need, besides.
   Status claim(std::span<const Claim> claims) override;
   Status claimFolds(std::span<const int32_t> slots) override;
+  Status hearResets() override;
   Status release(int32_t slot, void *stream) override;
   Status branchOff(std::span<const int32_t> from, std::span<const int32_t> to,
                    bool withStates) override;
@@ -102,9 +103,6 @@ private:
     std::vector<int32_t> positions, epochs, waiting, order;
   };
   Result<Snapshot> look();
-  /// Takes back states that kernels have taken from slots: those that others
-  /// hold as well. Waits for the device.
-  Status hearResets();
   /// Where a slot stands, its drafts among its entries.
   Cursor cursorIn(const Snapshot &now, int32_t slot) const;
   /// What a slot does with each of its pages, [L / P].

@@ -340,13 +340,6 @@ ladle::makeDeviceDecoder(const Program &program, DevicePool &pool,
                               "own state alone: make the pool without "
                               "CursorOptions::states, or decode by another",
                               toString(route.route)));
-  bool isByChunk = pool.positions().fixedThreshold > 0;
-  if (program.chunk() && program.foldsByChunk() != isByChunk)
-    return invalid(fmt::format(
-        "'{}' {} by chunks (numerics = chunk), and the program of the cursors "
-        "{}: both do or neither, if prompts are to come",
-        program.signature().name, isByChunk ? "does not fold" : "folds",
-        isByChunk ? "does" : "does not"));
   auto decoder = std::make_unique<DeviceDecoder>(program, pool, heads);
   if (Status status = decoder->begin(); !status)
     return status;

@@ -98,7 +98,7 @@ static const RouteKernels *findFold(const Program &program) {
 Result<bool> DevicePool::canFold(const Program &program,
                                  std::span<const int32_t> list) const {
   if (findFold(program) && program.getImpl().fields == fieldSpecs &&
-      program.capacity() == capacity)
+      program.capacity() == capacity && program.page() == page)
     return true;
   for (int32_t slot : list) {
     Result<Cursor> cursor = positions().read(slot);

@@ -159,6 +159,8 @@ public:
   uint64_t address() const { return reinterpret_cast<uint64_t>(word); }
   /// Its value; it becomes 0.
   int32_t take();
+  /// Whoever took a value and could not do what it asks for leaves it.
+  void put(int32_t value) { *word = value; }
 
 private:
   std::shared_ptr<const Context> context;

@@ -192,18 +192,18 @@ unsigned KernelArguments::blocksOf(const cuda::KernelInfo &info) const {
 template <typename Launch>
 Status KernelArguments::forRows(int64_t rows, Launch launch) {
   Status status;
-  int64_t done = 0;
-  while (status && done < rows) {
+  int64_t skipped = 0;
+  for (int64_t done = 0; status && done < rows;) {
+    if (done > 0)
+      skipRows(maxGpuRows);
+    skipped = done;
     int64_t part = std::min(rows - done, maxGpuRows);
     status = launch(part);
     done += part;
-    if (done < rows)
-      skipRows(part);
   }
-  // Back to the first row: all parts but the last have been skipped.
-  if (int64_t skipped = (std::max<int64_t>(done, 1) - 1) / maxGpuRows;
-      skipped > 0)
-    skipRows(-skipped * maxGpuRows);
+  // Back to the first row, whichever part has failed.
+  if (skipped > 0)
+    skipRows(-skipped);
   return status;
 }
 

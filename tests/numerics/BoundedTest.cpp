@@ -593,4 +593,6 @@ TEST_CASE("a call that is wrong says why, and changes nothing") {
   given.cuSeqlens = ends;
   given.tensors = sequence.arguments(0, 51);
   says(decoder.prefill(given), "slot 0 holds 0 tokens and gets 51, wanted 50");
+  says(limited->reserve(slots, 51),
+       "slot 0 holds 0 tokens and gets 51, wanted 50");
 }

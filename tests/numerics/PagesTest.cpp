@@ -231,9 +231,30 @@ TEST_CASE("what pages cannot be is an error") {
   alignas(64) static float states[64];
   memory.states = 1;
   memory.stateMemory = {states};
-  REQUIRE(Pool::create(ring, memory).message() ==
-          "stateMemory[0] is not null, wanted null: slots take states, which "
-          "are zero before");
+  const std::string taken = "stateMemory[0] is not null, wanted null: slots "
+                            "take states, which are zero before";
+  REQUIRE(Pool::create(ring, memory).message() == taken);
+  // Those that others share take states, too.
+  PoolOptions sharing;
+  sharing.cursors = *Cursors::create(ring, {.slots = 2, .states = 1});
+  sharing.stateMemory = {states};
+  REQUIRE(Pool::create(ring, sharing).message() == taken);
+  REQUIRE(cursors(paged, {.slots = INT32_MAX}) ==
+          "2147483647 slots have 8589934588 pages, wanted 268435455 at most; "
+          "say how many there are (CursorOptions::pages)");
+}
+
+TEST_CASE("what is reserved of a route that reads states has them") {
+  Program program =
+      *compileSource(readExample("gated_delta_net"), "g", pagedOptions(32, 8));
+  Cursors cursors = *Cursors::create(program, {.slots = 2, .states = 1});
+  const std::vector<int32_t> both{0, 1}, first{0}, ones{1, 1}, one{1};
+  REQUIRE(cursors.reserve(both, ones).message() ==
+          "the states of 'gated_delta_net' do not suffice: wanted 2, 1 of 1 "
+          "are free; reset slots, or make more (CursorOptions::states)");
+  REQUIRE(cursors.pages().free == cursors.pages().all);
+  REQUIRE(cursors.reserve(first, one).ok());
+  REQUIRE(cursors.states().free == 0);
 }
 
 TEST_CASE("rejected drafts leave the pages that were reserved") {

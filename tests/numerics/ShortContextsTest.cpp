@@ -184,6 +184,46 @@ TEST_CASE("what long rows cannot go on by is an error") {
                        "drafts and chunks need a buffer");
 }
 
+TEST_CASE("layers whose rows go on by other kinds of routes share no cursors") {
+  auto compile = [](const CompileOptions &options) {
+    return *compileSource(readExample("gated_delta_net"), "g", options);
+  };
+  CompileOptions options = kvOptions(16, 8);
+  Program keeps = compile(options);
+  options.longRoute = "recurrent";
+  Program drops = compile(options);
+  auto message = [](const Program &program, const Program &first) {
+    PoolOptions memory;
+    memory.cursors = *Cursors::create(first, {.slots = 1});
+    Pool pool = *Pool::create(program, memory);
+    return Decoder::create(program, pool).message();
+  };
+  REQUIRE(message(keeps, drops) ==
+          "rows of 'gated_delta_net' that have folded keep their entries, and "
+          "those of the program of the cursors do not: wanted routes that both "
+          "keep entries, or neither (CompileOptions::longRoute)");
+  REQUIRE(message(drops, keeps) ==
+          "rows of 'gated_delta_net' that have folded keep no entries, and "
+          "those of the program of the cursors do: wanted routes that both "
+          "keep entries, or neither (CompileOptions::longRoute)");
+  REQUIRE(message(keeps, keeps).empty());
+
+  // Nor do those that fold where chunks end, and others.
+  options = CompileOptions();
+  options.preset = "tiny";
+  options.route = "inner";
+  options.capacity = 16;
+  options.prefill = true;
+  options.chunk = 16;
+  Program steps = compile(options);
+  options.numerics = "chunk";
+  Program chunks = compile(options);
+  REQUIRE(message(chunks, steps) ==
+          "'gated_delta_net' folds by chunks (numerics = chunk), and the "
+          "program of the cursors does not: both do or neither, if prompts are "
+          "to come");
+}
+
 TEST_CASE("the cost model says where short contexts end") {
   CompileOptions options = kvOptions(512, 16);
   options.preset = "qwen3-next";

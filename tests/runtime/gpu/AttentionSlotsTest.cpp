@@ -105,6 +105,12 @@ TEST_CASE("a row of a prompt without tokens leaves its slot as it is") {
       CHECK(head.pool->length(1 - empty) == 7);
       CHECK(head.step(1, empty) == 1);
       CHECK(head.step(1, 1 - empty) == 6);
+      // Nor does a decoder of another band drop its ring.
+      AttentionSettings other = near;
+      other.band = 2;
+      head.decoder = std::make_unique<AttentionDecoder>(head.decoderOf(other));
+      need(head.prefill({0, 1}, starts, 1));
+      CHECK(head.pool->ringEntries(empty) == 3);
     }
 }
 
@@ -292,6 +298,12 @@ TEST_CASE("tokens that had no page are told of, and are not there") {
   need(step.launch()); // without a page
   head.fill(1, 1, 1);
   need(synchronize(gpu));
+  // Who captures a step cannot look, and leaves it to others.
+  cuda::Device device = need(cuda::Device::shared());
+  CHECK(
+      !cuda::Graph::record(device, [&] { return step.launch(device.stream()); })
+           .status()
+           .ok());
   Status status = head.pool->reserve(slots, 2);
   CHECK(status.code() == ErrorCode::ResourceExhausted);
   CHECK(status.message() ==

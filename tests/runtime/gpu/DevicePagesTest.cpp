@@ -182,6 +182,58 @@ TEST_CASE("what waits for the device says that it cannot be captured") {
   CHECK(need(pool.cursor(0)).length == 0);
 }
 
+TEST_CASE("what is an error on a GPU changes nothing") {
+  if (!hasGpu())
+    return;
+  Program program = pagedProgram("cuda");
+  Pool pool = makePool(program, 2);
+  Cursors cursors = pool.cursors();
+  Decoder decoder = need(Decoder::create(program, pool));
+  Tensors tensors(program, 2);
+  std::vector<int32_t> slots{0, 1};
+  SECTION("a flush by a program of other pages") {
+    CompileOptions options = pagedOptions("cuda");
+    options.route = "recurrent";
+    options.extraRoutes = {"inner"};
+    options.page = 0;
+    Program flat = need(compileFile(examplePath("gated_delta_rule"), options));
+    need(cursors.reserve(slots, std::vector<int32_t>{3, 3}));
+    decode(decoder, tensors, 0);
+    CHECK(pool.flush(flat, slots).message() ==
+          "slot 0 holds 1 entries, which no route of 'gated_delta_rule' folds");
+    CHECK(pool.flushRows(flat, slots).message() ==
+          "no route of 'gated_delta_rule' folds the entries of the pool");
+    need(synchronize(gpu));
+    CHECK(need(cursors.cursor(0)).length == 1);
+  }
+  SECTION("a prefix when another slot has lost an entry") {
+    need(cursors.reserve(std::vector<int32_t>{0}, std::vector<int32_t>{5}));
+    tensors.setSlots({0, -1});
+    for (int32_t position = 0; position < 5; ++position)
+      decode(decoder, tensors, position);
+    tensors.setSlots({-1, 1});
+    decode(decoder, tensors, 0);
+    Status status = cursors.rebuild(0, 2, 0);
+    CHECK(status.code() == ErrorCode::ResourceExhausted);
+    CHECK(need(cursors.cursor(0)).length == 5);
+    need(cursors.rebuild(0, 2, 0));
+    CHECK(need(cursors.cursor(0)).length == 2);
+  }
+  SECTION("a threshold while the host cannot wait") {
+    int64_t before = cursors.foldThreshold(), crossover = cursors.crossover();
+    cuda::Device device = need(cuda::Device::shared());
+    std::vector<Status> said;
+    auto graph = cuda::Graph::record(device, [&] {
+      said = {cursors.setFoldThreshold(5), cursors.setCrossover(6)};
+      return Status();
+    });
+    for (const Status &status : said)
+      CHECK(!status.ok());
+    CHECK(cursors.foldThreshold() == before);
+    CHECK(cursors.crossover() == crossover);
+  }
+}
+
 TEST_CASE("what pages of a GPU cannot do is an error") {
   if (!hasGpu())
     return;

@@ -161,6 +161,50 @@ TEST_CASE("what a slot that the device resets shared is the others' alone") {
   CHECK(cursors.pages().free == 8);
 }
 
+TEST_CASE("a slot that the device has reset has no state when others are") {
+  if (!hasGpu())
+    return;
+  PoolOptions options;
+  options.states = 2;
+  options.pages = 8;
+  options.foldThreshold = 3;
+  Program program = compile("gated_delta_rule", "cuda", "inner", 8),
+          onCpu = compile("gated_delta_rule", "cpu", "inner", 8);
+  Pool pool = makePool(program, 2, options),
+       other = makePool(onCpu, 2, options);
+  Decoder decoder = need(Decoder::create(program, pool)),
+          follower = need(Decoder::create(onCpu, other));
+  Tensors got(program, 1), wanted(onCpu, 1);
+  Cursors cursors = pool.cursors();
+  auto decode = [&](int32_t position, int32_t slot) {
+    need(cursors.reserve(std::vector{slot}, std::vector{2}));
+    for (Tensors *each : {&got, &wanted}) {
+      each->fill({slot}, {position});
+      each->setSlots({slot});
+    }
+    need(decoder.step(got.arguments));
+    need(follower.step(wanted.arguments));
+    std::vector<float> mine = got.output(0), theirs = wanted.output(0);
+    for (size_t i = 0; i < mine.size(); ++i)
+      REQUIRE(mine[i] == Approx(theirs[i]).margin(1e-5));
+  };
+  for (int32_t position = 0; position < 7; ++position)
+    decode(position, 0);
+  std::vector<int32_t> zero{0}, one{1};
+  for (Pool *each : {&pool, &other})
+    need(each->fork(zero, one));
+  Numbers list(program, 1);
+  list.set({1});
+  need(pool.resetRows(list.all()));
+  need(other.reset(one));
+  for (Pool *each : {&pool, &other})
+    need(each->reset(zero));
+  CHECK(cursors.stateOf(1) == -1);
+  CHECK(cursors.states().free == 2);
+  for (int32_t position = 0; position < 7; ++position)
+    decode(position, 1);
+}
+
 TEST_CASE("a slot without a buffer is reset by the device") {
   if (!hasGpu())
     return;
