@@ -149,6 +149,7 @@ ExprPtr ExprParser::parseNameOrCall() {
   Token name = tokens.get();
   tokens.advance();
   // A parenthesis on the next line makes a call too: nothing else begins so.
+  llvm::SMLoc open = tokens.get().loc;
   if (!tokens.consumeIf(Kind::LeftParen)) {
     auto expr = std::make_unique<NameExpr>();
     expr->loc = name.loc;
@@ -177,7 +178,9 @@ ExprPtr ExprParser::parseNameOrCall() {
       break;
   }
   if (!tokens.expect(Kind::RightParen,
-                     "after the arguments of " + quote(name.text)))
+                     "after the arguments of " + quote(name.text))) {
+    diagnostics.note(open, "to close this '('");
     return nullptr;
+  }
   return finish(std::move(call), name.loc, depth);
 }

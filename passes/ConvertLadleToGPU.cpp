@@ -155,9 +155,9 @@ struct ConvertLadleToGPU
           << stages.getValue();
       return signalPassFailure();
     }
-    if (forms < 0 ||
-        forms > (kDecodeForm | kDecodeFoldForm | kFoldForm | kPrefillForm)) {
-      module.emitError("forms must be a sum of 1, 2, 4 and 8, got ")
+    if (forms < 0 || forms > (kDecodeForm | kDecodeFoldForm | kFoldForm |
+                              kPrefillForm | kVerifyForm)) {
+      module.emitError("forms must be a sum of 1, 2, 4, 8 and 16, got ")
           << forms.getValue();
       return signalPassFailure();
     }

@@ -194,7 +194,7 @@ def ConvertLadleToGPU : Pass<"convert-ladle-to-gpu", "::mlir::ModuleOp"> {
            "before">,
     Option<"forms", "forms", "int64_t", "0",
            "the sum of what kernels hold: 1 decode, 2 decode_fold, 4 fold, "
-           "8 prefill_fold; 0 all">,
+           "8 prefill_fold, 16 verify, which is never left out; 0 all">,
   ];
 }
 

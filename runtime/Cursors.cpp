@@ -45,9 +45,10 @@ static Status checkBlocks(const Program &program,
                                "how many there are (CursorOptions::pages)",
                                options.slots, all, mostPages));
   if (options.pages && !program.page())
-    return invalid(fmt::format("pages is {}, wanted 0: '{}' was compiled "
-                               "without; set CompileOptions::page",
-                               options.pages, name));
+    return invalid(fmt::format(
+        "pages is {}, wanted 0: '{}' {}", options.pages, name,
+        program.capacity() ? "was compiled without; set CompileOptions::page"
+                           : "has no entries to lie in any"));
   if (!options.states)
     return Status();
   if (program.device().kind != DeviceKind::Cpu && !program.page())

@@ -99,6 +99,7 @@ static void parse(CLI::App &app, Options &options) {
       ->check(CLI::Range(int64_t(1), int64_t(64)))
       ->capture_default_str();
   app.add_option("--device", options.engine.device, "cpu, cuda or auto")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
       ->capture_default_str();
   app.add_option("--route", options.engine.route,
                  "how Ladle decodes: auto, recurrent, outer, inner, adjoint")
@@ -222,6 +223,8 @@ static int generate(Options options, const Weights &weights) {
 
 int main(int argc, char **argv) {
   Options options;
+  // From wherever it is started.
+  options.engine.recurrence = TINY_LM_FOLDER "/../gated_delta_net.ladle";
   CLI::App app{"Text from a small hybrid model, three quarters Gated DeltaNet "
                "by Ladle, greedily."};
   parse(app, options);

@@ -27,10 +27,14 @@ Type ladle::checkStepOptions(ModuleOp module, StepOptions &options,
                   .Case("bf16", b.getBF16Type())
                   .Case("f16", b.getF16Type())
                   .Default({});
-  if (!type || options.capacity < 1 || options.capacity > 1024) {
-    module.emitError("entries must be f32, bf16 or f16 and the capacity "
-                     "between 1 and 1024, got ")
-        << entryType << " and " << options.capacity;
+  if (!type) {
+    module.emitError("entries must be f32, bf16 or f16, got ") << entryType;
+    return {};
+  }
+  constexpr int64_t mostEntries = 1024;
+  if (options.capacity < 1 || options.capacity > mostEntries) {
+    module.emitError("the capacity must be 1 to ")
+        << mostEntries << ", got " << options.capacity;
     return {};
   }
   constexpr int64_t mostDrafts = 16;
@@ -42,7 +46,8 @@ Type ladle::checkStepOptions(ModuleOp module, StepOptions &options,
         << options.drafts << " and " << options.capacity;
     diag.attachNote()
         << "the drafts of the next step must find free entries before any of "
-           "this step's are folded";
+           "this step's are folded; set the capacity to "
+        << 2 * options.drafts << " at least, or have fewer drafts";
     return {};
   }
   if (options.page < 0) {

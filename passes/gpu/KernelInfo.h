@@ -16,7 +16,7 @@ namespace ladle {
 
 /// Forms that kernels may hold, as numbers that can be added.
 inline constexpr int64_t kDecodeForm = 1, kDecodeFoldForm = 2, kFoldForm = 4,
-                         kPrefillForm = 8;
+                         kPrefillForm = 8, kVerifyForm = 16;
 /// What waits in a slot: so many drafts, and this if they came with a fold that
 /// its cursor does not know of yet.
 inline constexpr int64_t kFolded = 256;

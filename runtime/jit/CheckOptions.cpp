@@ -39,10 +39,17 @@ Status jit::checkOptions(const CompileOptions &options) {
   if (options.drafts < 0 || options.drafts > maxDrafts)
     return invalid("drafts", std::to_string(options.drafts),
                    "0 to 16 drafts a row");
-  if (options.capacity < 2 * options.drafts)
+  constexpr int64_t maxCapacity = 1024;
+  if (options.capacity > maxCapacity)
     return invalid("capacity", std::to_string(options.capacity),
-                   "at least twice the drafts of a row, so that those of the "
-                   "next step find room");
+                   "1 to 1024 entries");
+  if (options.capacity < 2 * options.drafts) {
+    std::string wanted = "at least twice the drafts of a row, " +
+                         std::to_string(2 * options.drafts) +
+                         ", so that those of the next step find room";
+    return invalid("capacity", std::to_string(options.capacity),
+                   wanted.c_str());
+  }
   if (options.chunk < 1 || options.chunk > maxChunk)
     return invalid("chunk", std::to_string(options.chunk),
                    "1 to 256 tokens of a prompt");

@@ -90,8 +90,10 @@ struct Waiting : Refused {
 TEST_CASE("drafts that a program cannot be compiled for") {
   CHECK_THAT(compile(17, 64).message(),
              Contains("drafts is 17, expected 0 to 16"));
-  CHECK_THAT(compile(8, 15).message(),
-             Contains("capacity is 15, expected at least twice the drafts"));
+  CHECK_THAT(
+      compile(8, 15).message(),
+      Contains(
+          "capacity is 15, expected at least twice the drafts of a row, 16"));
 }
 
 TEST_CASE_METHOD(Refused, "a program without drafts") {

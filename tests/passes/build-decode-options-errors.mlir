@@ -6,8 +6,8 @@
 
 // PAGE: error: page must not be negative, got -8
 // LAYOUT: error: states must lie dv_dk or dk_dv, got dk
-// CAPACITY: error: entries must be f32, bf16 or f16 and the capacity between 1 and 1024, got f32 and 0
-// TYPE: error: entries must be f32, bf16 or f16 and the capacity between 1 and 1024, got i8 and 16
+// CAPACITY: error: the capacity must be 1 to 1024, got 0
+// TYPE: error: entries must be f32, bf16 or f16, got i8
 // ROUTE: error: unknown route 'sideways'
 ladle.recurrence @f(token %k: tensor<1x4xf32>, state %S: !ladle.state<1x4x4xf32>)
     -> (y: tensor<1x4xf32>) {

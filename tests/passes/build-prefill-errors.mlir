@@ -6,7 +6,7 @@
 
 // NONE: error: a chunk must have 1 to 256 tokens, got 0
 // CHUNK: error: a chunk must have 1 to 256 tokens, got 257
-// CAPACITY: error: entries must be f32, bf16 or f16 and the capacity between 1 and 1024, got f32 and 0
+// CAPACITY: error: the capacity must be 1 to 1024, got 0
 // ROUTE: error: unknown route 'sideways'
 // ADJOINT: error: route 'adjoint' is not legal for 'f'
 ladle.recurrence @f(token %k: tensor<1x4xf32>, state %S: !ladle.state<1x4x4xf32>)

@@ -5,7 +5,7 @@
 
 // DRAFTS: error: a row must have 0 to 16 drafts and the capacity be twice as many, got 17 and 16
 // CAPACITY: error: a row must have 0 to 16 drafts and the capacity be twice as many, got 8 and 15
-// CAPACITY: note: the drafts of the next step must find free entries
+// CAPACITY: note: the drafts of the next step must find free entries {{.*}}; set the capacity to 16 at least, or have fewer drafts
 // ROUTE: error: unknown route 'sideways'
 // ADJOINT: error: route 'adjoint' is not legal for 'f'
 ladle.recurrence @f(token %k: tensor<1x4xf32>, state %S: !ladle.state<1x4x4xf32>)

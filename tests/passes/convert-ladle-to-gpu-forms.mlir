@@ -3,7 +3,7 @@
 // RUN: ladle-opt %s --ladle-to-steps="routes=inner capacity=4" --convert-ladle-to-gpu=forms=2 | FileCheck %s --check-prefix=FOLDING
 // RUN: ladle-opt %s --ladle-to-steps="routes=inner capacity=4" --convert-ladle-to-gpu=forms=5 | FileCheck %s --check-prefix=APART
 // RUN: not ladle-opt %s --ladle-to-steps="routes=recurrent" --convert-ladle-to-gpu=forms=2 2>&1 | FileCheck %s --check-prefix=NONE
-// RUN: not ladle-opt %s --convert-ladle-to-gpu=forms=16 2>&1 | FileCheck %s --check-prefix=RANGE
+// RUN: not ladle-opt %s --convert-ladle-to-gpu=forms=32 2>&1 | FileCheck %s --check-prefix=RANGE
 
 // One kernel holds rows that fold and rows that do not; a flush has its own.
 // ALL-COUNT-2: gpu.func
@@ -25,7 +25,7 @@
 
 // NONE: error: route 'recurrent' has none of the forms that kernels are to hold
 // NONE: note: a route without a buffer has the form decode alone
-// RANGE: error: forms must be a sum of 1, 2, 4 and 8, got 16
+// RANGE: error: forms must be a sum of 1, 2, 4, 8 and 16, got 32
 ladle.recurrence @f(token %k: tensor<1x32xf32>, token %v: tensor<1x16xf32>,
                     state %S: !ladle.state<1x32x16xf32>)
     -> (y: tensor<1x16xf32>) {

@@ -83,12 +83,20 @@ void tool::addMemoryOption(CLI::App &command, double &bytes) {
   command
       .add_option_function<std::string>(
           "--memory",
-          [&bytes](std::string text) {
-            // Its own errors name units.
-            if (std::string wrong = CLI::AsSizeValue(/*kb_is_1000=*/true)(text);
-                !wrong.empty())
-              throw CLI::ValidationError("--memory", wrong);
-            bytes = std::stod(text);
+          [&bytes](const std::string &given) {
+            bytes = 0;
+            try {
+              std::string text = given;
+              if (CLI::AsSizeValue(/*kb_is_1000=*/true)(text).empty() &&
+                  !llvm::StringRef(given).contains('-'))
+                bytes = std::stod(text);
+            } catch (const CLI::Error &) { // Its text does not say of what.
+            }
+            if (bytes <= 0)
+              throw CLI::ValidationError(
+                  "--memory", "got " + given +
+                                  ", wanted a whole number of bytes, or of "
+                                  "KiB, MiB, GiB or TiB");
           },
           "for the states and entries of all requests, 80GiB say: how many "
           "requests with drafts it holds")

@@ -8,6 +8,7 @@
 #include "codegen/cuda/CudaPrinter.h"
 #include "codegen/cuda/RegisterBounds.h"
 #include "passes/Pipelines.h"
+#include "passes/gpu/KernelInfo.h"
 #include "runtime/jit/BuildGpuProgram.h"
 #include "tools/ladle/Commands.h"
 #include "tools/ladle/EmitObject.h"
@@ -321,15 +322,17 @@ int ladle::tool::emit(const EmitOptions &options) {
   if (!forms->empty() && !isForCpu) {
     if (options.stage == "spec" || options.stage == "history")
       return refuseForms(options);
-    Result<int64_t> held = jit::formsOf(options.forms);
+    // Those that verify hold both of their forms.
+    std::vector<std::string> others;
+    llvm::copy_if(
+        options.forms, std::back_inserter(others),
+        [](llvm::StringRef name) { return !name.starts_with("verify"); });
+    Result<int64_t> held = jit::formsOf(others);
     if (!held) {
       llvm::errs() << "error: " << held.message() << '\n';
-      if (verifies)
-        llvm::errs() << "note: with --drafts there are kernels that verify, "
-                        "too\n";
       return 2;
     }
-    layout["forms"] = *held;
+    layout["forms"] = *held | (verifies ? kVerifyForm : 0);
     if (pipeline.routes.empty())
       pipeline.routes = routesWith(*source.module, pipeline, *forms);
   }

@@ -320,17 +320,16 @@ void Explanation::printSpeculation(raw_ostream &os) {
 /// draft.
 void Explanation::printMemory(raw_ostream &os) {
   int64_t layers = options.layers;
-  if (llvm::none_of(costs, [](const RouteCost &cost) {
-        return cost.decodeFold.has_value();
-      })) {
-    os << "memory of a request: no route keeps entries, and each draft takes a "
-          "state\n";
-    return;
-  }
-  os << "memory of a request with " << drafts << " drafts, "
-     << options.source.capacity << " entries, " << layers
-     << (layers == 1 ? " layer" : " layers")
-     << ": gain is how many times the requests of a state a draft\n";
+  bool keepsEntries = llvm::any_of(
+      costs, [](const RouteCost &cost) { return cost.decodeFold.has_value(); });
+  os << "memory of a request with " << drafts << " drafts, ";
+  if (keepsEntries)
+    os << options.source.capacity << " entries, ";
+  os << layers << (layers == 1 ? " layer" : " layers");
+  if (keepsEntries)
+    os << ": gain is how many times the requests of a state a draft\n";
+  else
+    os << ": no route keeps entries, and each draft takes a state\n";
   bool hasBudget = options.memory > 0;
   std::string held =
       hasBudget ? "in " + humanBytes(options.memory) : std::string();
@@ -351,12 +350,10 @@ void Explanation::printMemory(raw_ostream &os) {
   if (hasBudget)
     os << llvm::formatv(" {0,14}", held);
   os << "\n";
-  double states = 0;
   for (const RouteCost &cost : costs) {
     if (!cost.decodeFold)
       continue;
     SequenceMemory memory = memoryOf(cost);
-    states = memory.bytesOfStates(layers);
     auto inAll = [&](double ofLayer) {
       return humanBytes(ofLayer * static_cast<double>(layers));
     };
@@ -364,8 +361,8 @@ void Explanation::printMemory(raw_ostream &os) {
          inAll(memory.carries), humanBytes(memory.cursors),
          memory.bytes(layers), memory.gain(layers));
   }
-  if (states > 0)
-    line("a state a draft", "", "", "", "", states, 1);
+  line("a state a draft", "", "", "", "",
+       memoryOf(costs.front()).bytesOfStates(layers), 1);
 }
 
 llvm::json::Object Explanation::memoryToJSON() const {
@@ -373,23 +370,23 @@ llvm::json::Object Explanation::memoryToJSON() const {
   llvm::json::Object result{{"drafts", drafts},
                             {"capacity", options.source.capacity},
                             {"layers", options.layers}};
+  double states = memoryOf(costs.front()).bytesOfStates(options.layers);
+  result["state_a_draft"] = states;
+  if (options.memory > 0)
+    result["requests_of_a_state_a_draft"] =
+        SequenceMemory::countIn(options.memory, states);
   for (const RouteCost &cost : costs) {
     if (!cost.decodeFold)
       continue;
     SequenceMemory memory = memoryOf(cost);
     double bytes = memory.bytes(options.layers);
-    double states = memory.bytesOfStates(options.layers);
     llvm::json::Object route{
         {"route", stringifyRoute(cost.route)}, {"state", memory.state},
         {"entries", memory.entries},           {"carries", memory.carries},
         {"cursors", memory.cursors},           {"bytes", bytes},
         {"gain", memory.gain(options.layers)}};
-    result["state_a_draft"] = states;
-    if (options.memory > 0) {
+    if (options.memory > 0)
       route["requests"] = SequenceMemory::countIn(options.memory, bytes);
-      result["requests_of_a_state_a_draft"] =
-          SequenceMemory::countIn(options.memory, states);
-    }
     routes.push_back(std::move(route));
   }
   result["routes"] = std::move(routes);

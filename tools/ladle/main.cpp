@@ -10,11 +10,49 @@
 #include "tools/ladle/CommandOptions.h"
 #include "tools/ladle/Errors.h"
 #include "tools/ladle/Files.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <cctype>
 #include <cstdio>
 #include <exception>
 #include <new>
 
 using namespace ladle::tool;
+
+/// As the other errors of this program are.
+static std::string sayWhatIsWrong(const CLI::App *app,
+                                  const CLI::Error &error) {
+  std::string text = error.what(), command = "ladle";
+  if (!text.empty())
+    text.front() = static_cast<char>(
+        std::tolower(static_cast<unsigned char>(text.front())));
+  for (const CLI::App *chosen : app->get_subcommands())
+    command += " " + chosen->get_name();
+  return "error: " + text + "\nnote: '" + command +
+         " --help' says what there is\n";
+}
+
+static bool isCommand(const CLI::App &app, llvm::StringRef name) {
+  if (name.starts_with("-"))
+    return true;
+  std::vector<std::string> all;
+  for (const CLI::App *command : app.get_subcommands({}))
+    all.push_back(command->get_name());
+  if (llvm::is_contained(all, name))
+    return true;
+  llvm::errs() << "error: unknown command '" << name << "'\nnote: ";
+  auto near = llvm::min_element(all, [&](const auto &one, const auto &other) {
+    return name.edit_distance(one) < name.edit_distance(other);
+  });
+  constexpr unsigned fewLetters = 2;
+  if (name.edit_distance(*near) <= fewLetters)
+    llvm::errs() << "did you mean '" << *near << "'?\n";
+  else
+    llvm::errs() << "commands are " << llvm::join(all, ", ") << "\n";
+  return false;
+}
 
 int main(int argc, char **argv) {
   CLI::App app("Ladle: a compiler for decoding linear attention");
@@ -154,7 +192,12 @@ int main(int argc, char **argv) {
       ->add_option("--range", checkOptions.ranges,
                    "name=low:high of a random input, may be repeated")
       ->allow_extra_args(false);
-  checkCommand->add_option("--seed", checkOptions.seed, "of random inputs");
+  checkCommand->add_option("--seed", checkOptions.seed, "of random inputs")
+      ->check([](const std::string &text) {
+        return llvm::StringRef(text).starts_with("-")
+                   ? "got " + text + ", wanted 0 at least"
+                   : std::string();
+      });
   checkCommand->add_option("--case", checkOptions.only,
                            "one case alone, as a report names it");
   checkCommand
@@ -209,6 +252,9 @@ int main(int argc, char **argv) {
   CLI::App *doctorCommand =
       app.add_subcommand("doctor", "say what this machine offers");
 
+  if (argc > 1 && !isCommand(app, argv[1]))
+    return 2;
+  app.failure_message(sayWhatIsWrong);
   CLI11_PARSE(app, argc, argv);
   // Summaries are as they are in a program unless somebody says otherwise.
   if (!tuneRequest.traces.empty() && tuneCommand->count("--entry") == 0)
