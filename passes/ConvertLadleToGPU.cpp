@@ -140,7 +140,10 @@ struct ConvertLadleToGPU
       diag.attachNote()
           << (step.getRoute() == Route::KvOnly
                   ? "its prompts become entries, on a GPU in pages alone"
-                  : "a route without a buffer has the form decode alone");
+              : step.getRoute() == Route::Recurrent
+                  ? "a route without a buffer has the form decode alone"
+                  : "drafts, and tokens of a prompt, that wait for those "
+                    "before them are decoded one after another");
       return failure();
     }
     return success();

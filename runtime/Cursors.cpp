@@ -281,15 +281,21 @@ Status Cursors::Impl::checkStep(const RouteKernels &route,
   auto isLike = [&](CursorMove::Kind one) {
     return (kind == one) == (mine == one);
   };
-  if (!decodedBy || (isLike(CursorMove::Rewrite) && isLike(CursorMove::Prompt)))
+  // Of rows that have folded, kv_only drops what other routes append.
+  bool drops = rewritesLong && device.kind == DeviceKind::Cpu;
+  if (!decodedBy ||
+      (isLike(CursorMove::Rewrite) && isLike(CursorMove::Prompt) &&
+       (!drops || isLike(CursorMove::Ignore))))
     return Status();
+  const char *what = mine == CursorMove::Rewrite ? "appends no entries"
+                     : drops && mine == CursorMove::Ignore
+                         ? "appends entries until its rows fold"
+                         : "appends entries";
   return invalid(fmt::format(
       "a layer decodes by route '{}', which {}, and another has decoded by "
       "'{}' since the cursors that they share moved: advance, commit or "
       "abandon them between",
-      toString(route.route),
-      mine == CursorMove::Rewrite ? "appends no entries" : "appends entries",
-      toString(*decodedBy)));
+      toString(route.route), what, toString(*decodedBy)));
 }
 
 Status Cursors::Impl::takeStep(const RouteKernels &route, bool prefills) {
@@ -360,7 +366,7 @@ Status Cursors::Impl::reset(std::span<const int32_t> list, void *stream) {
   if (page) {
     if (Status status = checkWaits(stream, "reset"); !status)
       return status;
-    if (Status status = hearResets(); !status)
+    if (Status status = states ? hearResets() : Status(); !status)
       return status;
   }
   for (int32_t slot : list) {

@@ -64,7 +64,7 @@ static const std::vector<Row> &rows() {
        &Options::productWarps},
       {{"forms",
         "forms that kernels hold: 1 decode, 2 decode_fold, 4 fold, 8 "
-        "prefill_fold, or sums",
+        "prefill_fold, 16 verify, which is never left out, or sums",
         {}},
        &Options::forms},
   };

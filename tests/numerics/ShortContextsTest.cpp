@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "runtime/check/Batch.h"
 #include "tests/numerics/Prompts.h"
 
 using namespace ladle;
@@ -207,6 +208,27 @@ TEST_CASE("layers whose rows go on by other kinds of routes share no cursors") {
           "those of the program of the cursors do: wanted routes that both "
           "keep entries, or neither (CompileOptions::longRoute)");
   REQUIRE(message(keeps, keeps).empty());
+  // Nor do layers of one program of which some append to the end.
+  options.extraRoutes = {"inner"};
+  Program both = compile(options);
+  PoolOptions memory;
+  memory.cursors = *Cursors::create(both, {.slots = 1});
+  Pool first = *Pool::create(both, memory),
+       second = *Pool::create(both, memory);
+  Decoder one = *Decoder::create(both, first),
+          other = *Decoder::create(*both.withRoute(RouteKind::Inner), second);
+  check::Batch batch(both.signature(), 1, /*packed=*/false);
+  const std::vector<int32_t> slot{0};
+  StepArguments step;
+  step.rows = 1;
+  step.readSlots = slot;
+  step.tensors = batch.getTensors();
+  REQUIRE(one.step(step).ok());
+  REQUIRE(
+      other.step(step).message() ==
+      "a layer decodes by route 'inner', which appends entries, and another "
+      "has decoded by 'kv_only' since the cursors that they share moved: "
+      "advance, commit or abandon them between");
 
   // Nor do those that fold where chunks end, and others.
   options = CompileOptions();

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
+#include <stdexcept>
 
 using namespace ladle;
 using namespace ladle::tool;
@@ -79,19 +80,26 @@ void tool::addSourceOptions(CLI::App &command, SourceOptions &source,
       ->check(CLI::Range(1, 1024));
 }
 
+/// 0 for what is no number of bytes. CLI11's own errors do not say of what.
+static double bytesOf(std::string text) {
+  if (llvm::StringRef(text).contains('-'))
+    return 0;
+  try {
+    return CLI::AsSizeValue(/*kb_is_1000=*/true)(text).empty() ? std::stod(text)
+                                                               : 0;
+  } catch (const CLI::Error &) {
+    return 0;
+  } catch (const std::out_of_range &) {
+    return 0;
+  }
+}
+
 void tool::addMemoryOption(CLI::App &command, double &bytes) {
   command
       .add_option_function<std::string>(
           "--memory",
           [&bytes](const std::string &given) {
-            bytes = 0;
-            try {
-              std::string text = given;
-              if (CLI::AsSizeValue(/*kb_is_1000=*/true)(text).empty() &&
-                  !llvm::StringRef(given).contains('-'))
-                bytes = std::stod(text);
-            } catch (const CLI::Error &) { // Its text does not say of what.
-            }
+            bytes = bytesOf(given);
             if (bytes <= 0)
               throw CLI::ValidationError(
                   "--memory", "got " + given +

@@ -25,9 +25,12 @@ using namespace ladle::tool;
 static std::string sayWhatIsWrong(const CLI::App *app,
                                   const CLI::Error &error) {
   std::string text = error.what(), command = "ladle";
-  if (!text.empty())
-    text.front() = static_cast<char>(
-        std::tolower(static_cast<unsigned char>(text.front())));
+  // Behind an option's name, too.
+  size_t start = text.starts_with("--") ? text.find(": ") : 0;
+  start = start == std::string::npos ? 0 : start ? start + 2 : 0;
+  if (start < text.size())
+    text[start] = static_cast<char>(
+        std::tolower(static_cast<unsigned char>(text[start])));
   for (const CLI::App *chosen : app->get_subcommands())
     command += " " + chosen->get_name();
   return "error: " + text + "\nnote: '" + command +

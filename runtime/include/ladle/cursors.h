@@ -108,8 +108,9 @@ public:
   /// loses the entry, which is not counted, and is told by the next reserve,
   /// fork or step that comes after it has run.
   ///
-  /// Where slots take states, it takes one for each of `slots` that so many
-  /// entries may make fold, and for each of `writeSlots`: those of rows that
+  /// Where slots take states, it takes one for each of `slots` that gets
+  /// entries, or, of a program that decodes by kv_only, that so many entries
+  /// may make fold, and for each of `writeSlots`: those of rows that
   /// write another slot than they read, and those with a state whose prompts
   /// are next. Who has none when it is due takes one on the CPU, where a step
   /// for which there is none is ResourceExhausted; on a GPU it stays entries

@@ -97,7 +97,8 @@ public:
 
   /// Makes sequences empty: states and carries zero, no entries. Padding is
   /// skipped, here and in flush. On a GPU whose entries lie in pages it waits
-  /// for the stream, and is Unsupported while that is captured: resetRows.
+  /// for the stream, and where slots take states for all work of the device,
+  /// and is Unsupported while the stream is captured: resetRows.
   Status reset(std::span<const int32_t> slots, void *stream = nullptr);
   /// The same of slots in memory of the pool's device, which are read when the
   /// work runs: launches alone, which a graph can capture, as many as pools
