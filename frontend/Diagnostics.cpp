@@ -17,9 +17,14 @@
 
 using namespace ladle::frontend;
 
+bool Diagnostics::comesOfAnother(llvm::SMLoc loc) const {
+  const char *from = brokenFrom.getPointer(), *at = loc.getPointer();
+  return from && from < at && std::find(from, at, '\n') == at;
+}
+
 void Diagnostics::error(llvm::SMLoc loc, const llvm::Twine &message,
                         llvm::SMRange range) {
-  if (numErrors == maxErrors) {
+  if (numErrors == maxErrors || comesOfAnother(loc)) {
     dropNotes = true;
     return;
   }

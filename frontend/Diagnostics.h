@@ -33,6 +33,8 @@ public:
   void warning(llvm::SMLoc loc, const llvm::Twine &message);
   /// Belongs to the error or warning just reported, and is dropped with it.
   void note(llvm::SMLoc loc, const llvm::Twine &message);
+  /// What else is wrong behind an error in its line comes of it.
+  void dropRestOfLine(llvm::SMLoc loc) { brokenFrom = loc; }
 
   bool hasErrors() const { return numErrors != 0; }
   bool isFull() const { return numErrors >= maxErrors; }
@@ -40,7 +42,10 @@ public:
   llvm::SourceMgr &getSourceManager() { return sourceManager; }
 
 private:
+  bool comesOfAnother(llvm::SMLoc loc) const;
+
   llvm::SourceMgr &sourceManager;
+  llvm::SMLoc brokenFrom;
   unsigned numErrors = 0;
   bool dropNotes = false;
 };

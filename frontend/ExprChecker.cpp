@@ -322,7 +322,8 @@ bool ExprChecker::checkRead(CallExpr &call) {
   Symbol *state = name ? scope.lookup(name->name) : nullptr;
   bool valid = checkValue(query);
   if (name && !state) {
-    scope.reportUnknown(name->name, name->loc, "state");
+    scope.reportUnknown(name->name, name->loc, "state",
+                        "declare it with state");
     return false;
   }
   if (!state || (state->kind != Symbol::Kind::State &&
@@ -355,7 +356,13 @@ bool ExprChecker::checkNextState(Expr &expr, llvm::StringRef stateName,
     if (name->name == stateName)
       return true;
     const Symbol *other = scope.lookup(name->name);
-    if (other && other->kind == Symbol::Kind::State) {
+    if (!other) {
+      scope.reportUnknown(name->name, name->loc, "state",
+                          "a state changes by decay and write of itself: " +
+                              stateName);
+      return false;
+    }
+    if (other->kind == Symbol::Kind::State) {
       diagnostics.error(expr.loc, "state " + quote(stateName) +
                                       " is assigned from state " +
                                       quote(name->name));

@@ -252,4 +252,5 @@ void Lexer::reportBadBytes(const char *start) {
                              quote(llvm::StringRef(start, current - start)));
   diagnostics.note(loc, "outside of comments only ASCII letters, digits, '_', "
                         "strings and ()[]{},:=+-*/ are used");
+  diagnostics.dropRestOfLine(loc);
 }

@@ -456,7 +456,8 @@ void RecurrenceChecker::checkAssign(Statement &statement) {
   Symbol *symbol = scope.lookup(name);
   if (!symbol) {
     exprs.checkValue(*statement.value);
-    scope.reportUnknown(name, statement.loc, "state or carry");
+    scope.reportUnknown(name, statement.loc, "state or carry",
+                        "declare it with state or carry");
     diagnostics.note(statement.loc, formatv("a new name is bound by let: let "
                                             "{0} = ...",
                                             name)

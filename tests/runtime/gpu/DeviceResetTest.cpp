@@ -100,6 +100,45 @@ TEST_CASE("a graph verifies, commits and resets slots that change") {
               need(reference.pool.exportSlot(program, slot)));
 }
 
+namespace {
+/// Slots of a GPU that take states, and the same on the CPU.
+struct Followed {
+  Followed(const std::string &route, int64_t slots, int64_t rows,
+           const PoolOptions &options)
+      : program(compile("gated_delta_rule", "cuda", route, 8)),
+        onCpu(compile("gated_delta_rule", "cpu", route, 8)),
+        pool(makePool(program, slots, options)),
+        other(makePool(onCpu, slots, options)),
+        decoder(need(Decoder::create(program, pool))),
+        follower(need(Decoder::create(onCpu, other))), got(program, rows),
+        wanted(onCpu, rows) {}
+
+  /// A token of sequence r + 1 in row r, of these slots.
+  void decode(int32_t position, const std::vector<int32_t> &slots) {
+    std::vector<int32_t> sequences, positions(slots.size(), position);
+    for (size_t row = 0; row < slots.size(); ++row)
+      sequences.push_back(static_cast<int32_t>(row) + 1);
+    for (Tensors *each : {&got, &wanted}) {
+      each->fill(sequences, positions);
+      each->setSlots(slots);
+    }
+    need(decoder.step(got.arguments));
+    need(follower.step(wanted.arguments));
+    for (size_t row = 0; row < slots.size(); ++row) {
+      std::vector<float> mine = got.output(static_cast<int64_t>(row)),
+                         theirs = wanted.output(static_cast<int64_t>(row));
+      for (size_t i = 0; i < mine.size(); ++i)
+        REQUIRE(mine[i] == Approx(theirs[i]).margin(1e-5));
+    }
+  }
+
+  Program program, onCpu;
+  Pool pool, other;
+  Decoder decoder, follower;
+  Tensors got, wanted;
+};
+} // namespace
+
 TEST_CASE("what a slot that the device resets shared is the others' alone") {
   if (!hasGpu())
     return;
@@ -107,28 +146,13 @@ TEST_CASE("what a slot that the device resets shared is the others' alone") {
   options.states = 3;
   options.pages = 8;
   options.foldThreshold = options.crossover = 5;
-  Program program = compile("gated_delta_rule", "cuda", "kv_only", 8),
-          onCpu = compile("gated_delta_rule", "cpu", "kv_only", 8);
-  Pool pool = makePool(program, 3, options),
-       other = makePool(onCpu, 3, options);
-  Decoder decoder = need(Decoder::create(program, pool)),
-          follower = need(Decoder::create(onCpu, other));
-  Tensors got(program, 2), wanted(onCpu, 2);
+  Followed both("kv_only", 3, 2, options);
+  Pool &pool = both.pool, &other = both.other;
   Cursors cursors = pool.cursors();
   std::vector<int32_t> slots{0, 1}, one{1, 1};
   auto decode = [&](int32_t position, const std::vector<int32_t> &rows) {
     need(cursors.reserve(slots, one));
-    for (Tensors *each : {&got, &wanted}) {
-      each->fill({1, 2}, {position, position});
-      each->setSlots(rows);
-    }
-    need(decoder.step(got.arguments));
-    need(follower.step(wanted.arguments));
-    for (int64_t row = 0; row < 2; ++row) {
-      std::vector<float> mine = got.output(row), theirs = wanted.output(row);
-      for (size_t i = 0; i < mine.size(); ++i)
-        REQUIRE(mine[i] == Approx(theirs[i]).margin(1e-5));
-    }
+    both.decode(position, rows);
   };
   for (int32_t position = 0; position < 7; ++position)
     decode(position, {0, -1});
@@ -137,7 +161,7 @@ TEST_CASE("what a slot that the device resets shared is the others' alone") {
   for (Pool *each : {&pool, &other})
     need(each->fork(from, to));
   CHECK(cursors.stateOf(1) == cursors.stateOf(0));
-  Numbers list(program, 1);
+  Numbers list(both.program, 1);
   list.set({1});
   need(pool.resetRows(list.all()));
   need(other.reset(to));
@@ -168,32 +192,19 @@ TEST_CASE("a slot that the device has reset has no state when others are") {
   options.states = 2;
   options.pages = 8;
   options.foldThreshold = 3;
-  Program program = compile("gated_delta_rule", "cuda", "inner", 8),
-          onCpu = compile("gated_delta_rule", "cpu", "inner", 8);
-  Pool pool = makePool(program, 2, options),
-       other = makePool(onCpu, 2, options);
-  Decoder decoder = need(Decoder::create(program, pool)),
-          follower = need(Decoder::create(onCpu, other));
-  Tensors got(program, 1), wanted(onCpu, 1);
+  Followed both("inner", 2, 1, options);
+  Pool &pool = both.pool, &other = both.other;
   Cursors cursors = pool.cursors();
   auto decode = [&](int32_t position, int32_t slot) {
     need(cursors.reserve(std::vector{slot}, std::vector{2}));
-    for (Tensors *each : {&got, &wanted}) {
-      each->fill({slot}, {position});
-      each->setSlots({slot});
-    }
-    need(decoder.step(got.arguments));
-    need(follower.step(wanted.arguments));
-    std::vector<float> mine = got.output(0), theirs = wanted.output(0);
-    for (size_t i = 0; i < mine.size(); ++i)
-      REQUIRE(mine[i] == Approx(theirs[i]).margin(1e-5));
+    both.decode(position, {slot});
   };
   for (int32_t position = 0; position < 7; ++position)
     decode(position, 0);
   std::vector<int32_t> zero{0}, one{1};
   for (Pool *each : {&pool, &other})
     need(each->fork(zero, one));
-  Numbers list(program, 1);
+  Numbers list(both.program, 1);
   list.set({1});
   need(pool.resetRows(list.all()));
   need(other.reset(one));
