@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "frontend/Diagnostics.h"
 #include "ladle/version.h"
 #include "runtime/jit/GpuLayout.h"
 #include "tools/ladle/CommandOptions.h"
@@ -26,8 +27,8 @@ static std::string sayWhatIsWrong(const CLI::App *app,
                                   const CLI::Error &error) {
   std::string text = error.what(), command = "ladle";
   // Behind an option's name, too.
-  size_t start = text.starts_with("--") ? text.find(": ") : 0;
-  start = start == std::string::npos ? 0 : start ? start + 2 : 0;
+  size_t colon = text.starts_with("--") ? text.find(": ") : std::string::npos;
+  size_t start = colon == std::string::npos ? 0 : colon + 2;
   if (start < text.size())
     text[start] = static_cast<char>(
         std::tolower(static_cast<unsigned char>(text[start])));
@@ -46,12 +47,11 @@ static bool isCommand(const CLI::App &app, llvm::StringRef name) {
   if (llvm::is_contained(all, name))
     return true;
   llvm::errs() << "error: unknown command '" << name << "'\nnote: ";
-  auto near = llvm::min_element(all, [&](const auto &one, const auto &other) {
-    return name.edit_distance(one) < name.edit_distance(other);
-  });
-  constexpr unsigned fewLetters = 2;
-  if (name.edit_distance(*near) <= fewLetters)
-    llvm::errs() << "did you mean '" << *near << "'?\n";
+  ladle::frontend::Suggestion suggestion(name);
+  for (const std::string &command : all)
+    suggestion.consider(command);
+  if (!suggestion.get().empty())
+    llvm::errs() << "did you mean '" << suggestion.get() << "'?\n";
   else
     llvm::errs() << "commands are " << llvm::join(all, ", ") << "\n";
   return false;
